@@ -179,9 +179,9 @@ def restore(
     """Write the state dict of the original CNN, bit for bit."""
     from .convert.files.restore import restore_file
 
-    restored = restore_file(source, out, opening, force=force)
-    what = "convolution weights only" if restored.is_layers else "the state dict of the CNN, bit for bit"
-    about = {"tensors": list(restored.state_dict), "content": "layers" if restored.is_layers else "network"}
+    state, is_layers = restore_file(source, out, opening, force=force)
+    what = "convolution weights only" if is_layers else "the state dict of the CNN, bit for bit"
+    about = {"tensors": list(state), "content": "layers" if is_layers else "network"}
     return Wrote(out, about, what)
 
 
@@ -831,7 +831,7 @@ def main() -> None:
         except Exception as error:
             if _DEBUG in sys.argv and not is_usage(error):
                 say(*"".join(traceback.format_exception(error)).splitlines(), err=True)
-            sys.exit(explain(error, as_json="--json" in arguments))
+            sys.exit(explain(error, arguments))
 
 
 if __name__ == "__main__":

@@ -487,7 +487,10 @@ def test_a_device_that_cannot_be_used_is_refused(device: str, run: Run) -> None:
         (plan("--include", "re:a{99999999999}"), "is not a regular expression"),
         (("convert", "weights.pt"), "Missing option"),
         (("convert", "weights.pt", "--out", "out"), "weights with 4 dimensions: 0.weight [4, 3, 3, 2], 2.weight"),
-        (("plan", "weights.pt"), "(--arch names it: timm:NAME, torchvision.models:NAME"),
+        (
+            ("plan", "weights.pt"),
+            "FILE.py:FUNCTION, as in conv2attn plan weights.pt --arch torchvision.models:resnet18",
+        ),
         (("plan", "weights.pt", "--arch-arg", "width=3"), "goes with --arch"),
         (("plan",), "Missing"),
         (("demo", "--images", "0"), "--images"),

@@ -76,9 +76,7 @@ LONG = {
     "convert/bounds/rounding.py": "one derivation, formula after formula",
     "proofs/show/freezing.py": "one command, with the module and the plot that it writes",
     "convert/spec.py": "one geometry, with what each of its options means and may be",
-    "convert/files/checkpoint.py": "where weights lie, and which of several are wanted",
     "convert/files/open.py": "the one door, with all that can be behind it",
-    "convert/files/write.py": "one writer, with all that it refuses",
     "proofs/evidence/campaign/checks/all.py": "every check of a layer",
 }
 

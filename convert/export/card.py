@@ -9,7 +9,7 @@ from importlib import metadata
 
 from ..certificate.wording import NO_USE
 from ..files.architecture import Architecture
-from ..files.report import CertifiedLayer, CertifiedReport
+from ..files.report import CertifiedReport
 from ..model.report import LayerReport
 
 OURS = "<!-- Written by conv2attn from report.json; replaced whenever the network is saved. -->"
@@ -66,7 +66,7 @@ def card_text(report: CertifiedReport, *, architecture: Architecture | None, rep
         architecture: Recipe of the network, if known.
         repository: Where it is loaded from.
     """
-    layers = report.report.layers
+    layers = report.layers
     low, high = report.input_range
     return _TEXT.format(
         ours=OURS,
@@ -74,21 +74,19 @@ def card_text(report: CertifiedReport, *, architecture: Architecture | None, rep
         count=len(layers),
         parameters=sum(layer.parameters_before for layer in layers),
         attention_parameters=sum(layer.parameters_after for layer in layers),
-        rows="\n".join(_row(layer, bound) for layer, bound in zip(layers, report.bounds, strict=True)),
+        rows="\n".join(map(_row, layers)),
         low=low,
         high=high,
-        skipped="".join(
-            f"\nNot converted: `{_cell(skip.name)}`, {_cell(skip.reason)}." for skip in report.report.skipped
-        ),
+        skipped="".join(f"\nNot converted: `{_cell(skip.name)}`, {_cell(skip.reason)}." for skip in report.skipped),
         network=_network(report),
         load=_load(architecture, repository),
         version=metadata.version("conv2attn"),
     )
 
 
-def _row(layer: LayerReport, bound: CertifiedLayer) -> str:
+def _row(layer: LayerReport) -> str:
     names = ", ".join(f"`{_cell(name) or '(the network)'}`" for name in layer.names)
-    return f"| {names} | {_cell(str(layer.spec))} | {layer.heads} | {layer.alpha:g} | {_cell(bound.in_words)} |"
+    return f"| {names} | {_cell(str(layer.spec))} | {layer.heads} | {layer.alpha:g} | {_cell(layer.bound_in_words)} |"
 
 
 def _network(report: CertifiedReport) -> str:

@@ -22,7 +22,7 @@ from ..errors import ToolError
 from ..files.architecture import Architecture
 from ..files.folder import save_converted
 from ..files.open import load_converted
-from ..files.report import CertifiedReport
+from ..files.report import CertifiedReport, certify_report
 from ..files.write import CONFIG, REPORT, WEIGHTS
 from ..model.report import Report
 from .card import OURS, card_text
@@ -79,7 +79,7 @@ class HubNetwork(
 
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
         """The card, made from the report: theorem, layers, certificate, how to load."""
-        return self._card(CertifiedReport.of(self.network, Report.of(self.network)), kwargs.get("repo_id"))
+        return self._card(certify_report(self.network, Report.of(self.network)), kwargs.get("repo_id"))
 
     def _card(self, report: CertifiedReport, repository: str | None) -> ModelCard:
         about = self._hub_mixin_info.model_card_data.to_yaml()
@@ -93,7 +93,7 @@ class HubNetwork(
             OutputError: As ``save_converted``; then no file of it is there.
         """
         folder = Path(save_directory)
-        report = CertifiedReport.of(self.network, Report.of(self.network))
+        report = certify_report(self.network, Report.of(self.network))
         card = folder / _CARD
         with TemporaryDirectory(prefix=".conv2attn-", dir=folder) as temporary:
             made = Path(temporary) / "made"

@@ -6,7 +6,6 @@ Raises:
 
 from __future__ import annotations
 
-import inspect
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -86,7 +85,6 @@ class Architecture:
         """
         spec, arguments = described(self.spec, self.arguments)
         factory = _factory(spec, arguments, trust=trust, named_by=named_by)
-        _check_arguments(factory, arguments, spec)
         try:
             model = factory(**arguments)
         except (Exception, SystemExit) as error:
@@ -114,19 +112,6 @@ def _factory(
     return imported_factory(spec) if named is None else named.build
 
 
-def _check_arguments(factory: Callable[..., object], arguments: Mapping[str, object], spec: str) -> None:
-    """Compares the arguments with the factory's signature, where it has one, before anything is built."""
-    try:
-        signature = inspect.signature(factory)
-    except (TypeError, ValueError):
-        return  # some built-in callables have none: the call itself will tell
-    try:
-        signature.bind(**arguments)
-    except TypeError as error:
-        allowed = signature.replace(return_annotation=inspect.Signature.empty)
-        raise ArchitectureError(f"{spec} cannot be called: {error}; it takes {allowed}") from error
-
-
 def parse_arguments(pairs: Sequence[str]) -> dict[str, object]:
     """Turns ``name=json`` pairs into keyword arguments.
 
@@ -141,12 +126,8 @@ def parse_arguments(pairs: Sequence[str]) -> dict[str, object]:
         if name in arguments:
             raise ArchitectureError(f"the argument {pair!r} gives {name} a second time")
         try:
-            arguments[name] = json.loads(text, parse_constant=_refuse_constant)
-        except (ValueError, RecursionError) as error:
+            arguments[name] = json.loads(text)
+        except ValueError as error:
             hint = f"{_JSON}: {name}='\"word\"'"
             raise ArchitectureError(f"the argument {pair!r} is not name=json; JSON is {hint}") from error
     return arguments
-
-
-def _refuse_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ..errors import CheckpointError, SeveralNetworksError, listed
 from .architecture import Architecture
 from .keys import Expected, Fitted, fit_keys, is_averaged
-from .readers import Contents, Progress, read_contents
+from .readers import Contents, read_contents
 from .readers.described import DescribedConvolution
 from .readers.inert import Inert
 from .readers.modules import is_module, pickled_network
@@ -82,20 +82,17 @@ class _Found:
     fitted: Fitted | None = None
 
     @property
-    def matched(self) -> tuple[int, int]:
-        """As ``Fitted.matched``."""
-        return (0, 0) if self.fitted is None else self.fitted.matched
+    def is_averaged(self) -> bool:
+        """Whether it lies at a usual name of a moving average."""
+        return is_averaged(self.place)
 
 
-def read_checkpoint(
-    path: str | Path, opening: Opening | None = None, *, progress: Progress = lambda _: None
-) -> Checkpoint:
+def read_checkpoint(path: str | Path, opening: Opening | None = None) -> Checkpoint:
     """Reads the weights of a checkpoint.
 
     Args:
         path: The file or folder; its name does not matter.
         opening: Options for opening it; its architecture is not looked at.
-        progress: Called with the number of bytes that were read since the last call.
 
     Raises:
         CheckpointError: The file cannot be read, is of another kind, is damaged, or holds no tensors or several
@@ -103,7 +100,7 @@ def read_checkpoint(
         TrustNeededError: It is a program, and not trusted.
     """
     path, opening = Path(path), opening or Opening()
-    return find_weights(read_contents(path, trust=opening.trust, progress=progress), path, opening)
+    return find_weights(read_contents(path, trust=opening.trust), path, opening)
 
 
 def find_weights(contents: Contents, path: Path, opening: Opening, *, expected: Expected | None = None) -> Checkpoint:
@@ -122,20 +119,12 @@ def find_weights(contents: Contents, path: Path, opening: Opening, *, expected: 
         raise CheckpointError(f"{path} holds no named tensors; it holds {keys or _kind(contents.value)}")
     average = opening.ema if opening.weights is None else None
     found = found if opening.weights is None else [_named(found, opening.weights, path)]
-    chosen = _only(found, path, average) if expected is None else _fitting(found, expected, path, average)
-    fitted = chosen.fitted
-    tensors = chosen.tensors if fitted is None else fitted.tensors
-    if is_averaged(chosen.place):
-        tensors = {key: value for key, value in tensors.items() if key != "n_averaged"}
-    return Checkpoint(
-        path,
-        _plain(tensors, path),
-        contents.sha256,
-        {**chosen.convolutions, **contents.convolutions},
-        contents.files,
-        chosen.network,
-        () if fitted is None else fitted.beside,
-    )
+    chosen = _chosen(found, expected, path, average)
+    fitted = chosen.fitted or Fitted(chosen.tensors, (0, 0), "")
+    tensors = {key: each for key, each in fitted.tensors.items() if not (chosen.is_averaged and key == "n_averaged")}
+    convolutions = {**chosen.convolutions, **contents.convolutions}
+    state = _plain(tensors, path)
+    return Checkpoint(path, state, contents.sha256, convolutions, contents.files, chosen.network, fitted.beside)
 
 
 def size_on_disk(path: Path) -> int:
@@ -149,12 +138,12 @@ def _candidates(value: Any, place: str, depth: int) -> Iterator[_Found]:
     if depth > _MAX_DEPTH:
         return
     if is_module(value):
-        network = pickled_network(value)
-        if network.tensors or network.convolutions:
-            yield _Found(place, network.tensors, network.convolutions, network.whole)
+        own, convolutions, network = pickled_network(value)
+        if own or convolutions:
+            yield _Found(place, own, convolutions, network)
         return
     if isinstance(value, Inert):
-        value = value.state if isinstance(value.state, dict) else dict(enumerate(value.args))
+        value = value.state if isinstance(value.state, dict) else value.args
     if isinstance(value, list | tuple):
         value = dict(enumerate(value))
     if not isinstance(value, dict):
@@ -173,9 +162,9 @@ def _is_numbers(value: object) -> bool:
 
 def _named(found: Sequence[_Found], key: str, path: Path) -> _Found:
     """The weights at a key: at a place, or behind a prefix in the keys of one."""
-    exact = [each for each in found if each.place == key] or [each for each in found if each.place.endswith(f".{key}")]
-    for each in exact:
-        return each
+    for each in (*found, *(replace(each, place=key) for each in found if each.place.endswith(f".{key}"))):
+        if each.place == key:
+            return each
     prefix = f"{key}."
     for each in found:
         own = {name.removeprefix(prefix): value for name, value in each.tensors.items() if name.startswith(prefix)}
@@ -188,55 +177,47 @@ def _named(found: Sequence[_Found], key: str, path: Path) -> _Found:
     )
 
 
-def _only(found: Sequence[_Found], path: Path, average: bool | None) -> _Found:
-    """The only weights of a network among those that were found."""
-    wanted = [each for each in found if average in (None, is_averaged(each.place))]
-    if average and not wanted:
-        raise _no_average(found, path)
-    wanted = wanted or list(found)
-    kernels = [each for each in wanted if each.convolutions or any(value.ndim > 2 for value in each.tensors.values())]
-    left = [each for each in kernels if _TRAINING.search(each.place) is None] or kernels or wanted
-    return _single(left, path, "several networks")
+def _chosen(found: Sequence[_Found], expected: Expected | None, path: Path, average: bool | None) -> _Found:
+    """The weights that fit a network best, or without one the only weights of a network.
 
-
-def _fitting(found: Sequence[_Found], expected: Expected, path: Path, average: bool | None) -> _Found:
-    """The weights that fit a network best."""
-    fitted: list[_Found] = []
-    for wanted in (average,) if average else (average, None):  # an average is taken if there is nothing else
-        fitted = [_fit(each, expected, wanted) for each in found if wanted is not False or not is_averaged(each.place)]
-        if any(any(each.matched) for each in fitted):
+    Without ``average`` a moving average is taken if there is nothing else; None takes anything.
+    """
+    for wanted in (average,) if average else (average, None):
+        scored = [
+            (_score(each, expected, wanted), each) for each in found if wanted is not False or not each.is_averaged
+        ]
+        best = max((score for (score, _), _ in scored), default=(0, 0))
+        if any(best):
             break
-    best = max(fitted, key=lambda each: each.matched)
-    if not any(best.matched):
-        if average:
-            raise _no_average(found, path)
-        return next((each for place in _USUAL for each in fitted if each.place == place), best)
-    best = _single([each for each in fitted if each.matched == best.matched], path, "several networks that fit")
-    if best.fitted is not None and best.fitted.rivals:
-        keys = listed([repr(each.removesuffix(".")) for each in (best.fitted.prefix, *best.fitted.rivals)])
+    alike = [replace(each, fitted=fitted) for (score, fitted), each in scored if score == best]
+    if not any(best) and average:
+        raise CheckpointError(
+            f"{path} holds no moving average of the weights under a usual name; it holds {_listed(found)}"
+        )
+    usual = [each for place in _USUAL for each in alike if each.place == place]
+    if len(alike) > 1 and not usual and any(best):
+        what = "several networks" if expected is None else "several networks that fit"
+        raise SeveralNetworksError(f"{path} holds {what}: {_listed(alike)}")
+    chosen = (usual or alike)[0]
+    if any(best) and chosen.fitted is not None and chosen.fitted.rivals:
+        keys = listed([repr(each.removesuffix(".")) for each in (chosen.fitted.prefix, *chosen.fitted.rivals)])
         raise SeveralNetworksError(f"{path} holds the network more than once, behind the keys {keys}")
-    return best
+    return chosen
 
 
-def _single(found: Sequence[_Found], path: Path, what: str) -> _Found:
-    """The only one of some weights, or the one at the most usual place."""
-    usual = [each for place in _USUAL for each in found if each.place == place]
-    if len(found) > 1 and not usual:
-        raise SeveralNetworksError(f"{path} holds {what}: {_listed(found)}")
-    return (usual or found)[0]
+def _score(found: _Found, expected: Expected | None, average: bool | None) -> tuple[tuple[int, int], Fitted | None]:
+    """How well weights serve, and with a network's keys the weights under these.
 
-
-def _no_average(found: Sequence[_Found], path: Path) -> CheckpointError:
-    return CheckpointError(
-        f"{path} holds no moving average of the weights under a usual name; it holds {_listed(found)}"
-    )
-
-
-def _fit(found: _Found, expected: Expected, averaged: bool | None) -> _Found:
-    """Puts weights under a network's keys; below a moving average, every key counts as averaged."""
+    Below the name of a moving average, every key counts as averaged.
+    """
+    if expected is None:
+        if average and not found.is_averaged:
+            return (0, 0), None
+        kernels = bool(found.convolutions) or any(value.ndim > 2 for value in found.tensors.values())
+        return (1 + kernels, int(kernels and _TRAINING.search(found.place) is None)), None
     numbers = {key: _tensor(value) if isinstance(value, np.ndarray) else value for key, value in found.tensors.items()}
-    wanted = None if averaged and is_averaged(found.place) else averaged
-    return replace(found, fitted=fit_keys(numbers, expected, averaged=wanted))
+    fitted = fit_keys(numbers, expected, averaged=None if average and found.is_averaged else average)
+    return fitted.matched, fitted
 
 
 def _plain(tensors: Mapping[str, Any], path: Path) -> dict[str, Tensor]:

@@ -19,14 +19,14 @@ from ..arguments import as_path
 from ..attention.checked import checked_model
 from ..attention.layer import SelfAttention
 from ..errors import CheckpointError, OutputError
-from ..model.report import Report
+from ..model.report import LayerRecord, Report
 from ..plain import as_unicode, from_plain, json_text, path_in, read_object
 from ..preprocessing import Preprocessing
 from .architecture import Architecture
+from .attention import attention_named, described, state_key
 from .checkpoint import Checkpoint, read_checkpoint
-from .entry import LayerEntry, attention_named, state_key
 from .layers import Layers
-from .report import CertifiedReport, checksum
+from .report import CertifiedReport, certify_report, checksum
 from .tensors import aliases, independent, write_safetensors
 from .write import CONFIG, FORMAT, PAGE, PROGRAM, REPORT, WEIGHTS, is_ours, write_folder
 
@@ -50,7 +50,7 @@ class Config:
 
     content: str
     architecture: Architecture | None
-    layers: tuple[LayerEntry, ...]
+    layers: tuple[LayerRecord, ...]
     tensors: tuple[str, ...]
     preprocessing: Preprocessing | None = None
 
@@ -67,7 +67,7 @@ def converted_in(path: Path) -> Path:
 
 
 def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
-    """Reads the description and the weights of a converted model; no code.
+    """Reads the description and the weights of a converted model, with its layers' convolutions; no code.
 
     Raises:
         CheckpointError: The folder is not a converted model, is damaged, or is of another version.
@@ -76,7 +76,9 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
     if saved.state_dict.keys() != set(config.tensors):
         raise CheckpointError(f"{folder} is damaged: {CONFIG} lists other tensors than {WEIGHTS} holds")
     state = {key: saved.state_dict[key] for key in config.tensors}
-    return config, replace(saved, path=folder, state_dict=state, files=(folder / CONFIG, *saved.files))
+    layers = {name: described(record, name, state) for record in config.layers for name in record.names}
+    files = (folder / CONFIG, *saved.files)
+    return config, replace(saved, path=folder, state_dict=state, convolutions=layers, files=files)
 
 
 def read_config(folder: Path) -> Config:
@@ -86,9 +88,9 @@ def read_config(folder: Path) -> Config:
         CheckpointError: The folder is not a converted model, is damaged, or is of another version.
     """
     path = folder / CONFIG
-    if not is_ours(path):
+    config: dict[str, Any] = read_object(path) if path.is_file() else {}
+    if config.get("format") != FORMAT:
         raise CheckpointError(f"{folder} is not a converted model: it has no {CONFIG} that conv2attn wrote")
-    config: dict[str, Any] = read_object(path)
     if config.get("format_version") != FORMAT_VERSION:
         version, own = config.get("format_version"), metadata.version("conv2attn")
         raise CheckpointError(f"{path} has format version {version!r:.100}; conv2attn {own} reads {FORMAT_VERSION}")
@@ -102,7 +104,7 @@ def save_converted(
     model: nn.Module,
     folder: str | Path,
     *,
-    report: Report | CertifiedReport | None = None,
+    report: Report | None = None,
     architecture: Architecture | str | None = None,
     preprocessing: Preprocessing | None = None,
     source: Checkpoint | None = None,
@@ -115,8 +117,8 @@ def save_converted(
     Args:
         model: A model with self-attention layers, perhaps trained further.
         folder: Where to; its parent must exist.
-        report: The report of the conversion, perhaps with bounds; by default what the model shows now. Bounds that are
-            not given are made, for inputs from -1 to 1.
+        report: The report of the conversion, perhaps certified; by default what the model shows now. Certificates that
+            are not given are made, for inputs from -1 to 1.
         architecture: Recipe of the CNN, for those who load the folder; its name alone (``timm:resnet18``) suffices.
         preprocessing: Preprocessing of the CNN in training, likewise.
         source: The checkpoint that the weights came from; the folder must not hold it.
@@ -131,37 +133,36 @@ def save_converted(
     """
     model, folder = checked_model(model), as_path(folder, "folder")
     architecture = Architecture(architecture) if isinstance(architecture, str) else architecture
-    if not isinstance(report, Report | CertifiedReport | None):
+    if not isinstance(report, Report | None):
         raise OutputError(f"report must be a Report, as Conversion.report is; got {type(report).__name__}")
     report = Report.of(model) if report is None else report
-    layers = (report.report if isinstance(report, CertifiedReport) else report).layers
-    if not layers:
+    if not report.layers:
         raise OutputError("the model has no self-attention layer to keep; convert it first")
-    entries = [LayerEntry.of(layer.names, attention_named(model, layer.name)) for layer in layers]
-    content = LAYERS_CONTENT if isinstance(model, Layers | SelfAttention) else NETWORK_CONTENT
-    kinds = sorted({entry.kind for entry in entries if entry.kind is not None})
-    if content == LAYERS_CONTENT and kinds:
+    records = [LayerRecord.of(layer.names, attention_named(model, layer.name)) for layer in report.layers]
+    is_part = isinstance(model, Layers | SelfAttention)
+    kinds = sorted({record.kind for record in records if record.kind is not None})
+    if is_part and kinds:
         raise OutputError(
             f"only layers of PyTorch's own convolutions can be saved without a network; got {', '.join(kinds)}"
         )
-    state = _tensors(model.state_dict() if content == NETWORK_CONTENT else _layers_state(model, entries))
+    state = _tensors(_layers_state(model, records) if is_part else model.state_dict())
     shared = aliases(state)
-    tensors = independent({name: value for name, value in state.items() if name not in shared})
     config = {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
-        "content": content,
+        "content": LAYERS_CONTENT if is_part else NETWORK_CONTENT,
         "architecture": None if architecture is None else asdict(architecture.resolved()),
         "preprocessing": None if preprocessing is None else preprocessing.to_json(),
-        "layers": [entry.to_json() for entry in entries],
+        "layers": [record.to_json() for record in records],
         "tensors": list(state),
         "source": None if source is None else {"file": as_unicode(source.path.name), "sha256": source.sha256},
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
     }
-    certified = report if isinstance(report, CertifiedReport) else CertifiedReport.of(model, report)
+    certified = report if isinstance(report, CertifiedReport) else certify_report(model, report)
     told = json.loads(json_text(certified.to_json()))  # as it will be read
     told["sha256"] = checksum(told, json.loads(_json(config)), state)
     texts = {CONFIG: _json(config), REPORT: json_text(told) + "\n"} | ({} if page is None else {PAGE: page})
+    tensors = independent({name: value for name, value in state.items() if name not in shared})
 
     def write(temporary: Path) -> None:
         write_safetensors(tensors, temporary / WEIGHTS, {FORMAT: str(FORMAT_VERSION), **shared})
@@ -173,19 +174,9 @@ def save_converted(
     write_folder(folder, write, force=force, sources=() if source is None else source.files)
 
 
-def check_architecture(architecture: nn.Module | Architecture | None) -> None:
-    """Refuses an architecture that ``save_converted`` would refuse.
-
-    Raises:
-        OutputError: Its arguments are not JSON.
-    """
-    if isinstance(architecture, Architecture):
-        _json(asdict(architecture.resolved()))
-
-
-def _layers_state(model: nn.Module, entries: Sequence[LayerEntry]) -> dict[str, Tensor]:
+def _layers_state(model: nn.Module, records: Sequence[LayerRecord]) -> dict[str, Tensor]:
     """The state of the converted layers alone, under the names they have in the model."""
-    names = [name for entry in entries for name in entry.names]
+    names = [name for record in records for name in record.names]
     states = {name: attention_named(model, name).state_dict() for name in names}
     return {state_key(name, key): value for name in names for key, value in states[name].items()}
 

@@ -13,10 +13,13 @@ from ..attention.layer import SelfAttention
 from ..attention.reader import geometry
 from ..errors import OptionError, Problem, UnsupportedLayerError, listed
 from ..model.convert import convert_model, is_convolution, plan_conversion
+from ..model.report import LayerRecord
 from ..names import names_by_module
 from ..spec import Convolution
-from .entry import LayerEntry, attention_named, state_key
-from .folder import LAYERS_CONTENT, read_folder
+from .attention import attention_named, configure, state_key
+from .checkpoint import Opening
+from .folder import LAYERS_CONTENT
+from .open import open_conversion
 
 
 def graft(
@@ -55,26 +58,25 @@ def graft(
     for name, layer in places.items():
         saved = {state_key(name, key): value for key, value in layer.state_dict().items()}
         placed = attention_named(grafted, name)
-        LayerEntry.of((name,), layer).configure(placed, saved)
+        configure(LayerRecord.of((name,), layer), placed, saved)
         placed.load_state_dict(layer.state_dict())
     return grafted
 
 
 def _places(folder: Path, names: Mapping[str, str]) -> dict[str, SelfAttention]:
     """The layers of a folder, by their names in the network."""
-    config, saved = read_folder(folder)
-    if config.content != LAYERS_CONTENT:
+    network = open_conversion(folder, Opening())
+    if network.content != LAYERS_CONTENT:
         raise OptionError(f"{folder} holds a network; load_converted(folder, architecture=...) gives all of it")
-    unknown = names.keys() - {name for entry in config.layers for name in entry.names}
-    if unknown:
+    stored = {name: layer for record, layer in network.stored_layers() for name in record.names}
+    if unknown := names.keys() - stored.keys():
         raise OptionError(f"names must be of layers in {folder}, which lacks {listed(sorted(map(repr, unknown)))}")
     places: dict[str, SelfAttention] = {}
-    for entry in config.layers:
-        layer = entry.layer(saved.state_dict, saved.path)
-        for place in (names.get(name, name) for name in entry.names):
-            if place in places:
-                raise OptionError(f"names gives two layers of {folder} the place {place!r}")
-            places[place] = layer
+    for name, layer in stored.items():
+        place = names.get(name, name)
+        if place in places:
+            raise OptionError(f"names gives two layers of {folder} the place {place!r}")
+        places[place] = layer
     return places
 
 

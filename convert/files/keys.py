@@ -30,7 +30,6 @@ _WRAPPERS = {"module", "_orig_mod", "_forward_module", "_fsdp_wrapped_module", "
 _COUNTER = "num_batches_tracked"  # batch normalisation had none before PyTorch 0.4.1
 _EXTRA = {"total_ops", "total_params", "n_averaged", "position_ids"}  # left beside weights by thop and torch
 _AVERAGED = re.compile(r"(^|_)(ema|swa|averaged?|avg|shadow)\d*(_|$)", re.IGNORECASE)
-_PART = 2**22  # numbers that are looked at, at a time
 
 
 @dataclass(frozen=True)
@@ -156,12 +155,11 @@ def _unfit(path: Path, problems: Sequence[str], unexpected: Sequence[str] = ()) 
 def non_finite_keys(state_dict: Mapping[str, Tensor]) -> list[str]:
     """Names the tensors that hold a NaN or an infinity, in the state dict's order."""
     numbers = {key: each for key, each in state_dict.items() if each.is_floating_point() or each.is_complex()}
-    return [key for key, each in numbers.items() if not each.is_meta and not _is_finite(each)]
-
-
-def _is_finite(tensor: Tensor) -> bool:
-    parts = tensor.reshape(-1).split(_PART)  # a part at a time, since float8 is widened
-    return all(bool(torch.isfinite(part.float() if part.itemsize == 1 else part).all()) for part in parts)
+    return [
+        key
+        for key, each in numbers.items()
+        if not (each.is_meta or torch.isfinite(each.float() if each.itemsize == 1 else each).all())
+    ]
 
 
 def _readings(key: str, expected: Expected) -> Iterator[tuple[str, str]]:

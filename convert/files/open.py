@@ -10,11 +10,11 @@ With it comes what is known of its attention layers, if it was converted: whoeve
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
-from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -36,27 +36,28 @@ from ..errors import (
     listed,
 )
 from ..model.convert import convert_model, restore_model
+from ..model.report import LayerRecord
 from ..preprocessing import Preprocessing
 from .architecture import Architecture
-from .checkpoint import Checkpoint, Opening, find_weights, size_on_disk
-from .entry import (
-    LayerEntry,
+from .attention import (
+    attention_layers,
     attention_named,
+    configure,
     expected_keys,
     holds_attention,
-    layer_entries,
+    stored_layer,
     without_attention,
 )
-from .folder import LAYERS_CONTENT, Config, converted_in, is_converted, read_config, read_folder
+from .checkpoint import Checkpoint, Opening, find_weights, size_on_disk
+from .folder import NETWORK_CONTENT, converted_in, is_converted, read_folder
 from .keys import load_into, non_finite_keys
 from .layers import Layers, layer_tree
 from .named.huggingface import PREFIX, is_model_folder, pretrained
 from .named.preprocessors import from_folder, from_timm, from_torchvision
-from .readers import Contents, Progress, read_contents
+from .readers import Contents, read_contents
 from .write import PROGRAM
 
 LARGE = 2**28  # bytes of weights from which on they are not copied
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -64,26 +65,40 @@ class Network:
     """A network with the weights of a file or a folder.
 
     Attributes:
-        read: The network as it was read, in eval mode: a CNN, or layers of one in a ``Layers`` tree. With a large
-            checkpoint, its weights lie in the mapped file.
-        checkpoint: Where the weights came from; its state dict has the network's keys.
-        entries: Its attention layers, if it was converted.
-        architecture: Recipe of the network, or None for layers alone and for a network that was given.
-        preprocessing: Its preprocessing in training, where its folder or library describes that.
-        refusal: Why only its layers were read though its folder names an architecture.
+        checkpoint: Where the weights came from; its state dict has the network's keys, and its convolutions are those
+            that can be had without the network.
+        build: Makes the CNN with these weights, or the network that the file holds.
+        records: Its attention layers, if it was converted.
+        recipe: How to build the network, or None if that is unknown, or a network was given.
+        content: NETWORK_CONTENT, or LAYERS_CONTENT for a folder that holds nothing but layers.
+        described: Its preprocessing in training, where its folder describes that.
     """
 
-    read: nn.Module
     checkpoint: Checkpoint
-    entries: tuple[LayerEntry, ...] = ()
-    architecture: Architecture | None = None
-    preprocessing: Preprocessing | None = None
-    refusal: ConversionError | None = None
+    build: Callable[[], nn.Module]
+    records: tuple[LayerRecord, ...] = ()
+    recipe: Architecture | None = None
+    content: str = NETWORK_CONTENT
+    described: Preprocessing | None = None
+
+    @cached_property
+    def read(self) -> nn.Module:
+        """The network as it was read, in eval mode: a CNN, or layers of one in a ``Layers`` tree if it cannot be built.
+
+        With a large checkpoint, its weights lie in the mapped file.
+        """
+        try:
+            return self.build().eval()
+        except (ArchitectureNeededError, TrustNeededError, ArchitectureError):
+            if not self.checkpoint.convolutions:
+                raise
+            return layer_tree(self.checkpoint.convolutions, self.checkpoint.state_dict)
 
     @property
     def is_converted(self) -> bool:
         """Whether it has attention layers."""
-        return bool(self.entries) or _has_attention(self.read)
+        held = self.checkpoint.network
+        return bool(self.records) or holds_attention(self.checkpoint.state_dict) or (held is not None and _has(held))
 
     @property
     def is_layers(self) -> bool:
@@ -91,10 +106,21 @@ class Network:
         return isinstance(self.read, Layers)
 
     @property
+    def architecture(self) -> Architecture | None:
+        """The recipe of the network, or None if it has only layers."""
+        return None if self.is_layers else self.recipe
+
+    @property
     def files(self) -> tuple[Path, ...]:
         """Every file that it was read from, including its code; no output may overwrite one."""
-        code = None if self.architecture is None else self.architecture.file
+        code = None if self.recipe is None else self.recipe.file
         return self.checkpoint.files if code is None else (*self.checkpoint.files, code)
+
+    @property
+    def preprocessing(self) -> Preprocessing | None:
+        """Its preprocessing in training, where its folder or its library describes that."""
+        found = self.described or from_timm(getattr(self.read, "pretrained_cfg", None))
+        return found or (None if self.architecture is None else from_torchvision(self.architecture.spec))
 
     @property
     def non_finite(self) -> tuple[str, ...]:
@@ -104,14 +130,23 @@ class Network:
     @property
     def notes(self) -> dict[str, str]:
         """Remarks about the weights of layers that the checkpoint describes, by their names."""
-        described = self.checkpoint.convolutions.items() if self.is_layers else ()
-        return {name: layer.note for name, layer in described if layer.note}
+        found = self.checkpoint.convolutions
+        return {name: layer.note for name, layer in found.items() if layer.note and self.is_layers}
 
     @property
     def originals(self) -> dict[str, str]:
         """Names of layers in the checkpoint, by their names here, where the two differ."""
-        described = self.checkpoint.convolutions.items() if self.is_layers else ()
-        return {name: layer.original for name, layer in described if layer.original}
+        found = self.checkpoint.convolutions
+        return {name: layer.original for name, layer in found.items() if layer.original and self.is_layers}
+
+    def stored_layers(self) -> Iterator[tuple[LayerRecord, SelfAttention]]:
+        """Its attention layers alone, as they were saved; weights that only the architecture can compute are zeros.
+
+        Raises:
+            CheckpointError: Values are missing, or do not fit a record.
+        """
+        for record in self.records:
+            yield record, stored_layer(record, self.checkpoint.state_dict, self.checkpoint.path)
 
     def cnn(self) -> nn.Module:
         """The CNN, bit for bit: as it was read, or as it was before the conversion. It can be requested only once.
@@ -119,8 +154,23 @@ class Network:
         Raises:
             NotAConvolutionError: Attention layers of it compute what no convolution computes.
         """
-        check_convolutions(self.entries, self.checkpoint)
-        return restore_model(self.read, inplace=True) if _has_attention(self.read) else self.read
+        self._check_convolutions()
+        return restore_model(self.read, inplace=True) if _has(self.read) else self.read
+
+    def cnn_state(self) -> dict[str, Tensor]:
+        """The CNN's state dict, bit for bit and in its order; nothing is built where the file tells all of it.
+
+        Raises:
+            NotAConvolutionError: Layers compute what no convolution computes, or nothing is converted.
+        """
+        if not self.is_converted:
+            raise NotAConvolutionError(
+                f"{self.checkpoint.path} holds no attention layer, so there is nothing to restore"
+            )
+        if not self.records:
+            return self.cnn().state_dict()
+        self._check_convolutions()
+        return without_attention(self.checkpoint.state_dict, self.records)
 
     def attention(self) -> nn.Module:
         """The network with its attention layers as they were saved. It can be requested only once.
@@ -128,7 +178,7 @@ class Network:
         Raises:
             CheckpointError: The network lacks one of the layers, or it is another there.
         """
-        return _convert_like(self.read, self.entries, self.checkpoint).eval() if self.entries else self.read
+        return _convert_like(self.read, self.records, self.checkpoint).eval() if self.records else self.read
 
     def as_saved(self) -> nn.Module:
         """The network with its attention layers if it has any, else the CNN."""
@@ -143,103 +193,142 @@ class Network:
             ArchitectureError: It has only layers, since that network cannot be built here.
         """
         if self.is_layers:
-            path, other = self.checkpoint.path, "the program that it came from"
-            if path.suffix == ".onnx" or (path / PROGRAM).is_file():
-                other = f"ONNX Runtime and the {PROGRAM} that conv2attn convert writes"
-            raise self.refusal or ArchitectureNeededError(
-                f"{path} describes its layers, but not how the network connects them; to run the whole network takes "
-                f"its architecture, or {other}"
-            )
+            self.build()
         return self
 
+    def _check_convolutions(self) -> None:
+        """Refuses attention layers that compute what no convolution computes, all of them named."""
+        problems = []
+        for record, layer in self.stored_layers():
+            if (reason := not_a_convolution(layer)) is not None:
+                distance = told_distance(layer) if record.kind is None else ""
+                problems.append(f"{record.name or 'the model itself'}: {reason}{distance}")
+        if problems:
+            count = f"{len(problems)} of {len(self.records)} attention layers compute what no convolution computes"
+            advice = "conv2attn freeze turns trained positions back into convolutions"
+            raise NotAConvolutionError(f"{self.checkpoint.path}: {count}: {'; '.join(problems)}; {advice}")
 
-def open_network(path: str | Path, opening: Opening | None = None, *, progress: Progress = lambda _: None) -> Network:
+
+def open_network(path: str | Path, opening: Opening | None = None) -> Network:
     """Opens a network in any of the supported forms.
+
+    A network that only its file or folder describes is built when it is first used; so whoever wants its state dict or
+    its layers alone needs no architecture, and no consent.
 
     Args:
         path: A checkpoint of any kind, of a CNN or of a converted network; a Hugging Face folder; a folder that a
             conversion wrote, or that of a run which has one.
         opening: Options for opening it.
-        progress: Called with the number of bytes of a checkpoint that were read since the last call.
 
     Raises:
-        ArchitectureNeededError: No architecture is given, and the checkpoint describes no geometry.
+        ArchitectureNeededError: When it is used: no architecture is given, and the checkpoint describes no geometry.
         CheckpointError: The file cannot be read or does not fit.
         TrustNeededError: It is a program, and not trusted.
         ArchitectureError: The network cannot be built.
         OptionError: A moving average or a key is asked for of a folder that has one set of weights.
     """
-    path, opening = converted_in(Path(path)), opening or Opening()
-    if is_converted(path):
-        return _of_conversion(path, opening)
-    named_by = path if opening.architecture is None and is_model_folder(path) else None
-    if named_by is not None:
-        check_options(path, opening)
-        recipe = Architecture(f"{PREFIX}{path}").resolved()
+    path, opening, named_by = converted_in(Path(path)), opening or Opening(), None
+    is_ours = is_converted(path)
+    if is_ours or (opening.architecture is None and is_model_folder(path)):
+        if opening.ema or opening.weights is not None:
+            raise OptionError(f"{path} is a folder which keeps one set of weights")
+        if is_ours:
+            return open_conversion(path, opening)
+        named_by, recipe = path, Architecture(f"{PREFIX}{path}").resolved()
         if not recipe.spec.startswith("timm:"):
-            return _of_transformers(path, recipe, opening, progress)
+            return _of_transformers(path, recipe, opening)
         opening = replace(opening, architecture=recipe)
-    contents = read_contents(path, trust=opening.trust, progress=progress)
+    contents = read_contents(path, trust=opening.trust)
     if opening.architecture is None:
-        saved = find_weights(contents, path, opening)
-        return Network(_own_network(saved), saved)
+        return _of_file(find_weights(contents, path, opening))
     return _of_weights(contents, path, opening.architecture, opening, named_by)
+
+
+def _of_file(saved: Checkpoint) -> Network:
+    """A file alone: the network that it holds, or the convolutions that it describes."""
+    is_attention, folder = holds_attention(saved.state_dict), saved.path.parent
+    needed = _without_network(saved.path)
+    if not saved.convolutions or is_attention:
+        held = [f"{key} {list(value.shape)}" for key, value in saved.state_dict.items() if value.ndim == 4]
+        needed = (
+            f"{saved.path} holds weights, but not the strides and paddings of its "
+            f"{'attention layers' if is_attention else 'convolutions'} (weights with 4 dimensions: "
+            f"{listed(held) or 'none'}); that takes the architecture of their network"
+            f"{f', which the folder {folder} describes' if is_model_folder(folder) else ''}"
+        )
+        saved = replace(saved, convolutions={})
+
+    def build() -> nn.Module:
+        if saved.network is None:
+            raise ArchitectureNeededError(needed)
+        return saved.network
+
+    return Network(saved, build)
+
+
+def _without_network(path: Path) -> str:
+    """Why the whole network of a file or folder of layers cannot run."""
+    other = "the program that it came from"
+    if path.suffix == ".onnx" or (path / PROGRAM).is_file():
+        other = f"ONNX Runtime and the {PROGRAM} that conv2attn convert writes"
+    return (
+        f"{path} describes its layers, but not how the network connects them; to run the whole network takes its "
+        f"architecture, or {other}"
+    )
 
 
 def _of_weights(
     contents: Contents, path: Path, given: nn.Module | Architecture, opening: Opening, named_by: Path | None
 ) -> Network:
     """Weights of a CNN or of a converted network, under any keys, in a network that is built."""
+    saved, records = Checkpoint(path, {}, contents.sha256), tuple[LayerRecord, ...]()
 
-    def fill(model: nn.Module, assign: bool) -> tuple[Checkpoint, tuple[LayerEntry, ...]]:
+    def fill(model: nn.Module, assign: bool) -> None:
+        nonlocal saved, records
         saved = find_weights(contents, path, opening, expected=expected_keys(model))
-        entries = layer_entries(model, saved.state_dict)
-        passed = _load(model, saved, entries, assign=assign, beside=saved.extra)
+        records = attention_layers(model, saved.state_dict)
+        passed = _load(model, saved, records, assign, beside=saved.extra)
         state = {key: value for key, value in saved.state_dict.items() if key not in passed}
-        return replace(saved, state_dict=state, extra=(*passed, *saved.extra)), entries
+        saved = replace(saved, state_dict=state, extra=(*passed, *saved.extra), convolutions={})
 
-    cnn, (saved, entries) = _built(given, fill, path, trust=opening.trust, named_by=named_by)
-    return Network(cnn, saved, entries, *_recipe(given, cnn, path))
+    cnn = _built(given, fill, path, trust=opening.trust, named_by=named_by)
+    return Network(saved, lambda: cnn, records, _recipe(given), described=from_folder(path))
 
 
-def _of_conversion(path: Path, opening: Opening) -> Network:
-    """A folder that a conversion wrote: the network that it names, or its layers alone where that is not built."""
-    check_options(path, opening)
+def open_conversion(path: Path, opening: Opening) -> Network:
+    """Opens a folder that a conversion wrote: the network that is given or that it names, or its layers alone.
+
+    Raises:
+        CheckpointError: It is no such folder, is damaged, or is of another version.
+    """
     config, saved = read_folder(path)
     is_given = opening.architecture is not None
     given = opening.architecture if is_given else config.architecture
-    if given is None:
-        return Network(_described(config, saved), saved, config.layers, preprocessing=config.preprocessing)
+    kinds = sorted({record.kind for record in config.layers if record.kind is not None})
+    if is_given or kinds:
+        saved = replace(saved, convolutions={})
 
-    def fill(model: nn.Module, assign: bool) -> object:
-        return _load(model, saved, config.layers, assign=assign)
+    def build() -> nn.Module:
+        if given is None:
+            held = f"{path} holds layers of {', '.join(kinds)}, which only the architecture can make; it must be given"
+            raise ArchitectureNeededError(held if kinds else _without_network(path))
+        fill = partial(_load, saved=saved, records=config.layers)
+        return _built(given, fill, path, trust=opening.trust, named_by=None if is_given else path)
 
-    try:
-        cnn, _ = _built(given, fill, path, trust=opening.trust, named_by=None if is_given else path)
-    except (TrustNeededError, ArchitectureError) as error:
-        if is_given or any(entry.kind for entry in config.layers):
-            raise
-        return Network(_described(config, saved), saved, config.layers, None, config.preprocessing, error)
-    recipe, preprocessing = _recipe(given, cnn, path)
-    return Network(cnn, saved, config.layers, recipe, config.preprocessing or preprocessing)
+    return Network(saved, build, config.layers, _recipe(given), config.content, config.preprocessing)
 
 
-def _of_transformers(path: Path, recipe: Architecture, opening: Opening, progress: Progress) -> Network:
+def _of_transformers(path: Path, recipe: Architecture, opening: Opening) -> Network:
     """A folder of transformers, whose own loader knows the names that its files have for weights."""
     model = pretrained(path, trust=opening.trust)
-    contents = read_contents(path, progress=progress)
+    contents = read_contents(path)
     saved = Checkpoint(path, model.state_dict(), contents.sha256, files=contents.files)
-    return Network(model, saved, (), recipe, from_folder(path))
+    return Network(saved, lambda: model, (), recipe, described=from_folder(path))
 
 
-def _recipe(
-    given: nn.Module | Architecture, cnn: nn.Module, path: Path
-) -> tuple[Architecture | None, Preprocessing | None]:
-    """The architecture to store with a network, and the preprocessing that it was trained with."""
-    recipe = given.resolved() if isinstance(given, Architecture) else None
-    found = from_folder(path) if path.is_dir() else None
-    found = found or from_timm(getattr(cnn, "pretrained_cfg", None))
-    return recipe, found or (None if recipe is None else from_torchvision(recipe.spec))
+def _recipe(given: nn.Module | Architecture | None) -> Architecture | None:
+    """The architecture to store with a network."""
+    return given.resolved() if isinstance(given, Architecture) else None
 
 
 def load_converted(
@@ -266,13 +355,8 @@ def load_converted(
     architecture = Architecture(architecture) if isinstance(architecture, str) else architecture
     if not isinstance(architecture, nn.Module | Architecture | None):
         raise ArchitectureError(f"architecture must be a network or an Architecture; got {type(architecture).__name__}")
-    folder = converted_in(as_path(folder, "folder"))
-    config = read_config(folder)
-    network = open_network(folder, Opening(architecture, trust=trust))
-    if network.is_layers and config.content != LAYERS_CONTENT:
-        needed = ArchitectureNeededError("the folder names no architecture, and holds a network that needs one")
-        raise network.refusal or needed
-    return network.attention()
+    network = open_conversion(converted_in(as_path(folder, "folder")), Opening(architecture, trust=trust))
+    return (network.whole() if network.content == NETWORK_CONTENT else network).attention()
 
 
 def placed(model: nn.Module, *, device: str, dtype: torch.dtype | None = None) -> nn.Module:
@@ -291,113 +375,49 @@ def placed(model: nn.Module, *, device: str, dtype: torch.dtype | None = None) -
         raise ConversionError(f"the device {device!r} cannot be used: {first_line(error)}") from error
 
 
-def check_options(folder: Path, opening: Opening) -> None:
-    """Refuses to choose among the weights of a folder that has one set of them.
-
-    Raises:
-        OptionError: Something is chosen.
-    """
-    if opening.ema or opening.weights is not None:
-        raise OptionError(f"{folder} is a folder which keeps one set of weights")
-
-
-def check_convolutions(entries: Sequence[LayerEntry], saved: Checkpoint) -> None:
-    """Refuses attention layers that compute what no convolution computes.
-
-    Args:
-        entries: The layers.
-        saved: Their weights, under their names.
-
-    Raises:
-        NotAConvolutionError: There are some, all of them named.
-        CheckpointError: Values are missing, or do not fit an entry.
-    """
-    problems = []
-    for entry in entries:
-        layer = entry.layer(saved.state_dict, saved.path)
-        if (reason := not_a_convolution(layer)) is not None:
-            distance = told_distance(layer) if entry.kind is None else ""
-            problems.append(f"{entry.names[0] or 'the model itself'}: {reason}{distance}")
-    if problems:
-        count = f"{len(problems)} of {len(entries)} attention layers compute what no convolution computes"
-        advice = "conv2attn freeze turns trained positions back into convolutions"
-        raise NotAConvolutionError(f"{saved.path}: {count}: {'; '.join(problems)}; {advice}")
-
-
-def _described(config: Config, saved: Checkpoint) -> nn.Module:
-    """The convolutions that the attention layers of a folder were made from, alone."""
-    kinds = sorted({entry.kind for entry in config.layers if entry.kind is not None})
-    if kinds:
-        raise ArchitectureNeededError(
-            f"{saved.path} holds layers of {', '.join(kinds)}, which only the architecture can make; it must be given"
-        )
-    state = saved.state_dict
-    return layer_tree({name: entry.described(name, state) for entry in config.layers for name in entry.names}, state)
-
-
-def _own_network(saved: Checkpoint) -> nn.Module:
-    """The network that a checkpoint holds, or the convolutions that it describes, alone."""
-    if saved.network is not None:
-        return saved.network.eval()
-    is_attention = holds_attention(saved.state_dict)
-    if not saved.convolutions or is_attention:
-        folder = saved.path.parent
-        held = [f"{key} {list(value.shape)}" for key, value in saved.state_dict.items() if value.ndim == 4]
-        raise ArchitectureNeededError(
-            f"{saved.path} holds weights, but not the strides and paddings of its "
-            f"{'attention layers' if is_attention else 'convolutions'} (weights with 4 dimensions: "
-            f"{listed(held) or 'none'}); that takes the architecture of their network"
-            f"{f', which the folder {folder} describes' if is_model_folder(folder) else ''}"
-        )
-    return layer_tree(saved.convolutions, saved.state_dict)
-
-
 def _built(
     given: nn.Module | Architecture,
-    fill: Callable[[nn.Module, bool], T],
+    fill: Callable[..., object],
     path: Path,
     *,
     trust: bool,
     named_by: Path | None,
-) -> tuple[nn.Module, T]:
-    """The network with the checkpoint's weights, copied unless they are large, and what filling it with them gave."""
-    if isinstance(given, nn.Module):
-        model = copy.deepcopy(given)
-        return model.eval(), fill(model, False)
-    if size_on_disk(path) >= LARGE:
+) -> nn.Module:
+    """The network, filled with the checkpoint's weights, which are copied unless they are large."""
+    if isinstance(given, Architecture) and size_on_disk(path) >= LARGE:
         with suppress(ArchitectureError):  # code that reads the values it draws cannot run without them
             with torch.device("meta"):
                 model = given.build(trust=trust, named_by=named_by)
-            found = fill(model, True)
+            fill(model, assign=True)
             if not any(tensor.is_meta for tensor in model.state_dict().values()):
-                return model.eval(), found
-    model = given.build(trust=trust, named_by=named_by)
-    return model.eval(), fill(model, False)
+                return model
+    model = given.build(trust=trust, named_by=named_by) if isinstance(given, Architecture) else copy.deepcopy(given)
+    fill(model, assign=False)
+    return model
 
 
 def _load(
     cnn: nn.Module,
     saved: Checkpoint,
-    entries: Sequence[LayerEntry],
-    *,
+    records: Sequence[LayerRecord],
     assign: bool,
     beside: Sequence[str] | None = None,
 ) -> tuple[str, ...]:
     """Loads the weights of a CNN, or those of a converted network that its CNN has, too; as ``load_into``."""
-    if entries:
+    if records:
         _match_dtypes(cnn, saved.state_dict)
-    state = without_attention(saved.state_dict, entries)
+    state = without_attention(saved.state_dict, records)
     return load_into(cnn, state, saved.path, assign=assign, beside=beside)
 
 
-def _convert_like(network: nn.Module, entries: Sequence[LayerEntry], saved: Checkpoint) -> nn.Module:
+def _convert_like(network: nn.Module, records: Sequence[LayerRecord], saved: Checkpoint) -> nn.Module:
     """Converts the layers of a CNN that were attention when it was saved, and gives them their positions and more.
 
     Raises:
         CheckpointError: The network lacks one of the layers, or it is another there.
         EngineError: There is no such engine.
     """
-    wanted = {name: entry for entry in entries for name in entry.names}
+    wanted = {name: record for record in records for name in record.names}
     try:
         model, report = convert_model(
             network, filter_fn=lambda _, name: name in wanted, inplace=True, skip_unsupported=True
@@ -405,7 +425,7 @@ def _convert_like(network: nn.Module, entries: Sequence[LayerEntry], saved: Chec
     except UnsupportedLayerError as error:
         raise CheckpointError(f"{saved.path} does not fit the architecture: {error}") from error
     for layer in report.layers:
-        wanted[layer.name].configure(attention_named(model, layer.name), saved.state_dict)
+        configure(wanted[layer.name], attention_named(model, layer.name), saved.state_dict)
     lacking = wanted.keys() - {name for layer in report.layers for name in layer.names}
     if lacking:
         raise CheckpointError(
@@ -418,7 +438,8 @@ def _convert_like(network: nn.Module, entries: Sequence[LayerEntry], saved: Chec
     return model
 
 
-def _has_attention(model: nn.Module) -> bool:
+def _has(model: nn.Module) -> bool:
+    """Whether a network has attention layers."""
     return any(isinstance(module, SelfAttention) for module in model.modules())
 
 

@@ -13,15 +13,16 @@ import torch
 from torch import Tensor, nn
 
 from ..attention.construction import not_a_convolution
+from ..attention.layer import SelfAttention
 from ..autocast import without_autocast
 from ..bounds.tail import counts_heads_alone
 from ..certificate.comparison import LayerComparison
 from ..certificate.distance import told_distance
-from ..certificate.layer import Certificate, certify
+from ..certificate.layer import certify
 from ..certificate.network.certificate import NetworkCertificate, certify_network, converted, size_of_images
 from ..errors import ConversionError
-from ..model.report import Report
-from .entry import attention_named
+from ..model.report import LayerReport, Report
+from .attention import attention_named
 from .layers import Layers
 from .summary import Summary
 
@@ -34,37 +35,10 @@ CERTIFIED_RANGE = (-1.0, 1.0)  # a layer's inputs are not known here; the bound 
 
 
 @dataclass(frozen=True)
-class CertifiedLayer:
-    """Certificate of one layer, or the reason why it has none.
+class CertifiedReport(Report):
+    """Conversion report whose layers have certificates.
 
     Attributes:
-        certificate: Bound on the difference for inputs within the range, or None.
-        reason: Why there is no certificate, or None.
-        dtype: Precision of the layer's weights, or None without a certificate.
-    """
-
-    certificate: Certificate | None
-    reason: str | None = None
-    dtype: str | None = None
-
-    @property
-    def in_words(self) -> str:
-        """The bound, or why there is none."""
-        return str(self.reason) if self.certificate is None else self.certificate.in_words
-
-    def to_json(self) -> dict[str, Any]:
-        """The certificate as ``conv2attn check`` reads it; floats are written exactly."""
-        certificate = None if self.certificate is None else self.certificate.to_json()
-        return {"certificate": certificate, "uncertified": self.reason, "dtype": self.dtype}
-
-
-@dataclass(frozen=True)
-class CertifiedReport:
-    """Conversion report with bounds.
-
-    Attributes:
-        report: The report without bounds.
-        bounds: One for each of the report's layers.
         network: Bound on the difference between the converted network and the CNN; None if only the layers are known,
             or for more than ``MOST_LAYERS`` layers, for which the bound of ``certify_network`` is useless.
         input_range: Smallest and largest value of the images, and of each layer's input, that bounds are for.
@@ -72,83 +46,67 @@ class CertifiedReport:
         comparison: The comparison on images, if one was made.
     """
 
-    report: Report
-    bounds: tuple[CertifiedLayer, ...]
     network: NetworkCertificate | None
     input_range: tuple[float, float]
     summary: Summary
     comparison: tuple[LayerComparison, ...] | None = None
 
-    @classmethod
-    def of(
-        cls,
-        model: nn.Module,
-        report: Report,
-        *,
-        input_range: tuple[float, float] = CERTIFIED_RANGE,
-        size: Sequence[int] | None = None,
-        progress: Callable[[int], None] = lambda _: None,
-    ) -> CertifiedReport:
-        """Certifies a converted model and each of its layers, as they are without autocast.
-
-        Args:
-            model: The converted model.
-            report: The conversion report.
-            input_range: Smallest and largest value of the images, and of each layer's input.
-            size: As for ``certify_network``.
-            progress: Called with 1 after each layer.
-        """
-        bounds = []
-        with without_autocast(next(model.parameters()).device):
-            for layer in report.layers:
-                bounds.append(_bound(model, layer.name, input_range))
-                progress(1)
-            grid, network = size_of_images(converted(model)[1], size), None
-            if len(report.layers) <= MOST_LAYERS and not isinstance(model, Layers):
-                network = certify_network(model, input_range=input_range, size=grid)
-            certified = [layer.name for layer, bound in zip(report.layers, bounds, strict=True) if bound.certificate]
-            summary = Summary.of(model, report.layers, size=grid)
-        wide = [name for name in certified if counts_heads_alone(attention_named(model, name))]
-        return cls(report.noted(dict.fromkeys(wide, ALONE)), tuple(bounds), network, input_range, summary)
-
-    def noted(self, notes: Mapping[str, str]) -> CertifiedReport:
-        """The same report with further notes on layers, by name."""
-        return replace(self, report=self.report.noted(notes))
-
     def to_json(self) -> dict[str, Any]:
         """The report as plain data, with the version of its form."""
+        samples = self.summary.samples
+        literal = {name: sample.to_json() for name, sample in samples.items()}
         return {
             "version": REPORT_VERSION,
             "attention": self.summary.to_json(),
             "certified_range": list(self.input_range),
-            "layers": [
-                layer.to_json() | {"literal": self._sampled(layer.name)} | bound.to_json()
-                for layer, bound in zip(self.report.layers, self.bounds, strict=True)
-            ],
+            "layers": [layer.to_json() | {"literal": literal.get(layer.name)} for layer in self.layers],
             "network": None if self.network is None else self.network.to_json(),
             "comparison": None if self.comparison is None else [layer.to_json() for layer in self.comparison],
-            "skipped": [asdict(problem) for problem in self.report.skipped],
+            "skipped": [asdict(problem) for problem in self.skipped],
         }
 
-    def _sampled(self, name: str) -> dict[str, Any] | None:
-        """Literal attention of a layer at some queries, or None where it was not sampled."""
-        sample = self.summary.samples.get(name)
-        return None if sample is None else sample.to_json()
+
+def certify_report(
+    model: nn.Module,
+    report: Report,
+    *,
+    input_range: tuple[float, float] = CERTIFIED_RANGE,
+    size: Sequence[int] | None = None,
+    progress: Callable[[int], None] = lambda _: None,
+) -> CertifiedReport:
+    """Certifies a converted model and each of its layers, as they are without autocast.
+
+    Args:
+        model: The converted model.
+        report: The conversion report.
+        input_range: Smallest and largest value of the images, and of each layer's input.
+        size: As for ``certify_network``.
+        progress: Called with 1 after each layer.
+    """
+    layers = []
+    with without_autocast(next(model.parameters()).device):
+        for layer in report.layers:
+            layers.append(_certified(layer, attention_named(model, layer.name), input_range))
+            progress(1)
+        grid, network = size_of_images(converted(model)[1], size), None
+        if len(layers) <= MOST_LAYERS and not isinstance(model, Layers):
+            network = certify_network(model, input_range=input_range, size=grid)
+        summary = Summary.of(model, layers, size=grid)
+    return CertifiedReport(tuple(layers), report.skipped, network, input_range, summary)
 
 
-def _bound(model: nn.Module, name: str, input_range: tuple[float, float]) -> CertifiedLayer:
+def _certified(record: LayerReport, layer: SelfAttention, input_range: tuple[float, float]) -> LayerReport:
+    """The record of a layer, with its certificate or the reason why it has none."""
     try:
-        layer = attention_named(model, name)
         with torch.no_grad():
             certificate = certify(layer, input_range=input_range)
     except ConversionError as error:
-        layer = attention_named(model, name)
         distance = told_distance(layer, input_range) if not_a_convolution(layer, tolerance=math.inf) else ""
-        return CertifiedLayer(None, f"no longer a convolution{distance}" if distance else str(error))
+        return replace(record, uncertified=f"no longer a convolution{distance}" if distance else str(error))
     if not math.isfinite(certificate.bound):
-        return CertifiedLayer(None, "no finite bound is known for these weights and this alpha")
+        return replace(record, uncertified="no finite bound is known for these weights and this alpha")
     dtype = str(layer.weight.dtype).removeprefix("torch.")
-    return CertifiedLayer(certificate, None, dtype)
+    return replace(record.noted(ALONE if counts_heads_alone(layer) else None), certificate=certificate, dtype=dtype)
 
 
 def checksum(report: Mapping[str, Any], config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:

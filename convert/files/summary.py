@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..attention.layer import SelfAttention
@@ -25,7 +26,7 @@ from ..inputs import likely_channels
 from ..model.convert import restore_model
 from ..model.report import LayerReport
 from ..size import Size
-from .entry import attention_named
+from .attention import attention_named
 from .layers import Layers
 
 _FLOPS = 2e10  # most FLOPs to run a network on the image: seconds
@@ -107,7 +108,8 @@ def run_on_drawn(
     errors = []
     for size, channels in product(dict.fromkeys(sizes), likely_channels(model)):
         try:
-            image = drawn_image(channels, size)
+            with torch.device("cpu"):  # whatever torch's default is
+                image = drawn_image(channels, size)
             return image, inputs_of_layers(model, _as_taken(model, image), allowed=allowed)
         except ConversionError as error:
             errors.append(error)

@@ -23,7 +23,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from ..errors import CheckpointError, OutputError, OutputExistsError
-from ..plain import read_json
+from ..plain import read_object
 
 FORMAT = "conv2attn"  # the value of "format" in a config.json of ours
 CONFIG, WEIGHTS, REPORT, PAGE = "config.json", "model.safetensors", "report.json", "report.html"
@@ -66,7 +66,7 @@ def _write(
 ) -> None:
     target = _resolved(target)
     check(target, force=force, sources=sources)
-    with _beside(target) as temporary:
+    with file_system_errors(target), _beside(target) as temporary:
         new = temporary / target.name
         write(new)
         for path in (*(new.iterdir() if new.is_dir() else ()), new):  # the contents before what lists them
@@ -89,50 +89,48 @@ def marked_file(target: Path | None, *, marks: Collection[str], sources: Iterabl
         marks: One of these stands at the beginning of every such text.
         sources: Files that are being read, none of which the target may be.
     """
-    if target is None:
-        yield lambda _: None
-        return
-    real = check_marked(target, marks, sources)
 
     def put(text: str) -> None:
-        check_marked(real, marks, sources)
-        write_file(real, lambda path: path.write_text(text, encoding="utf-8"), force=True, sources=sources)
+        if target is not None:
+            check_marked(target, marks, sources)
+            write_file(target, lambda path: path.write_text(text, encoding="utf-8"), force=True, sources=sources)
 
+    if target is not None:
+        check_marked(target, marks, sources)
     yield put
 
 
 def check_target(target: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
     """Refuses a target that ``write_folder`` would refuse."""
-    with _place(target) as target:
+    with _place(target, force, sources) as target:
         if target.exists() and not target.is_dir():
             raise OutputError(f"{target} is a file; the output is a folder")
-        check_apart(target, sources)
-        if target.exists():
-            _check_only_ours(target)
-        _check_force(target, force)
+        entries = sorted(target.iterdir()) if target.exists() else []
+        if entries and not is_ours(target / CONFIG):
+            raise OutputError(f"{target} holds files but no {CONFIG} of ours: conv2attn did not write it; it stays")
+        for entry in entries:
+            if entry.name not in OURS or entry.is_symlink() or not entry.is_file():
+                raise OutputError(f"{target} also holds {entry.name!r}, which conv2attn did not write; it stays")
 
 
 def check_file(target: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
     """Refuses a target that ``write_file`` would refuse."""
-    with _place(target) as target:
+    with _place(target, force, sources) as target:
         if target.is_dir():
             raise OutputError(f"{target} is a folder; the output is a file")
         if target.exists() and not target.is_file():
             raise OutputError(f"{target} is not a plain file; only a plain file is replaced")
-        check_apart(target, sources)
-        _check_force(target, force)
 
 
-def check_marked(target: Path, marks: Collection[str], sources: Iterable[Path] = ()) -> Path:
-    """Refuses a target that ``marked_file`` would refuse; else gives it with links followed."""
+def check_marked(target: Path, marks: Collection[str], sources: Iterable[Path] = ()) -> None:
+    """Refuses a target that ``marked_file`` would refuse."""
     check_file(target, force=True, sources=sources)
-    with _place(target) as target:
+    with file_system_errors(target):
         if target.exists():
             with target.open("rb+") as file:  # as it will be written
                 beginning = file.read(_BEGINNING).decode(errors="replace")
             if beginning and not any(mark in beginning for mark in marks):
                 raise OutputError(f"{target} exists, and conv2attn did not write it; it stays")
-    return target
 
 
 def check_distinct(targets: Iterable[Path]) -> None:
@@ -159,10 +157,9 @@ def check_outside(target: Path, source: Path) -> None:
 def is_ours(config: Path) -> bool:
     """Whether a file is a config.json that conv2attn wrote; other programs write files of this name too."""
     try:
-        data = read_json(config)
-    except (OSError, CheckpointError):
+        return read_object(config).get("format") == FORMAT
+    except CheckpointError:
         return False
-    return isinstance(data, dict) and data.get("format") == FORMAT
 
 
 @contextmanager
@@ -180,14 +177,19 @@ def _is_within(path: Path, folder: Path) -> bool:
     return any(place.exists() and place.samefile(folder) for place in (real, *real.parents))
 
 
-def _check_only_ours(folder: Path) -> None:
-    """Refuses a folder that holds anything that conv2attn did not write; an empty one holds nothing."""
-    entries = sorted(folder.iterdir())
-    if entries and not is_ours(folder / CONFIG):
-        raise OutputError(f"{folder} holds files but no {CONFIG} of ours: conv2attn did not write it; it stays")
-    for entry in entries:
-        if entry.name not in OURS or entry.is_symlink() or not entry.is_file():
-            raise OutputError(f"{folder} also holds {entry.name!r}, which conv2attn did not write; it stays")
+@contextmanager
+def _place(target: Path, force: bool, sources: Iterable[Path]) -> Iterator[Path]:
+    """A target with links followed, in a folder that can be written; it is refused last for being there."""
+    target = _resolved(target)
+    if not target.parent.is_dir():
+        raise OutputError(f"{target} cannot be written: there is no folder {target.parent}")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise OutputError(f"{target} cannot be written: the folder {target.parent} is not writable")
+    with file_system_errors(target):
+        yield target
+        check_apart(target, sources)
+        if target.exists() and not force:
+            raise OutputExistsError(f"{target} exists, and force was not given")
 
 
 @contextmanager
@@ -198,24 +200,23 @@ def _beside(target: Path) -> Iterator[Path]:
     no name any more (filelock compares), and takes a new one.
     """
     lock = FileLock(target.with_name(f".{target.name}.lock"), timeout=0, is_singleton=False)
-    with file_system_errors(target):
+    try:
+        lock.acquire()
+    except Timeout as error:
+        raise OutputError(f"{target} cannot be written: another run is writing it") from error
+    try:
+        for entry in list(target.parent.iterdir()):
+            if entry.name.startswith(f".{target.name}{_TEMPORARY}"):  # a killed run left it
+                _remove(entry, target)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}{_TEMPORARY}", dir=target.parent))
         try:
-            lock.acquire()
-        except Timeout as error:
-            raise OutputError(f"{target} cannot be written: another run is writing it") from error
-        try:
-            for entry in list(target.parent.iterdir()):
-                if entry.name.startswith(f".{target.name}{_TEMPORARY}"):  # a killed run left it
-                    _remove(entry, target)
-            temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}{_TEMPORARY}", dir=target.parent))
-            try:
-                yield temporary
-            finally:
-                _remove(temporary, target)
+            yield temporary
         finally:
-            if os.name != "nt":  # there, filelock itself removes it
-                Path(lock.lock_file).unlink(missing_ok=True)
-            lock.release()
+            _remove(temporary, target)
+    finally:
+        if os.name != "nt":  # there, filelock itself removes it
+            Path(lock.lock_file).unlink(missing_ok=True)
+        lock.release()
 
 
 def _remove(temporary: Path, target: Path) -> None:
@@ -223,23 +224,6 @@ def _remove(temporary: Path, target: Path) -> None:
     if (temporary / _OLD).exists() and not target.exists():
         os.replace(temporary / _OLD, target)
     shutil.rmtree(temporary, ignore_errors=True)
-
-
-@contextmanager
-def _place(target: Path) -> Iterator[Path]:
-    """A target with links followed, in a folder that can be written."""
-    target = _resolved(target)
-    if not target.parent.is_dir():
-        raise OutputError(f"{target} cannot be written: there is no folder {target.parent}")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise OutputError(f"{target} cannot be written: the folder {target.parent} is not writable")
-    with file_system_errors(target):
-        yield target
-
-
-def _check_force(target: Path, force: bool) -> None:
-    if target.exists() and not force:
-        raise OutputExistsError(f"{target} exists, and force was not given")
 
 
 def _resolved(target: Path) -> Path:

@@ -15,25 +15,36 @@ from torch import Tensor, nn
 from ..attention.reader import geometry
 from ..size import USUAL_SIZES, Size
 from ..spec import Convolution, ConvSpec
-from .report import LayerRecord
 
 
 @dataclass(frozen=True)
-class LayerPlan(LayerRecord):
+class LayerPlan:
     """One convolution that would be converted.
 
     Attributes:
+        name: Its name.
+        spec: Its geometry.
+        parameters_before: Numbers in the convolution.
+        parameters_after: Numbers in the attention layer.
+        note: A remark on its weights for the user, or None.
+        original: Its name in the source file, or None if it is the same.
         input_size: Size of the layer's input, or None if the network does not run on the planned input.
         literal_bytes: Memory of all attention probabilities of one image in float32, or None likewise.
     """
 
+    name: str
+    spec: ConvSpec
+    parameters_before: int
+    parameters_after: int
+    note: str | None
+    original: str | None
     input_size: Size | None
     literal_bytes: int | None
 
     def to_json(self) -> dict[str, Any]:
         """The layer's plan as plain data."""
         size = None if self.input_size is None else list(self.input_size)
-        return super().to_json() | {"name": self.name, "input_size": size}
+        return vars(self) | {"spec": self.spec.to_json(), "heads": self.spec.num_heads, "input_size": size}
 
 
 def plan_layers(
@@ -63,7 +74,7 @@ def plan_layers(
         input_size, heads = sizes.get(name), spec.num_heads
         literal = None if input_size is None else literal_bytes(spec, input_size)
         after, note, original = before + (spec.axes + 1) * heads, (notes or {}).get(name), (originals or {}).get(name)
-        plans.append(LayerPlan((name,), spec, before, after, input_size, literal, note=note, original=original))
+        plans.append(LayerPlan(name, spec, before, after, note, original, input_size, literal))
     return plans
 
 

@@ -3,37 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any, Self
 
 from torch import nn
 
+from ..attention.computed import is_computed
 from ..attention.layer import SelfAttention
+from ..attention.read import OfSubclass
+from ..certificate.layer import Certificate
+from ..engines import AUTO
 from ..errors import Problem
 from ..names import names_by_module
-from ..spec import ConvSpec
+from ..spec import CONVOLUTIONS, ConvSpec
 
 
 @dataclass(frozen=True)
 class LayerRecord:
-    """Description of a convolution that is or would be converted.
+    """Description of an attention layer, without what its tensors tell: an entry of ``config.json``.
 
     Attributes:
         names: Fully qualified names of the layer; more than one if the model shares it.
         spec: Its geometry.
-        parameters_before: Numbers in the convolution.
-        parameters_after: Numbers in the attention layer.
-        note: A remark on its weights for the user, or None.
-        original: The layer's name in the source file, or None if it is the same.
+        engine: Its engine.
+        alpha_follows_dtype: As ``SelfAttention.alpha_follows_dtype``.
+        kind: The convolution's class where it is not a plain one of PyTorch's, so that only the architecture makes it.
     """
 
     names: tuple[str, ...]
     spec: ConvSpec
-    parameters_before: int
-    parameters_after: int
-    note: str | None = field(default=None, kw_only=True)
-    original: str | None = field(default=None, kw_only=True)
+    engine: str = AUTO
+    alpha_follows_dtype: bool = True
+    kind: str | None = None
+
+    @classmethod
+    def of(cls, names: tuple[str, ...], layer: SelfAttention) -> Self:
+        """Describes a layer."""
+        return cls(names, layer.spec, layer.engine, layer.alpha_follows_dtype, kind_of(layer))
 
     @property
     def name(self) -> str:
@@ -45,41 +52,65 @@ class LayerRecord:
         """Attention heads."""
         return self.spec.num_heads
 
+    def to_json(self) -> dict[str, Any]:
+        """The record as plain data, which ``plain.from_plain`` reads."""
+        return vars(self) | {"names": list(self.names), "spec": self.spec.to_json()}
+
+
+@dataclass(frozen=True, kw_only=True)
+class LayerReport(LayerRecord):
+    """One converted layer, with what its tensors tell and, in a certified report, its certificate.
+
+    Attributes:
+        parameters_before: Numbers in the convolution.
+        parameters_after: Numbers in the attention layer.
+        alpha: Locality strength of the heads.
+        note: A remark on its weights for the user, or None.
+        original: The layer's name in the source file, or None if it is the same.
+        certificate: Bound on the difference from the convolution for inputs within a range, or None.
+        uncertified: Why there is no certificate, or None.
+        dtype: Precision of the layer's weights, or None without a certificate.
+    """
+
+    parameters_before: int
+    parameters_after: int
+    alpha: float
+    note: str | None = None
+    original: str | None = None
+    certificate: Certificate | None = None
+    uncertified: str | None = None
+    dtype: str | None = None
+
+    @classmethod
+    def of(cls, names: tuple[str, ...], layer: SelfAttention) -> Self:
+        """Describes a layer as it is now; its numbers of positions count as parameters."""
+        resting = 0 if layer.trains_positions else layer.num_heads * (layer.spec.axes + 1)
+        return cls(
+            **vars(LayerRecord.of(names, layer)),
+            parameters_before=sum(p.numel() for name, p in layer.named_parameters() if not _is_positional(name)),
+            parameters_after=sum(parameter.numel() for parameter in layer.parameters()) + resting,
+            alpha=layer.regime.alpha[0],
+        )
+
     def noted(self, note: str | None) -> Self:
         """The same record with one more note."""
         if note is None or note in (self.note or ""):
             return self
         return replace(self, note=note if self.note is None else f"{self.note}; {note}")
 
+    @property
+    def bound_in_words(self) -> str:
+        """The certified bound, or why there is none."""
+        return str(self.uncertified) if self.certificate is None else self.certificate.in_words
+
+    def certificate_json(self) -> dict[str, Any]:
+        """The certificate as ``conv2attn check`` reads it; floats are written exactly."""
+        certificate = None if self.certificate is None else self.certificate.to_json()
+        return {"certificate": certificate, "uncertified": self.uncertified, "dtype": self.dtype}
+
     def to_json(self) -> dict[str, Any]:
         """The layer as plain data."""
-        return vars(self) | {"names": list(self.names), "spec": self.spec.to_json(), "heads": self.heads}
-
-
-@dataclass(frozen=True)
-class LayerReport(LayerRecord):
-    """One converted layer.
-
-    Attributes:
-        alpha: Locality strength of the heads.
-        engine: Its engine.
-    """
-
-    alpha: float
-    engine: str
-
-    @classmethod
-    def of(cls, names: tuple[str, ...], layer: SelfAttention) -> LayerReport:
-        """Describes a layer that was just converted; its numbers of positions count as parameters."""
-        resting = 0 if layer.trains_positions else layer.num_heads * (layer.spec.axes + 1)
-        return cls(
-            names=names,
-            spec=layer.spec,
-            parameters_before=sum(p.numel() for name, p in layer.named_parameters() if not _is_positional(name)),
-            parameters_after=sum(parameter.numel() for parameter in layer.parameters()) + resting,
-            alpha=layer.regime.alpha[0],
-            engine=layer.engine,
-        )
+        return super().to_json() | {"heads": self.heads} | self.certificate_json()
 
 
 @dataclass(frozen=True)
@@ -94,14 +125,14 @@ class Report:
     layers: tuple[LayerReport, ...]
     skipped: tuple[Problem, ...]
 
-    @classmethod
-    def of(cls, model: nn.Module) -> Report:
+    @staticmethod
+    def of(model: nn.Module) -> Report:
         """Describes the attention layers of a model as they are now."""
         groups = names_by_module(model, lambda module: isinstance(module, SelfAttention))
         layers = ((names, model.get_submodule(names[0])) for names in groups)
-        return cls(tuple(LayerReport.of(n, layer) for n, layer in layers if isinstance(layer, SelfAttention)), ())
+        return Report(tuple(LayerReport.of(n, layer) for n, layer in layers if isinstance(layer, SelfAttention)), ())
 
-    def noted(self, notes: Mapping[str, str], originals: Mapping[str, str] | None = None) -> Report:
+    def noted(self, notes: Mapping[str, str], originals: Mapping[str, str] | None = None) -> Self:
         """The same report with further notes and original names.
 
         Args:
@@ -138,6 +169,14 @@ class Report:
 
 
 _HEADER = "layer", "convolution", "heads", "alpha", "engine"
+
+
+def kind_of(layer: SelfAttention) -> str | None:
+    """The convolution's class where it was not a plain one of PyTorch's, or None."""
+    if isinstance(layer, OfSubclass):
+        return layer.origin.name
+    spec = layer.spec
+    return f"parametrised {CONVOLUTIONS[spec.axes, spec.transposed].__name__}" if is_computed(layer) else None
 
 
 def _is_positional(name: str) -> bool:

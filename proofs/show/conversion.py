@@ -11,10 +11,10 @@ import torch
 
 from ...convert.certificate.network.certificate import NetworkCertificate
 from ...convert.certificate.wording import NO_USE, is_useful
-from ...convert.files.checkpoint import Opening, size_on_disk
-from ...convert.files.folder import check_architecture, save_converted
+from ...convert.files.checkpoint import Opening
+from ...convert.files.folder import save_converted
 from ...convert.files.open import Network, open_network, placed
-from ...convert.files.report import CertifiedReport
+from ...convert.files.report import CertifiedReport, certify_report
 from ...convert.files.write import PAGE, PROGRAM, check_target
 from ...convert.model.convert import convert_model
 from ...convert.model.report import Report
@@ -67,13 +67,13 @@ class Converted:
 
     def shown(self) -> list[Table | str]:
         """The outcome as a table and lines."""
-        report, network = self.certified.report, self.certified.network
+        network = self.certified.network
         useful = network is not None and (network.bound is None or is_useful(network.bound, network.outputs))
         return [
             self.certified.summary.in_words,
             self._table(),
-            *note_lines((layer.name, layer.note) for layer in report.layers),
-            *problem_lines("left alone", report.skipped),
+            *note_lines((layer.name, layer.note) for layer in self.certified.layers),
+            *problem_lines("left alone", self.certified.skipped),
             *([] if network is None or not useful else [self._whole(network)]),
             *problem_lines("without a known bound", () if network is None else network.unbounded),
             *([] if self.program is None else self.program.lines),
@@ -84,7 +84,7 @@ class Converted:
         ]
 
     def _layers_only(self, others: int) -> str:
-        layers = sum(len(layer.names) for layer in self.certified.report.layers)
+        layers = sum(len(layer.names) for layer in self.certified.layers)
         is_whole = self.program is not None and self.program.whole is not None
         where = f"in {PROGRAM} alone" if is_whole else f"not in {self.folder}"
         counts = f"{layers} convolution{'s' * (layers != 1)}; {others} other tensor{'s are' if others != 1 else ' is'}"
@@ -102,9 +102,9 @@ class Converted:
                     f"{layer.alpha:g}",
                     layer.parameters_before,
                     layer.parameters_after,
-                    bound.in_words,
+                    layer.bound_in_words,
                 )
-                for layer, bound in zip(self.certified.report.layers, self.certified.bounds, strict=True)
+                for layer in self.certified.layers
             ),
         )
 
@@ -154,24 +154,22 @@ def convert_checkpoint(
         ConversionError: The checkpoint cannot be opened or converted, or the folder cannot be written.
     """
     check_target(out, force=force, sources=[checkpoint])
-    check_architecture(opening.architecture)
-    with progress("Reading", total=size_on_disk(checkpoint)) as advance:
-        network = open_network(checkpoint, opening, progress=advance)
+    with progress("Reading", total=None):
+        network = open_network(checkpoint, opening)
+        cnn = network.cnn()
     say(*non_finite_lines(network.non_finite), err=True)
-    cnn = placed(network.cnn(), device=device, dtype=dtype)
+    cnn = placed(cnn, device=device, dtype=dtype)
     chosen = name_filter(cnn, include=include, exclude=exclude)
     model, report = convert_model(cnn, filter_fn=chosen, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported)
     report = report.noted(network.notes, network.originals)
     size = None if size is None else size.along(report.layers[0].spec.axes)
     with progress("Certifying", total=len(report.layers)) as advance:
-        certified = CertifiedReport.of(model, report, input_range=input_range, size=size, progress=advance)
+        certified = certify_report(model, report, input_range=input_range, size=size, progress=advance)
     text = None
     if page:
-        text, left_out = make_page(
-            model, certified.report, title=checkpoint.name, limit=QUICK, summary=certified.summary
-        )
+        text, left_out = make_page(model, certified, title=checkpoint.name, limit=QUICK, summary=certified.summary)
         certified = certified.noted(left_out)
-    told = {layer.name: bound.to_json() for layer, bound in zip(report.layers, certified.bounds, strict=True)}
+    told = {layer.name: layer.certificate_json() for layer in certified.layers}
     program = program_of(network, model, form=form, skip_unsupported=skip_unsupported, told=told)
     with progress("Writing", total=None):
         save_converted(

@@ -14,7 +14,7 @@ from ...convert.examples.networks import NETWORKS
 from ...convert.examples.pretrained import load_example
 from ...convert.files.architecture import Architecture
 from ...convert.files.folder import save_converted
-from ...convert.files.report import CertifiedReport
+from ...convert.files.report import certify_report
 from ...convert.files.write import PAGE, check_target
 from ...convert.model.convert import convert_model
 from ..evidence.agreement import Agreement, compare
@@ -105,7 +105,7 @@ def run_demo(
             agreement = compare(cnn, attention, images, labels, engines=ENGINES, progress=progress)
             architecture = Architecture(f"{NETWORKS[name].__module__}:{NETWORKS[name].__name__}")
             low, high, rows, columns = float(images.min()), float(images.max()), *images.shape[2:]
-            certified = CertifiedReport.of(attention, report, input_range=(low, high), size=(rows, columns))
+            certified = certify_report(attention, report, input_range=(low, high), size=(rows, columns))
             certified = replace(certified, comparison=agreement.engines[0].layers)
             title = f"The {name} example network"
             page = viewer_page(attention, report, title=title, agreement=agreement, summary=certified.summary)

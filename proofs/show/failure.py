@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, Protocol, runtime_checkable
 
@@ -14,6 +16,7 @@ from ..terminal.output import say, say_document
 from ..terminal.printable import printable
 
 WRONG_USE, WRONG_INPUT, UNSUPPORTED, BUG = 2, 3, 4, 70
+_EXAMPLE = "torchvision.models:resnet18"
 _NO_MEMORY = "t allocate memory: you tried to allocate"  # torch's RuntimeError for it
 
 
@@ -38,12 +41,13 @@ def is_usage(error: Exception) -> bool:
     return isinstance(error, _UsageError)
 
 
-def explain(error: Exception, *, as_json: bool = False) -> int:
+def explain(error: Exception, arguments: Sequence[str] = ()) -> int:
     """Prints an error, and returns its exit code.
 
     Args:
         error: The error.
-        as_json: Print one JSON object on standard output in place of a sentence on stderr.
+        arguments: Arguments of the command line. With ``--json`` among them, one JSON object is printed on standard
+            output in place of a sentence on stderr.
     """
     if isinstance(error, _UsageError):
         error.message = printable(_plain(error.message))
@@ -55,8 +59,8 @@ def explain(error: Exception, *, as_json: bool = False) -> int:
     elif isinstance(error, MemoryError) or _NO_MEMORY in str(error):
         sentence, code = "there is not enough memory", WRONG_INPUT
     else:
-        sentence, code = _described(error)
-    if as_json:
+        sentence, code = _described(error, arguments)
+    if "--json" in arguments:
         with suppress(OSError, ValueError):
             say_document(json.dumps({"version": JSON_VERSION, "error": sentence, "exit_code": code}, indent=2) + "\n")
     elif isinstance(error, _UsageError):
@@ -71,7 +75,7 @@ def explain(error: Exception, *, as_json: bool = False) -> int:
     return code
 
 
-def _described(error: Exception) -> tuple[str, int]:
+def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
     """Sentence and exit code for errors from neither the command line nor the system; imports torch."""
     try:
         from ...convert import errors
@@ -80,10 +84,11 @@ def _described(error: Exception) -> tuple[str, int]:
         return f"PyTorch cannot be loaded: {failed or 'there is not enough memory'}", WRONG_INPUT
     if not isinstance(error, errors.ConversionError):
         return f"internal error: {type(error).__name__}: {error}", BUG
+    command = f"conv2attn {shlex.join(arguments)}"
     hints = {  # the library does not know the options' names
         errors.ArchitectureNeededError: "--arch names it: timm:NAME, torchvision.models:NAME, hf:FOLDER or "
-        "FILE.py:FUNCTION; of a pickle, --trust takes the network itself",
-        errors.TrustNeededError: "--trust runs it",
+        f"FILE.py:FUNCTION, as in {command} --arch {_EXAMPLE}; of a pickle, --trust takes the network itself",
+        errors.TrustNeededError: f"--trust runs it: {command} --trust",
         errors.InputError: "--size sets the size of an image; verify and export take other inputs by "
         "--input NAME=SHAPE[:DTYPE]",
         errors.SeveralNetworksError: "--weights KEY takes one",

@@ -16,7 +16,7 @@ from conv2attn.convert import (
     restore_model,
 )
 from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.files.report import CertifiedReport
+from conv2attn.convert.files.report import certify_report
 
 ALPHAS = [None, 2.0, 0.1]
 
@@ -45,10 +45,10 @@ def test_a_network_is_converted_certified_and_restored_alike(alpha: float | None
     cnn = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 2, 3)).eval()
     with torch.device("meta"):
         model, report = convert_model(cnn, alpha=alpha)
-        found, data = model(x), CertifiedReport.of(model, report).to_json()
+        found, data = model(x), certify_report(model, report).to_json()
         certificate = certify_network(model, input_range=(0, 1), size=(9, 8))
         assert torch.equal(restore_model(model, tolerance=float("inf"))(x), cnn(x))
     model, report = convert_model(cnn, alpha=alpha)
     assert torch.equal(found, model(x))
-    assert data == CertifiedReport.of(model, report).to_json()
+    assert data == certify_report(model, report).to_json()
     assert certificate == certify_network(model, input_range=(0, 1), size=(9, 8))

@@ -30,7 +30,7 @@ from conv2attn.convert import (
 )
 from conv2attn.convert.attention.layer import set_engine
 from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.files.report import CertifiedReport
+from conv2attn.convert.files.report import certify_report
 from conv2attn.proofs.evidence.arithmetic import certified_arithmetic
 from conv2attn.proofs.evidence.campaign.checks.all import compare_layer
 from conv2attn.proofs.evidence.random_layers import draw_layer
@@ -109,7 +109,7 @@ def test_content_and_learned_scores_are_computed_and_trained_there(device: str) 
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_a_network_is_converted_certified_and_restored_there(alpha: float | None, device: str) -> None:
     cnn, x = network(), image(device)
-    elsewhere = CertifiedReport.of(*convert_model(cnn, alpha=alpha))
+    elsewhere = certify_report(*convert_model(cnn, alpha=alpha))
     model, report = convert_model(cnn.to(device), alpha=alpha)
     assert devices_of(model) == {device}
     certificate = certify_network(model, input_range=UNITY, size=(19, 17))
@@ -117,7 +117,7 @@ def test_a_network_is_converted_certified_and_restored_there(alpha: float | None
     difference = (model.to(device)(x).double() - cnn(x).double()).abs().max().item()
     assert difference <= (certificate.bound or 0)
     assert all(layer.own <= layer.bound for layer in compare_layers(cnn, model, [x]))
-    assert CertifiedReport.of(model, report).to_json() == elsewhere.to_json()
+    assert certify_report(model, report).to_json() == elsewhere.to_json()
     restored = restore_model(model, tolerance=float("inf"))
     assert devices_of(restored) == {device}
     assert all(torch.equal(restored.state_dict()[name], value) for name, value in cnn.state_dict().items())

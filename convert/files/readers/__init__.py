@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -26,9 +26,6 @@ from .sniff import Kind, describe, sniff
 from .torch import read_torch
 
 _MAX_DEPTH = 8  # containers in containers, in which modules are sought
-_PART = 2**22  # bytes that are hashed at a time
-
-Progress = Callable[[int], None]
 
 
 @dataclass(frozen=True)
@@ -48,13 +45,12 @@ class Contents:
     sha256: str = ""
 
 
-def read_contents(path: Path, *, trust: bool = False, progress: Progress = lambda _: None) -> Contents:
+def read_contents(path: Path, *, trust: bool = False) -> Contents:
     """Reads the contents of a file, or of a folder as Hugging Face writes it.
 
     Args:
         path: The file or folder.
         trust: Run the code that a program brings or names.
-        progress: Called with the number of bytes that were read since the last call.
 
     Raises:
         CheckpointError: It is of no supported kind, or damaged.
@@ -66,7 +62,7 @@ def read_contents(path: Path, *, trust: bool = False, progress: Progress = lambd
         raise CheckpointError(f"there is no file {path}{_elsewhere(path)}")
     try:
         found = _read(path, trust=trust)
-        return replace(found, sha256=_digest(found.files, progress))
+        return replace(found, sha256=_digest(found.files))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -79,8 +75,7 @@ def _read(path: Path, *, trust: bool) -> Contents:
         )
     match kind := sniff(path):
         case None:
-            what, advice = describe(path)
-            raise CheckpointError(f"{path} is {what}, not a checkpoint of a supported kind{advice}")
+            raise CheckpointError(f"{path} is no checkpoint of a supported kind: it is {describe(path)}")
         case Kind.SAFETENSORS:
             return Contents(read_safetensors(path), (path,))
         case Kind.TORCH | Kind.LEGACY:
@@ -120,9 +115,11 @@ def _read_torch(path: Path, kind: Kind, *, trust: bool) -> object:
 
 
 def _holds_foreign_modules(value: object, depth: int = 0) -> bool:
-    if isinstance(value, Inert | torch.nn.Module):
-        inner = list(vars(value).get("_modules", {}).values()) if isinstance(value, torch.nn.Module) else []
-        return (isinstance(value, Inert) and is_module(value)) or any(_holds_foreign_modules(each) for each in inner)
+    """Whether a module of a class that is not known is somewhere in a file's data."""
+    if isinstance(value, torch.nn.Module):
+        return any(isinstance(module, Inert) for module in value.modules())
+    if isinstance(value, Inert):
+        return is_module(value)
     values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return depth < _MAX_DEPTH and any(_holds_foreign_modules(each, depth + 1) for each in values)
 
@@ -137,18 +134,10 @@ def _part(path: Path, *, trust: bool) -> Mapping[str, object]:
     return value
 
 
-def _digest(files: Sequence[Path], progress: Progress) -> str:
-    sums = [_sha256(file, progress) for file in files]
-    if len(sums) == 1:
-        return sums[0]
-    lines = sorted(f"{file.name} {sum_}\n" for file, sum_ in zip(files, sums, strict=True))
-    return hashlib.sha256("".join(lines).encode()).hexdigest()
-
-
-def _sha256(path: Path, progress: Progress) -> str:
-    found = hashlib.sha256()
-    with path.open("rb") as file:
-        while part := file.read(_PART):
-            found.update(part)
-            progress(len(part))
-    return found.hexdigest()
+def _digest(files: Sequence[Path]) -> str:
+    sums = {}
+    for path in files:
+        with path.open("rb") as file:
+            sums[path] = hashlib.file_digest(file, "sha256").hexdigest()
+    lines = sorted(f"{path.name} {sum_}\n" for path, sum_ in sums.items())
+    return sums[files[0]] if len(files) == 1 else hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -11,16 +11,23 @@ class Inert:
 
     Attributes:
         kind: The name, with its module's.
+        filled_as: dict or list where the pickle puts entries or items into its objects, which PyTorch does with those
+            of Python's own only.
         args: Arguments of its construction.
         state: State that it would get afterwards, or None.
     """
 
     kind = ""
+    filled_as: type | None = None
     args: tuple[Any, ...] = ()
     state: Any = None
 
     def __new__(cls, *args: Any, **_: Any) -> Any:
-        """Keeps the arguments."""
+        """Keeps the arguments; a plain dictionary or list where it is filled."""
+        if cls.filled_as is list:
+            return []
+        if cls.filled_as is dict:
+            return OrderedDict(*args) if args and isinstance(args[0], dict) else OrderedDict()
         made = object.__new__(cls)
         made.args = args
         return made
@@ -32,28 +39,6 @@ class Inert:
         self.state = state
 
 
-class _InertDict(Inert):
-    """A class of dictionaries: PyTorch puts entries into dictionaries of Python's own only."""
-
-    def __new__(cls, *args: Any, **_: Any) -> Any:
-        """A plain dictionary."""
-        return OrderedDict(*args) if args and isinstance(args[0], dict) else OrderedDict()
-
-
-class _InertList(Inert):
-    """A class of lists, or of anything else that items are appended to."""
-
-    def __new__(cls, *args: Any, **_: Any) -> Any:
-        """A plain list."""
-        return []
-
-
 def stand_in(name: str, filled_as: type | None = None) -> type:
-    """A class that stands for a name.
-
-    Args:
-        name: The name, with its module's.
-        filled_as: dict or list where the pickle puts entries or items into its objects.
-    """
-    bases: dict[type | None, type[Inert]] = {dict: _InertDict, list: _InertList}
-    return type(name, (bases.get(filled_as, Inert),), {"kind": name, "__module__": "inert"})
+    """A class that stands for a name, as ``Inert`` says."""
+    return type(name, (Inert,), {"kind": name, "filled_as": filled_as, "__module__": "inert"})

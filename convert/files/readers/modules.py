@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,28 +19,13 @@ _PARTS = ("_parameters", "_buffers", "_modules")
 _MAX_DEPTH = 64  # modules in modules
 
 
-@dataclass(frozen=True)
-class PickledNetwork:
-    """A network in a pickle.
-
-    Attributes:
-        tensors: Its state dict.
-        convolutions: Its convolutions, by the names of their layers.
-        whole: The network itself, if all its modules are torch.nn's own; else None.
-    """
-
-    tensors: dict[str, Any]
-    convolutions: dict[str, DescribedConvolution]
-    whole: nn.Module | None
-
-
 def is_module(value: object) -> bool:
     """Whether a value is a module or stands for one."""
     return _state(value) is not None
 
 
-def pickled_network(root: Any) -> PickledNetwork:
-    """The state dict of a network, and its convolutions.
+def pickled_network(root: Any) -> tuple[dict[str, Any], dict[str, DescribedConvolution], nn.Module | None]:
+    """The state dict of a network, its convolutions by name, and the network itself if all of it is torch.nn's own.
 
     Raises:
         CheckpointError: The modules hold each other too deeply, as in a circle.
@@ -57,12 +41,11 @@ def pickled_network(root: Any) -> PickledNetwork:
             continue
         is_whole = is_whole and isinstance(module, nn.Module) and not _holds_inert(vars(module))
         hidden = state.get("_non_persistent_buffers_set") or ()
-        own = _positions(state)
-        own |= {key: value for part in _PARTS[:2] for key, value in dict(state.get(part, ())).items()}
+        own = _positions(state) | dict(state.get("_parameters", ())) | dict(state.get("_buffers", ()))
         tensors |= {f"{prefix}{key}": value for key, value in own.items() if value is not None and key not in hidden}
         if (found := _convolution(module, state, prefix)) is not None:
             convolutions[name] = found
-    return PickledNetwork(tensors, convolutions, root if is_whole else None)
+    return tensors, convolutions, root if is_whole else None
 
 
 def _walk(root: Any) -> Iterator[tuple[str, Any]]:
@@ -91,13 +74,11 @@ def _state(module: Any) -> Mapping[str, Any] | None:
 
 def _positions(state: Mapping[str, Any]) -> dict[str, Tensor]:
     """Positions of an attention layer at rest, which holds them as numbers, under the keys of its state dict."""
-    numbers = getattr(state.get("_regime"), "state", None)
-    if not isinstance(numbers, dict) or "log_alpha" in dict(state.get("_parameters", ())):
+    numbers: Any = getattr(state.get("_regime"), "state", None)
+    is_regime = isinstance(numbers, dict) and {"alpha", "centers", "dtype"} <= numbers.keys()
+    if not is_regime or "log_alpha" in dict(state.get("_parameters", ())):
         return {}
-    try:
-        return {name: torch.tensor(numbers[name], dtype=numbers["dtype"]) for name in ("alpha", "centers")}
-    except (KeyError, TypeError, ValueError, RuntimeError) as error:
-        raise CheckpointError("the positions of a pickled attention layer are not numbers") from error
+    return {name: torch.tensor(numbers[name], dtype=numbers["dtype"]) for name in ("alpha", "centers")}
 
 
 def _holds_inert(state: Mapping[str, Any]) -> bool:

@@ -43,9 +43,11 @@ def run_program(path: Path, kind: Kind) -> object:
                 with path.open("rb") as file:
                     return pickle.load(file)
             return torch.load(path, map_location="cpu", weights_only=False)
+    except ModuleNotFoundError as error:
+        needed = f"{path} needs the module {error.name}, which cannot be imported here"
+        raise CheckpointError(f"{needed}; the environment variable PYTHONPATH must hold its folder") from error
     except (ImportError, AttributeError) as error:
-        needed = f"{path} needs code that cannot be imported here ({first_line(error)})"
-        raise CheckpointError(f"{needed}; put its package or its module on Python's path") from error
+        raise CheckpointError(f"{path} needs code that cannot be imported here ({first_line(error)})") from error
     except CheckpointError:
         raise
     except Exception as error:  # whatever the file's code raises

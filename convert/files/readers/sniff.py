@@ -8,8 +8,6 @@ import zipfile
 from enum import Enum
 from pathlib import Path
 
-HEAD_BYTES = 512  # enough to tell the kinds apart, and an HTML page or a text from them
-
 
 class Kind(Enum):
     """Supported kinds of file."""
@@ -31,11 +29,6 @@ _OTHERS = (  # where these bytes stand, and what begins like this
     (4, b"TFL3", "a TensorFlow Lite file; export the network to ONNX (tf2onnx does)"),
     (0, b"\x93NUMPY", "a NumPy array"),
     (0, b"\x1f\x8b", "compressed by gzip; unpack it first"),
-    (0, b"\x28\xb5\x2f\xfd", "compressed by zstd; unpack it first"),
-    (0, b"BZh", "compressed by bzip2; unpack it first"),
-    (0, b"\xfd7zXZ", "compressed by xz; unpack it first"),
-    (0, b"7z\xbc\xaf", "a 7-Zip archive; unpack it first"),
-    (257, b"ustar", "a tar archive; unpack it first"),
 )
 
 
@@ -55,13 +48,8 @@ def sniff(path: Path) -> Kind | None:
     return None
 
 
-def describe(path: Path) -> tuple[str, str]:
-    """The apparent kind of a file that is no checkpoint, and advice, as the end of a sentence."""
-    what, semicolon, advice = _seems(path).partition("; ")
-    return what, semicolon + advice
-
-
-def _seems(path: Path) -> str:
+def describe(path: Path) -> str:
+    """The apparent kind of a file that is no checkpoint, with advice, as the end of a sentence."""
     head = _head(path)
     start = head.removeprefix(b"\xef\xbb\xbf").lstrip().lower()
     if not head:
@@ -71,10 +59,7 @@ def _seems(path: Path) -> str:
     if start.startswith((b"<!doctype html", b"<html")):
         return "an HTML page"
     if head.startswith(b"PK"):
-        names = _names(path)
-        what = "an archive of NumPy arrays" if names and all(name.endswith(".npy") for name in names) else None
-        damaged = "damaged, a zip archive without its end"
-        return what or ("a zip archive that PyTorch did not write" if names else damaged)
+        return "a zip archive that PyTorch did not write" if _names(path) else "damaged, a zip archive without its end"
     found = next((what for place, mark, what in _OTHERS if head[place:].startswith(mark)), None)
     if found is not None:
         return found
@@ -83,18 +68,19 @@ def _seems(path: Path) -> str:
 
 def _head(path: Path) -> bytes:
     with path.open("rb") as file:
-        return file.read(HEAD_BYTES)
+        return file.read(512)  # enough to tell the kinds apart, and an HTML page or a text from them
 
 
 def _archive_kind(path: Path) -> Kind | None:
     """The kind of a zip archive; PyTorch puts everything into one folder of any name."""
-    names = {name.partition("/")[2] for name in _names(path)}
+    found = _names(path)
+    names = {name.partition("/")[2] for name in found}
     if "constants.pkl" in names:
         return Kind.SCRIPT
     if "data.pkl" in names:
         return Kind.TORCH
-    is_program = any(name.startswith(("models/", "serialized_exported_program")) for name in names)
-    return Kind.PROGRAM if is_program or "serialized_exported_program.json" in _names(path) else None
+    is_program = any(name.startswith("models/") for name in names) or "serialized_exported_program.json" in found
+    return Kind.PROGRAM if is_program else None
 
 
 def _names(path: Path) -> list[str]:

@@ -18,12 +18,12 @@ from typing import Any
 from torch import Tensor
 
 from ....convert.errors import CheckpointError, GeometryError
-from ....convert.files.entry import LayerEntry
 from ....convert.files.folder import read_folder
 from ....convert.files.report import checksum
 from ....convert.files.write import CONFIG, REPORT
 from ....convert.heads.encoding import is_power_of_two
 from ....convert.heads.regime import ONE_HOT_ALPHA, compute_dtype
+from ....convert.model.report import LayerRecord
 from ....convert.plain import path_in, read_json
 from ....convert.spec import ConvSpec
 from .program import DTYPES, Claimed, Running, Stored, running
@@ -45,15 +45,14 @@ def check_folder(folder: Path, *, progress: Callable[[int], None] = lambda _: No
     """
     config, saved = read_folder(folder)
     report, input_range, records = _report(folder)
-    given = report.get("sha256")
     description: Any = read_json(path_in(folder, CONFIG))
-    is_whole = given == checksum(report, description, saved.state_dict)
+    is_whole = report.get("sha256") == checksum(report, description, saved.state_dict)
     layers = []
     with running() as program:
         for entry in config.layers:
             record = records.pop(tuple(entry.names), None)
             layer = check_layer(program, record, entry, saved.state_dict, input_range)
-            layers.append(layer if is_whole else _of_another_folder(layer, is_old=given is None))
+            layers.append(layer if is_whole else _of_another_folder(layer))
             progress(1)
     layers += [CheckedLayer(names[0], Verdict.REFUSED, "the folder holds no such layer") for names in records]
     return Checked(folder, input_range, tuple(layers))
@@ -62,7 +61,7 @@ def check_folder(folder: Path, *, progress: Callable[[int], None] = lambda _: No
 def check_layer(
     program: Running,
     record: Mapping[str, Any] | None,
-    entry: LayerEntry,
+    entry: LayerRecord,
     state: Mapping[str, Tensor],
     input_range: tuple[float, float],
 ) -> CheckedLayer:
@@ -101,14 +100,10 @@ def check_layer(
     return CheckedLayer(name, Verdict.REFUSED, REFUSALS.get(answer, answer), bound)
 
 
-def _of_another_folder(layer: CheckedLayer, *, is_old: bool) -> CheckedLayer:
+def _of_another_folder(layer: CheckedLayer) -> CheckedLayer:
     """Verdict on a layer whose report, description and weights do not belong together."""
-    if layer.verdict is not Verdict.ACCEPTED:
-        return layer
-    if is_old:
-        reason = "the report has no checksum: an earlier version wrote it"
-        return replace(layer, verdict=Verdict.NOT_COVERED, reason=reason)
-    return replace(layer, verdict=Verdict.REFUSED, reason=OTHER_FOLDER)
+    accepted = layer.verdict is Verdict.ACCEPTED
+    return replace(layer, verdict=Verdict.REFUSED, reason=OTHER_FOLDER) if accepted else layer
 
 
 def _report(
@@ -152,7 +147,7 @@ def _text(value: Any) -> str:
     return value
 
 
-def _scores_otherwise(entry: LayerEntry, state: Mapping[str, Tensor]) -> str | None:
+def _scores_otherwise(entry: LayerRecord, state: Mapping[str, Tensor]) -> str | None:
     """Why a layer has other than plain weights and scores by distance alone, or None if it has just these."""
     if entry.kind is not None:
         return f"its weights are computed, as {entry.kind[:_MOST]}"
@@ -164,7 +159,7 @@ def _scores_otherwise(entry: LayerEntry, state: Mapping[str, Tensor]) -> str | N
     return None
 
 
-def _stored(entry: LayerEntry, state: Mapping[str, Tensor]) -> Stored | str:
+def _stored(entry: LayerRecord, state: Mapping[str, Tensor]) -> Stored | str:
     """A layer as the folder holds it, or its flaw in words."""
     spec = entry.spec
     shapes = {
@@ -224,6 +219,6 @@ def _claimed(record: Mapping[str, Any], bound: float | None, input_range: tuple[
     return Claimed(spec, dtypes[record["dtype"]], float(alpha), *input_range, bound)
 
 
-def _key(entry: LayerEntry, own: str) -> str:
+def _key(entry: LayerRecord, own: str) -> str:
     """The key of a layer's tensor in the folder's weights; of an empty name, what all keys of the layer start with."""
     return f"{entry.names[0]}.{own}" if entry.names[0] else own

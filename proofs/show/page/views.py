@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ....convert.attention.layer import SelfAttention
 from ....convert.errors import ConversionError, SelectionError
-from ....convert.files.entry import attention_named
+from ....convert.files.attention import attention_named
 from ....convert.files.layers import Layers
 from ....convert.model.report import LayerReport
 from ....convert.size import Size

@@ -23,7 +23,7 @@ from conv2attn.convert import (
 )
 from conv2attn.convert.attention.computed import detached
 from conv2attn.convert.errors import UnsupportedLayerError
-from conv2attn.convert.files.restore import restored_state
+from conv2attn.convert.files.open import open_network
 from conv2attn.convert.spec import CONVOLUTIONS
 
 
@@ -159,6 +159,6 @@ def test_a_folder_is_loaded_with_the_architecture_and_refused_without(model: nn.
     model.eval()(x)
     save_converted(convert_model(model).model, tmp_path / "made")
     assert torch.equal(load_converted(tmp_path / "made", architecture=fresh)(x), model(x))
-    restored = restored_state(tmp_path / "made").state_dict
+    restored = open_network(tmp_path / "made").cnn_state()
     assert list(restored) == list(model.state_dict())
     assert all(torch.equal(restored[key], value) for key, value in model.state_dict().items())

@@ -39,7 +39,7 @@ from conv2attn.convert.attention.standardised import (
 )
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.errors import OutputError, UnsupportedLayerError
-from conv2attn.convert.files.restore import restored_state
+from conv2attn.convert.files.open import open_network
 from tests.integers import integers
 
 
@@ -343,7 +343,7 @@ def test_a_folder_is_loaded_with_the_architecture_and_refused_without(conv: nn.C
     nn.init.normal_(fresh.get_parameter("0.weight"))
     loaded = load_converted(tmp_path / "made", architecture=fresh)
     assert torch.equal(loaded(x), model(x))
-    restored = restored_state(tmp_path / "made").state_dict
+    restored = open_network(tmp_path / "made").cnn_state()
     assert list(restored) == list(model.state_dict())
     assert all(torch.equal(restored[key], value) for key, value in model.state_dict().items())
     with pytest.raises(OutputError, match="only layers of PyTorch's own convolutions can be saved without a network"):

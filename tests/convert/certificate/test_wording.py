@@ -12,7 +12,7 @@ from torch import nn
 
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model
 from conv2attn.convert.certificate.wording import NO_USE, is_useful, told
-from conv2attn.convert.files.report import CertifiedReport
+from conv2attn.convert.files.report import certify_report
 from conv2attn.convert.model.report import Report
 from conv2attn.proofs.evidence.inputs import Inputs, Pair
 from conv2attn.proofs.evidence.network import verify_network
@@ -83,7 +83,7 @@ def table(outcome: Outcome) -> Table:
 
 def test_a_conversion_ends_with_one_short_line_about_a_network_bound_that_says_nothing() -> None:
     model = convert_model(deep(2)).model
-    certified = CertifiedReport.of(model, Report.of(model))
+    certified = certify_report(model, Report.of(model))
     assert certified.network is not None
     large, small = (replace(certified.network, bound=bound, outputs=3.1) for bound in (4.4e22, 1e-3))
     for network, ends in ((large, True), (small, False), (None, True)):
@@ -96,7 +96,7 @@ def test_a_conversion_ends_with_one_short_line_about_a_network_bound_that_says_n
 def test_tables_and_the_page_tell_a_useless_bound_of_a_layer() -> None:
     cnn = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 4 * 3, 2)).eval()
     model = convert_model(cnn, alpha=2.0**-6).model
-    (row,) = table(Converted(Path(), CertifiedReport.of(model, Report.of(model)))).rows
+    (row,) = table(Converted(Path(), certify_report(model, Report.of(model)))).rows
     assert str(row[-1]).startswith("no useful bound (")
     (row,) = table(verify_network(Pair(cnn, model), Inputs([torch.randn(2, 3, 6, 5)]), engines=["auto"])).rows
     assert "/ no useful bound (" in str(row[-1])

@@ -17,9 +17,9 @@ from conv2attn.convert.certificate.comparison import compare_layers
 from conv2attn.convert.certificate.distance import distance_from_convolution
 from conv2attn.convert.files import report as certified_report
 from conv2attn.convert.files.layers import Layers
-from conv2attn.convert.files.report import ALONE, CERTIFIED_RANGE, CertifiedLayer, CertifiedReport
+from conv2attn.convert.files.report import ALONE, CERTIFIED_RANGE, certify_report
 from conv2attn.convert.files.summary import Summary
-from conv2attn.convert.model.report import Report
+from conv2attn.convert.model.report import LayerReport, Report
 from conv2attn.convert.size import Size
 from tests.positions import move_center
 
@@ -31,10 +31,10 @@ def convs(dtype: torch.dtype = torch.float32) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Conv2d(2, 1, 1, bias=False)).to(dtype).eval()
 
 
-def first(layer: nn.Module, **given: Any) -> CertifiedLayer:
+def first(layer: nn.Module, **given: Any) -> LayerReport:
     """What is known of the only layer."""
-    (bound,) = CertifiedReport.of(layer, Report.of(layer), **given).bounds
-    return bound
+    (found,) = certify_report(layer, Report.of(layer), **given).layers
+    return found
 
 
 def attention(alpha: float | None = 3.0) -> SelfAttention:
@@ -45,43 +45,43 @@ def attention(alpha: float | None = 3.0) -> SelfAttention:
 def test_each_layer_has_its_certificate_precision_for_the_range_that_is_given() -> None:
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         model, report = convert_model(convs(dtype), alpha=4.0)
-        certified = CertifiedReport.of(model, report, input_range=RANGE)
+        certified = certify_report(model, report, input_range=RANGE)
         assert certified.input_range == RANGE
-        assert certified.report == report
-        for layer, bound in zip(report.layers, certified.bounds, strict=True):
+        assert [replace(each, certificate=None, dtype=None) for each in certified.layers] == list(report.layers)
+        for layer in certified.layers:
             found = model.get_submodule(layer.name)
             assert isinstance(found, SelfAttention)
-            assert bound.certificate == certify(found, input_range=RANGE)
-            assert (bound.reason, bound.dtype) == (None, str(dtype).removeprefix("torch."))
+            assert layer.certificate == certify(found, input_range=RANGE)
+            assert (layer.uncertified, layer.dtype) == (None, str(dtype).removeprefix("torch."))
 
 
 def test_a_network_that_is_written_under_autocast_is_certified_as_it_is_written() -> None:
     model, report = convert_model(convs(), alpha=4.0)
     with torch.autocast("cpu", torch.bfloat16):
-        found = CertifiedReport.of(model, report)
-    assert found == CertifiedReport.of(model, report)
-    assert all(bound.certificate is not None for bound in found.bounds)
+        found = certify_report(model, report)
+    assert found == certify_report(model, report)
+    assert all(layer.certificate is not None for layer in found.layers)
     assert found.network is not None
     assert found.network.bound is not None
 
 
 def test_the_network_is_certified_for_the_same_images() -> None:
     model, report = convert_model(convs(), alpha=4.0)
-    certified = CertifiedReport.of(model, report, input_range=RANGE, size=(9, 8))
+    certified = certify_report(model, report, input_range=RANGE, size=(9, 8))
     expected = certify_network(model, input_range=RANGE, size=(9, 8))
     assert certified.network is not None
     assert certified.network.to_json() | {"outputs": None} == expected.to_json() | {"outputs": None}
     assert certified.network.size == (9, 8)
-    assert CertifiedReport.of(model, report).network == certify_network(model, input_range=(-1.0, 1.0))
+    assert certify_report(model, report).network == certify_network(model, input_range=(-1.0, 1.0))
 
 
 def test_a_deep_network_is_not_bounded_for_every_image(monkeypatch: pytest.MonkeyPatch) -> None:
     model, report = convert_model(convs())
     monkeypatch.setattr(certified_report, "MOST_LAYERS", 1)
-    certified = CertifiedReport.of(model, report)
+    certified = certify_report(model, report)
     assert certified.network is None
     assert certified.to_json()["network"] is None
-    assert all(bound.certificate is not None for bound in certified.bounds)
+    assert all(layer.certificate is not None for layer in certified.layers)
 
 
 def test_a_layer_that_is_no_convolution_says_how_far_from_one_it_is() -> None:
@@ -94,8 +94,8 @@ def test_a_layer_that_is_no_convolution_says_how_far_from_one_it_is() -> None:
             f"no longer a convolution, at most {far:.3g} from the convolution of its weights for inputs on "
             f"[{limits[0]:g}, {limits[1]:g}]"
         )
-        assert first(layer, input_range=limits) == CertifiedLayer(None, told)
-        assert first(layer, input_range=limits).in_words == told
+        assert first(layer, input_range=limits).certificate is None
+        assert first(layer, input_range=limits).bound_in_words == told
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -105,38 +105,57 @@ def test_where_no_distance_is_known_the_certificate_s_own_reason_is_told(value: 
         move_center(moved, 0, 0.5)
         for layer in (moved, still):
             layer.weight[0] = value
-    assert first(still).reason == "nothing is certified for a layer with NaN or infinite weights"
+    assert first(still).uncertified == "nothing is certified for a layer with NaN or infinite weights"
     told = (
         "only a layer with quadratic scores alone (or content behind a closed gate) and its heads at the kernel's taps "
         "is certified"
     )
-    assert first(moved).reason == told
+    assert first(moved).uncertified == told
 
 
 def test_a_layer_without_values_says_so() -> None:
     layer = attention()
     report = Report.of(layer)
-    (bound,) = CertifiedReport.of(layer.to("meta"), report).bounds
-    assert bound.reason == "the layer has no values, as on the meta device"
+    (found,) = certify_report(layer.to("meta"), report).layers
+    assert found.uncertified == "the layer has no values, as on the meta device"
 
 
 def test_a_bound_that_is_not_finite_is_none() -> None:
     told = "no finite bound is known for these weights and this alpha"
-    assert first(attention(alpha=1e-7)) == CertifiedLayer(None, told)
-    assert first(attention(alpha=1e-7)).in_words == told
+    assert first(attention(alpha=1e-7)).certificate is None
+    assert first(attention(alpha=1e-7)).bound_in_words == told
 
 
 def test_a_report_is_plain_data_with_its_version_and_what_was_measured() -> None:
     cnn = convs()
     model, report = convert_model(cnn, alpha=4.0, filter_fn=lambda _, name: name != "2")
-    certified = CertifiedReport.of(model, report, input_range=RANGE)
+    certified = certify_report(model, report, input_range=RANGE)
     assert certified.network is not None
-    (bound,), (layer,), (skipped,) = certified.bounds, report.layers, report.skipped
+    (layer,), (skipped,) = certified.layers, report.skipped
+    assert layer.certificate is not None
     data = {
         "version": 1,
         "attention": certified.summary.to_json(),
         "certified_range": [-2.0, 3.0],
-        "layers": [layer.to_json() | {"literal": certified.summary.samples["0"].to_json()} | bound.to_json()],
+        "layers": [
+            {
+                "names": ["0"],
+                "spec": layer.spec.to_json(),
+                "engine": "auto",
+                "alpha_follows_dtype": layer.alpha_follows_dtype,
+                "kind": None,
+                "parameters_before": 20,
+                "parameters_after": 20 + 9 * 3,
+                "alpha": 4.0,
+                "note": None,
+                "original": None,
+                "heads": 9,
+                "literal": certified.summary.samples["0"].to_json(),
+                "certificate": layer.certificate.to_json(),
+                "uncertified": None,
+                "dtype": "float32",
+            }
+        ],
         "network": certified.network.to_json(),
         "comparison": None,
         "skipped": [{"name": "2", "reason": skipped.reason}],
@@ -145,8 +164,6 @@ def test_a_report_is_plain_data_with_its_version_and_what_was_measured() -> None
     measured = compare_layers(cnn, model, [torch.randn(1, 1, 5, 5)])
     compared = replace(certified, comparison=measured)
     assert compared.to_json() == data | {"comparison": [one.to_json() for one in measured]}
-    with pytest.raises(ValueError, match="shorter"):
-        replace(certified, bounds=()).to_json()
 
 
 def test_layers_whose_soft_heads_are_counted_alone_are_noted_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,7 +173,7 @@ def test_layers_whose_soft_heads_are_counted_alone_are_noted_and_no_others(monke
     model = nn.Sequential(attention(), one, attention(None), content)
 
     def notes() -> list[str | None]:
-        return [layer.note for layer in CertifiedReport.of(model, Report.of(model)).report.layers]
+        return [layer.note for layer in certify_report(model, Report.of(model)).layers]
 
     assert notes() == [None] * 4
     monkeypatch.setattr(tail, "_TABLE", 1)

@@ -7,7 +7,6 @@ import math
 import sys
 import tempfile
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +36,7 @@ from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import OWN_ARCHITECTURES, Architecture
 from conv2attn.convert.files.layers import Layers
+from conv2attn.convert.files.open import open_network
 from conv2attn.convert.files.write import CONFIG, WEIGHTS
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
 from tests.small_models import Composite, composite_input
@@ -159,9 +159,6 @@ def test_the_project_s_own_examples_load_without_an_architecture(name: str, tmp_
     assert_same(load_converted(tmp_path / "out"), model)
 
 
-# What the folder holds
-
-
 # What is refused while writing
 
 
@@ -213,41 +210,7 @@ def test_a_malformed_config_is_refused_with_the_reason(change: Edit, reason: str
         load_converted(saved, architecture=Composite())
 
 
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=4,
-)
-
-
-def places(data: object) -> list[tuple[Any, Any]]:
-    """Every container in plain data, with each key or index in it."""
-    keys: list[Any] = list(data) if isinstance(data, dict) else list(range(len(data))) if isinstance(data, list) else []
-    container: Any = data
-    return [(container, key) for key in keys] + [place for key in keys for place in places(container[key])]
-
-
-@pytest.fixture(scope="module")
-def reused(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """A folder whose config each example of a property writes anew, and its first config."""
-    folder = tmp_path_factory.mktemp("reused") / "out"
-    save_converted(convert_model(Composite()).model, folder, architecture=Architecture(OWN_ARCHITECTURES[0]))
-    return folder, (folder / CONFIG).read_text()
-
-
-@given(data=st.data())
-def test_a_config_with_any_value_replaced_loads_or_is_refused(data: st.DataObject, reused: tuple[Path, str]) -> None:
-    folder, text = reused
-    config = json.loads(text)
-    container, key = data.draw(st.sampled_from(places(config)))
-    container[key] = data.draw(JSON)
-    (folder / CONFIG).write_text(json.dumps(config))
-    for architecture in (Composite(), None):
-        with suppress(ConversionError):
-            load_converted(folder, architecture=architecture)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[1]", b"[" * 100_000, b"3"])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[1]"])
 def test_a_config_that_is_no_json_object_is_refused(content: bytes, saved: Path) -> None:
     (saved / CONFIG).write_bytes(content)
     with pytest.raises(CheckpointError):
@@ -337,6 +300,7 @@ def test_an_architecture_that_the_folder_chose_is_not_built(
     edit(saved, lambda config: config.update(architecture=chosen))
     with pytest.raises(TrustNeededError, match="would run code that a file chose"):
         load_converted(saved)
+    assert list(open_network(saved).cnn_state()) == list(Composite().state_dict())
     assert not (saved / "trace").exists()
     assert "theirs" not in sys.modules
     load_converted(saved, architecture=Composite())
@@ -364,7 +328,7 @@ def test_an_architecture_is_a_network_or_a_recipe(given: Any, saved: Path) -> No
 
 
 def test_a_folder_of_a_network_needs_its_architecture_which_only_the_user_names(saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArchitectureNeededError, match=r"^the folder names no architecture, and holds a network"):
+    with pytest.raises(ArchitectureNeededError, match="describes its layers, but not how the network connects them"):
         load_converted(saved)
     loaded = load_converted(saved, architecture=HERE)
     assert_same(loaded, load_converted(saved, architecture=Composite()))
@@ -372,6 +336,8 @@ def test_a_folder_of_a_network_needs_its_architecture_which_only_the_user_names(
     told = "named names the architecture tests.small_models:Composite, which would run code that a file chose"
     with pytest.raises(TrustNeededError, match=f"{told}$"):
         load_converted(tmp_path / "named")
+    opened = open_network(tmp_path / "named")
+    assert (opened.is_layers, opened.architecture) == (True, None)
     assert_same(load_converted(tmp_path / "named", trust=True), loaded)
 
 

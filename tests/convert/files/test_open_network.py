@@ -16,8 +16,8 @@ from conv2attn.convert import SelfAttention2d, convert_model, save_converted
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, OptionError
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture
+from conv2attn.convert.files.attention import ATTENTION_KEYS
 from conv2attn.convert.files.checkpoint import Opening
-from conv2attn.convert.files.entry import ATTENTION_KEYS
 from conv2attn.convert.files.open import LARGE, open_network
 from tests.command import exit_code
 
@@ -201,16 +201,14 @@ def test_a_state_dict_that_is_neither_a_cnn_s_nor_the_converted_network_s_is_ref
         open_network(tmp_path / "w.pt", Opening(NET))
 
 
-# What comes back
-
-
 # What is refused, in the same way by every command
 
 
-NEEDED = (
-    "(--arch names it: timm:NAME, torchvision.models:NAME, hf:FOLDER or FILE.py:FUNCTION; "
-    "of a pickle, --trust takes the network itself)"
-)
+def needed(command: tuple[str, ...]) -> str:
+    """What names an architecture, and the command that would work."""
+    told = "(--arch names it: timm:NAME, torchvision.models:NAME, hf:FOLDER or FILE.py:FUNCTION, as in conv2attn "
+    end = "of a pickle, --trust takes the network itself)\n"
+    return f"{told}{' '.join(command)} --arch torchvision.models:resnet18; {end}"
 
 
 @pytest.mark.parametrize("source", [as_state_dict, as_state_dict_of_the_converted, as_pickled_converted_module])
@@ -222,7 +220,7 @@ def test_a_missing_architecture_is_wrong_usage_for_every_command(source: Callabl
         code, out, err = run(*command)
         assert (code, out) == (2, ""), name
         assert err.startswith("conv2attn: source holds weights, but not the strides and paddings of its ")
-        assert err.endswith(f"{NEEDED}\n")
+        assert err.endswith(needed(command))
 
 
 def test_layers_without_their_network_are_shown_but_not_verified(run: Run) -> None:
@@ -230,14 +228,14 @@ def test_layers_without_their_network_are_shown_but_not_verified(run: Run) -> No
     for name in ("plan", "show"):
         code, _, err = run(*commands("source")[name])
         assert (code, err) == (0, "")
-    code, _, err = run(*commands("source")["show"], "--image", "i.png", "--force")
-    assert (code, err) == (
-        2,
-        f"conv2attn: source describes layers alone, and an image is seen by the whole network {NEEDED}\n",
-    )
-    code, _, err = run(*commands("source")["verify"])
+    show = (*commands("source")["show"], "--image", "i.png", "--force")
+    code, _, err = run(*show)
+    told = f"conv2attn: source describes layers alone, and an image is seen by the whole network {needed(show)}"
+    assert (code, err) == (2, told)
+    verify = commands("source")["verify"]
+    code, _, err = run(*verify)
     assert code == 2
-    assert err.endswith(f"takes its architecture, or the program that it came from {NEEDED}\n")
+    assert err.endswith(f"takes its architecture, or the program that it came from {needed(verify)}")
 
 
 @pytest.mark.parametrize(
@@ -276,7 +274,7 @@ def test_the_library_s_errors_name_no_option_of_the_command_line(tmp_path: Path)
     torch.save(Net().state_dict(), tmp_path / "w.pt")
     save_converted(converted(), tmp_path / "folder")
     with pytest.raises(ArchitectureNeededError) as needed:
-        open_network(tmp_path / "w.pt")
+        open_network(tmp_path / "w.pt").cnn()
     with pytest.raises(ArchitectureNeededError) as whole:
         open_network(tmp_path / "folder").whole()
     with pytest.raises(OptionError) as average:

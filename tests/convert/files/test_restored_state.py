@@ -26,8 +26,9 @@ from conv2attn.convert.errors import (
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.checkpoint import Opening
 from conv2attn.convert.files.layers import layer_tree
+from conv2attn.convert.files.open import open_network
 from conv2attn.convert.files.readers.described import DescribedConvolution
-from conv2attn.convert.files.restore import restore_file, restored_state
+from conv2attn.convert.files.restore import restore_file
 from tests.positions import move_center
 
 
@@ -73,10 +74,10 @@ def assert_same(state: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 
 
 def test_a_folder_holds_the_cnn_s_weights_in_its_order(tmp_path: Path) -> None:
-    found = restored_state(str(write(tmp_path / "out")))
-    assert_same(found.state_dict, network().state_dict())
-    assert found.files == (tmp_path / "out/config.json", tmp_path / "out/model.safetensors")
-    assert not found.is_layers
+    found = open_network(str(write(tmp_path / "out")))
+    assert_same(found.cnn_state(), network().state_dict())
+    assert found.files[:2] == (tmp_path / "out/config.json", tmp_path / "out/model.safetensors")
+    assert found.content == "network"
 
 
 def test_layers_alone_are_restored_as_convolution_weights_only(tmp_path: Path) -> None:
@@ -84,9 +85,9 @@ def test_layers_alone_are_restored_as_convolution_weights_only(tmp_path: Path) -
         {"stem": DescribedConvolution("w", None, layer(converted(), "head").spec)}, {"w": torch.ones(2, 1, 1, 1)}
     )
     save_converted(convert_model(tree).model, tmp_path / "layers")
-    found = restored_state(tmp_path / "layers")
-    assert found.is_layers
-    assert list(found.state_dict) == ["stem.weight"]
+    found = open_network(tmp_path / "layers")
+    assert found.content == "layers"
+    assert list(found.cnn_state()) == ["stem.weight"]
 
 
 def test_layers_that_compute_what_no_convolution_computes_are_all_told_with_their_distance(tmp_path: Path) -> None:
@@ -98,36 +99,36 @@ def test_layers_that_compute_what_no_convolution_computes_are_all_told_with_thei
     start = f"{folder}: 2 of 2 attention layers compute what no convolution computes: "
     end = "; conv2attn freeze turns trained positions back into convolutions"
     with pytest.raises(NotAConvolutionError, match=f"^{re.escape(start + told + end)}$"):
-        restored_state(folder)
+        open_network(folder).cnn_state()
     with pytest.raises(NotAConvolutionError, match=r": 1 of 2 attention layers compute .*: head: the centre"):
-        restored_state(write(tmp_path / "one", "head"))
+        open_network(write(tmp_path / "one", "head")).cnn_state()
 
 
 def test_a_layer_without_a_name_is_the_model_itself(tmp_path: Path) -> None:
     single = attention_from_conv(nn.Conv2d(1, 1, 1))
     save_converted(single, tmp_path / "still")
-    assert_same(restored_state(tmp_path / "still").state_dict, {"weight": single.weight, "bias": single.bias})  # type: ignore[dict-item]
+    assert_same(open_network(tmp_path / "still").cnn_state(), {"weight": single.weight, "bias": single.bias})  # type: ignore[dict-item]
     move_center(layer(single, ""), 0, 0.5)
     save_converted(single, tmp_path / "moved")
     with pytest.raises(NotAConvolutionError, match=r"moved: 1 of 1 attention layers .*: the model itself: the centre"):
-        restored_state(tmp_path / "moved")
+        open_network(tmp_path / "moved").cnn_state()
 
 
 @pytest.mark.parametrize("architecture", [None, HERE])
 def test_a_folder_needs_no_architecture_and_has_no_average(architecture: Architecture | None, tmp_path: Path) -> None:
-    found = restored_state(write(tmp_path / "out"), Opening(architecture))
-    assert_same(found.state_dict, network().state_dict())
+    found = open_network(write(tmp_path / "out"), Opening(architecture))
+    assert_same(found.cnn_state(), network().state_dict())
     assert found.files[0] == tmp_path / "out/config.json"
     with pytest.raises(OptionError, match="keeps one set of weights"):
-        restored_state(tmp_path / "out", Opening(architecture, True))
+        open_network(tmp_path / "out", Opening(architecture, True)).cnn_state()
 
 
 def test_a_state_dict_of_attention_needs_the_architecture(tmp_path: Path) -> None:
     state = converted().state_dict()
     torch.save(state, tmp_path / "w.pt")
-    assert_same(restored_state(tmp_path / "w.pt", Opening(HERE)).state_dict, network().state_dict())
+    assert_same(open_network(tmp_path / "w.pt", Opening(HERE)).cnn_state(), network().state_dict())
     with pytest.raises(ArchitectureNeededError, match="takes the architecture of their network"):
-        restored_state(tmp_path / "w.pt")
+        open_network(tmp_path / "w.pt").cnn_state()
 
 
 def test_the_moving_average_is_restored_if_it_is_asked_for(tmp_path: Path) -> None:
@@ -135,13 +136,13 @@ def test_the_moving_average_is_restored_if_it_is_asked_for(tmp_path: Path) -> No
     average = {name: value + 1 if name == "head.weight" else value for name, value in state.items()}
     torch.save({"state_dict": state, "state_dict_ema": average}, tmp_path / "w.pt")
     for ema in (False, True):
-        found = restored_state(tmp_path / "w.pt", Opening(HERE, ema)).state_dict["head.weight"]
+        found = open_network(tmp_path / "w.pt", Opening(HERE, ema)).cnn_state()["head.weight"]
         assert torch.equal(found, network().state_dict()["head.weight"] + ema)
     torch.save({"state_dict": network().state_dict(), "state_dict_ema": average}, tmp_path / "w.pt")
     with pytest.raises(ArchitectureNeededError):
-        restored_state(tmp_path / "w.pt", Opening(ema=True))
+        open_network(tmp_path / "w.pt", Opening(ema=True)).cnn_state()
     with pytest.raises(NotAConvolutionError, match="there is nothing to restore"):
-        restored_state(tmp_path / "w.pt")
+        open_network(tmp_path / "w.pt").cnn_state()
 
 
 @pytest.mark.parametrize("architecture", [None, HERE])
@@ -150,13 +151,13 @@ def test_without_attention_there_is_nothing_to_restore(architecture: Architectur
     torch.save(network().state_dict(), path)
     told = f"{path} holds no attention layer, so there is nothing to restore"
     with pytest.raises(NotAConvolutionError, match=f"^{re.escape(told)}$"):
-        restored_state(path, Opening(architecture))
+        open_network(path, Opening(architecture)).cnn_state()
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".pt", ".safetensors"])
 def test_a_restored_file_holds_the_cnn_and_replaces_another_only_if_told(suffix: str, tmp_path: Path) -> None:
     folder, out = write(tmp_path / "out"), tmp_path / f"r{suffix}"
-    assert list(restore_file(folder, out).state_dict) == list(network().state_dict())
+    assert list(restore_file(folder, out)[0]) == list(network().state_dict())
     written = load_file(out) if suffix == ".safetensors" else torch.load(out)
     assert_same({name: written[name] for name in network().state_dict()}, network().state_dict())
     assert len(written) == len(network().state_dict())
@@ -197,5 +198,8 @@ def test_a_folder_without_the_values_of_a_layer_is_refused(missing: str, tmp_pat
     state = load_file(folder / "model.safetensors")
     state.pop(missing)
     save_file(state, folder / "model.safetensors", metadata)
-    with pytest.raises(CheckpointError, match=rf"the weights of the layer 'head' are missing|lacks {missing} of the"):
-        restored_state(folder)
+    with pytest.raises(
+        CheckpointError,
+        match=rf"weights of the layer 'head' are missing|does not fit the layer 'head': KeyError: '{missing}'",
+    ):
+        open_network(folder).cnn_state()

@@ -18,11 +18,10 @@ from conv2attn.convert import attention_from_conv, convert_model, save_converted
 from conv2attn.convert.errors import ConversionError, OutputError
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.checkpoint import Checkpoint
-from conv2attn.convert.files.entry import LayerEntry
 from conv2attn.convert.files.folder import FORMAT_VERSION, read_config
 from conv2attn.convert.files.layers import Layers
-from conv2attn.convert.files.report import CertifiedReport
-from conv2attn.convert.model.report import Report
+from conv2attn.convert.files.report import certify_report
+from conv2attn.convert.model.report import LayerRecord, Report
 from conv2attn.convert.preprocessing import Normalization, Preprocessing
 from conv2attn.convert.size import Size
 
@@ -64,7 +63,7 @@ def test_config_describes_the_network_its_layers_and_where_they_came_from(tmp_pa
     preprocessing = Preprocessing(Normalization((0.5,), (0.25,)), channels=1, scale=9, crop=Size(8, 7))
     save_converted(model, out, architecture=architecture, preprocessing=preprocessing, source=source)
     assert read_config(out).preprocessing == preprocessing
-    entries = [LayerEntry.of((name,), model.get_submodule(name)).to_json() for name in ("0", "2")]  # type: ignore[arg-type]
+    entries = [LayerRecord.of((name,), model.get_submodule(name)).to_json() for name in ("0", "2")]  # type: ignore[arg-type]
     assert config(out) == {
         "format": "conv2attn",
         "format_version": FORMAT_VERSION,
@@ -130,7 +129,7 @@ def test_a_layer_s_every_name_is_listed_and_its_parameters_are_written_once(tmp_
 def test_the_report_is_the_one_given_with_bounds_or_is_made_with_bounds_from_minus_one_to_one(tmp_path: Path) -> None:
     model = network()
     report = Report.of(model).noted({"0": "a note"})
-    certified = CertifiedReport.of(model, report, input_range=(-2.0, 3.0))
+    certified = certify_report(model, report, input_range=(-2.0, 3.0))
     for name, given, note, limits in (
         ("none", None, None, [-1.0, 1.0]),
         ("report", report, "a note", [-1.0, 1.0]),

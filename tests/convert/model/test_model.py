@@ -23,7 +23,7 @@ from torch import Tensor, fx, nn
 from conv2attn.convert import ConversionError, ConvSpec, certify, convert_model
 from conv2attn.convert.certificate.reference import right_convolutions
 from conv2attn.convert.errors import Problem, UnsupportedLayerError
-from conv2attn.convert.files.report import CertifiedReport
+from conv2attn.convert.files.report import certify_report
 from conv2attn.convert.model.convert import NOT_SELECTED
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of, convolutions_with_input
 from tests.small_models import Composite, attention, composite_input
@@ -222,8 +222,8 @@ def test_the_report_describes_each_convolution(specs: list[ConvSpec]) -> None:
         assert layer.heads == conv.kernel_size[0] * conv.kernel_size[1]
         assert layer.parameters_before == sum(map(torch.numel, conv.parameters()))
         assert layer.parameters_after == layer.parameters_before + 3 * layer.heads
-    certified = CertifiedReport.of(model, report)
-    assert [bound.certificate for bound in certified.bounds] == [
+    certified = certify_report(model, report)
+    assert [layer.certificate for layer in certified.layers] == [
         certify(attention(model, layer.name), input_range=(-1, 1)) for layer in report.layers
     ]
     assert json.loads(json.dumps(certified.to_json(), allow_nan=False))["layers"][0]["spec"] == specs[0].to_json()
@@ -252,9 +252,9 @@ def test_what_cannot_be_certified_is_converted_and_the_report_says_why(
 ) -> None:
     conv = nn.Conv2d(2, 3, (1, 2))
     nn.init.constant_(conv.weight[1, 0], value)
-    certified = CertifiedReport.of(*convert_model(conv, alpha=alpha))
-    assert certified.bounds[0].certificate is None
-    assert reason in str(certified.bounds[0].reason)
+    certified = certify_report(*convert_model(conv, alpha=alpha))
+    assert certified.layers[0].certificate is None
+    assert reason in str(certified.layers[0].uncertified)
     json.dumps(certified.to_json(), allow_nan=False)
 
 

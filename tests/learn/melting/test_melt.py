@@ -19,7 +19,7 @@ from conv2attn.convert.errors import ConversionError, NotAConvolutionError, Opti
 from conv2attn.convert.examples.images import draw_images
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.files.report import CertifiedReport
+from conv2attn.convert.files.report import certify_report
 from conv2attn.convert.heads.encoding import key_positions
 from conv2attn.convert.model.report import Report
 from conv2attn.convert.size import Size
@@ -237,10 +237,10 @@ def test_the_report_says_how_far_a_trained_layer_is_from_a_convolution() -> None
     model = melt(network(), alpha=3.0)
     with torch.no_grad():
         next(attention_layers(model))[1].get_parameter("centers").add_(0.25)
-    report = CertifiedReport.of(model, Report.of(model), size=(6, 7))
-    first, other = report.bounds
+    report = certify_report(model, Report.of(model), size=(6, 7))
+    first, other = report.layers
     assert first.certificate is None
-    assert first.in_words.startswith("no longer a convolution, at most ")
+    assert first.bound_in_words.startswith("no longer a convolution, at most ")
     assert other.certificate is not None
 
 

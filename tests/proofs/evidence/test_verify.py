@@ -189,7 +189,7 @@ def test_images_of_a_folder_are_tensors_or_pictures(checkpoint: str, run: Run) -
     [
         ("a.png", b"no picture", "is not a picture of a kind that is read"),
         ("a.npy", b"no array", "is not an array of numbers"),
-        ("a.pt", b"no tensor", "is a text file, not a checkpoint"),
+        ("a.pt", b"no tensor", "it is a text file"),
         ("a.txt", b"", "holds no image"),
     ],
 )
@@ -309,6 +309,6 @@ def test_what_a_folder_remembers_is_enough_and_code_that_it_names_takes_consent(
     code, _, err = run("verify", "made", "--size", "9x12", "--random", "1")
     assert code == 3
     assert "made names the architecture nets.py:Net, which would run code that a file chose" in err
-    assert "(--trust runs it)" in err
+    assert "(--trust runs it: conv2attn verify " in err
     assert run("verify", "made", "--size", "9x12", "--random", "1", "--trust")[0] == 0
     assert run("verify", "made", "--size", "9x12", "--random", "1", *network[1:])[0] == 0

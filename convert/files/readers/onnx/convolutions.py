@@ -68,8 +68,7 @@ def _spec(node: NodeProto, weight: Tensor, bias: Tensor | None, scope: Scope) ->
     first, second, *kernel = weight.shape
     if attributes.get("kernel_shape", kernel) != kernel:
         raise RefusedError("its weight does not have the shape of its kernel")
-    if type(groups := attributes.get("group", 1)) is not int:
-        raise RefusedError("its groups are not a number")
+    groups = attributes.get("group", 1)
     if node.op_type == "ConvTranspose":
         geometry = transposed_geometry(attributes, kernel, scope.size(node.input[0]))
         channels = {"in_channels": first, "out_channels": second * groups}
@@ -117,10 +116,6 @@ def _quantised(node: NodeProto, scope: Scope) -> tuple[Constant, Constant | None
     if not input_name(node, 8):
         return weight, None
     bias, input_scale = _known(node, scope, 8, "bias"), _known(node, scope, 1, "input's scale").tensor
-    if input_scale.dtype != torch.float32 or input_scale.numel() != 1:
-        raise RefusedError("the scale of its input, which its bias is in, is not one number of float32")
-    if bias.tensor.dtype != torch.int32 or not _fits(scale, bias.tensor):
-        raise RefusedError("its bias is not one number of int32 for each channel")
     sums = (bias.tensor.double() * input_scale.double().reshape(()) * scale.double()).float()
     return weight, replace(bias, key=f"{weight.key} (bias)", tensor=sums)
 
@@ -128,23 +123,10 @@ def _quantised(node: NodeProto, scope: Scope) -> tuple[Constant, Constant | None
 def _dequantised(node: NodeProto, scope: Scope, number: int, scale: Tensor, zero_point: int) -> Constant:
     """(integer - zero point) * scale: the difference is exact in single precision, and the product is rounded once."""
     found = _known(node, scope, number, "weight")
-    integers = found.tensor
-    if integers.dtype not in (torch.int8, torch.uint8) or not integers.ndim:
-        raise RefusedError(f"its weight is of {integers.dtype}, not of integers of 8 bits")
-    if scale.dtype != torch.float32 or not _fits(scale, integers):
-        raise RefusedError("the scale of its weight is not one number of float32, or one for each channel")
-    shape, weight = [-1] + [1] * (integers.ndim - 1), integers.float()
+    shape, weight = [-1] + [1] * (found.tensor.ndim - 1), found.tensor.float()
     if input_name(node, zero_point):
-        point = _known(node, scope, zero_point, "weight's zero point").tensor
-        if point.dtype != integers.dtype or not _fits(point, integers):
-            raise RefusedError("the zero point of its weight does not fit it")
-        weight = weight - point.float().reshape(shape)
+        weight = weight - _known(node, scope, zero_point, "weight's zero point").tensor.float().reshape(shape)
     return replace(found, key=f"{found.key} ({node.op_type} {node.output[0]})", tensor=weight * scale.reshape(shape))
-
-
-def _fits(values: Tensor, weight: Tensor) -> bool:
-    """Whether there is one value, or one for each slice of a weight's first axis."""
-    return values.shape in ((), (1,), weight.shape[:1])
 
 
 _PARTS: dict[str, Callable[[NodeProto, Scope], tuple[Constant, Constant | None]]] = {

@@ -58,7 +58,7 @@ def transposed_geometry(attributes: Attributes, kernel: Sequence[int], size: Seq
         RefusedError: The attributes do not fit the kernel, or leave the padding open.
     """
     geometry = _common(attributes, kernel)
-    added = _numbers(attributes.get("output_padding"), "output_padding", kernel, otherwise=0)
+    added = attributes.get("output_padding", [0] * len(kernel))
     before, after = _cropped(attributes, kernel, size, geometry, added)
     kept = [more + first - last for more, first, last in zip(added, before, after, strict=True)]
     limits = map(max, geometry["stride"], geometry["dilation"])
@@ -87,10 +87,8 @@ def _cropped(
     if wanted is not None:
         if size is None:
             raise RefusedError("its padding depends on the input's size (output_shape), which the file leaves open")
-        last = wanted[-len(kernel) :] if isinstance(wanted, list) else wanted  # without batch and channels
-        ends = _numbers(last, "output_shape", kernel)
         lengths = [step * (n - 1) for step, n in zip(geometry["stride"], size, strict=True)]
-        along = zip(lengths, spans, added, ends, strict=True)
+        along = zip(lengths, spans, added, wanted[-len(kernel) :], strict=True)  # without batch and channels
         totals = [length + span + more - end for length, span, more, end in along]
     elif automatic in _SAME:
         totals = [span + more - step for span, more, step in zip(spans, added, geometry["stride"], strict=True)]
@@ -106,7 +104,7 @@ def _cropped(
 
 def _common(attributes: Attributes, kernel: Sequence[int]) -> dict[str, Any]:
     """Stride, dilation and groups."""
-    stride, dilation = (_numbers(attributes.get(name), name, kernel) for name in ("strides", "dilations"))
+    stride, dilation = (attributes.get(name, [1] * len(kernel)) for name in ("strides", "dilations"))
     return {"stride": stride, "dilation": dilation, "groups": attributes.get("group", 1)}
 
 
@@ -116,18 +114,8 @@ def _pads(attributes: Attributes, kernel: Sequence[int]) -> tuple[list[int], lis
     if attributes.get("auto_pad", "NOTSET") == "VALID":
         return [0] * axes, [0] * axes
     pads = attributes.get("pads", [0] * (2 * axes))
-    if not isinstance(pads, list) or len(pads) != 2 * axes:
-        raise RefusedError("its padding is not one number for each end of each axis")
     return pads[:axes], pads[axes:]
 
 
 def _pairs(before: Sequence[int], after: Sequence[int]) -> list[list[int]]:
     return [list(pair) for pair in zip(before, after, strict=True)]
-
-
-def _numbers(values: Any, name: str, kernel: Sequence[int], *, otherwise: int = 1) -> list[int]:
-    """An attribute with one number for each axis."""
-    found: list[int] = [otherwise] * len(kernel) if values is None else values
-    if not isinstance(found, list) or len(found) != len(kernel):
-        raise RefusedError(f"its {name} must be one number for each axis")
-    return found

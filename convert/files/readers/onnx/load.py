@@ -29,8 +29,6 @@ def load_model(path: Path) -> tuple[ModelProto, tuple[Path, ...]]:
         model = onnx.load(path, load_external_data=False)
         if not model.HasField("graph"):
             raise CheckpointError("it holds no graph")
-        if not all(isinstance(name, str) for graph in graphs_of(model.graph) for name in _names(graph)):
-            raise CheckpointError("a name in its graph is not UTF-8")  # which protobuf gives as bytes
         files = dict.fromkeys(_load_external(tensor, path.parent) for tensor in _external_tensors(model))
         if model.functions:
             model = inliner.inline_local_functions(model)
@@ -66,12 +64,6 @@ def inner_graphs(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
     for attribute in node.attribute:
         for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
             yield attribute.name, graph
-
-
-def _names(graph: GraphProto) -> Iterator[object]:
-    yield from (tensor.name for tensor in graph.initializer)
-    for node in graph.node:
-        yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
 
 
 def _external_tensors(model: ModelProto) -> Iterator[TensorProto]:

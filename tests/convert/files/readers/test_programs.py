@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import tempfile
+import types
 import warnings
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,6 @@ from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, TrustNeededError
 from conv2attn.convert.files.checkpoint import Opening, read_checkpoint
 from conv2attn.convert.files.open import open_network
-from conv2attn.convert.files.restore import restored_state
 from conv2attn.convert.spec import Convolution
 from conv2attn.proofs.evidence.strategies import convolutions_with_input, every_spec
 
@@ -83,11 +84,10 @@ def test_a_trusted_program_is_the_whole_network_that_runs(write: Write, tmp_path
     assert torch.equal(model(x), net(x))
     assert {name for layer in report.layers for name in layer.names} == {"stem", "body"}
     save_converted(model, tmp_path / "out", report=report)
-    restored = restored_state(tmp_path / "out")
-    assert not restored.is_layers
-    wanted = {key: value for key, value in net.state_dict().items() if key in restored.state_dict}
+    restored = open_network(tmp_path / "out").cnn_state()
+    wanted = {key: value for key, value in net.state_dict().items() if key in restored}
     assert wanted.keys() >= net.state_dict().keys() - {"norm.num_batches_tracked"}
-    assert all(torch.equal(restored.state_dict[key], value) for key, value in wanted.items())
+    assert all(torch.equal(restored[key], value) for key, value in wanted.items())
 
 
 @pytest.mark.parametrize("write", PROGRAMS)
@@ -146,6 +146,19 @@ def test_what_a_program_needs_and_is_not_there_is_named(tmp_path: Path, monkeypa
     with pytest.raises(CheckpointError, match=r"needs code that cannot be imported here .*Net"):
         open_network(tmp_path / "m", Opening(trust=True))
     assert read_checkpoint(tmp_path / "m").state_dict.keys() == keys
+
+
+def test_a_module_that_cannot_be_imported_is_named_with_what_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs = types.ModuleType("their_nets")
+    theirs.Theirs = type("Theirs", (Net,), {"__module__": "their_nets"})  # type: ignore[attr-defined]
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "their_nets", theirs)
+        torch.save(theirs.Theirs(), tmp_path / "m")
+    told = "needs the module their_nets, which cannot be imported here; .* PYTHONPATH must hold its folder"
+    with pytest.raises(CheckpointError, match=told):
+        open_network(tmp_path / "m", Opening(trust=True))
 
 
 @settings(max_examples=40)

@@ -102,30 +102,24 @@ def array(path: Path) -> None:
         np.save(file, np.ones(3))
 
 
-def arrays(path: Path) -> None:
-    np.savez(path.with_suffix(".npz"), a=np.ones(3))
-    path.with_suffix(".npz").rename(path)
-
-
 def archive(path: Path) -> None:
     with zipfile.ZipFile(path, "w") as file:
         file.writestr("a.txt", "text")
 
 
 KINDS: dict[str, tuple[Callable[[Path], Any], str]] = {
-    "GGUF": (gguf, "is a GGUF file"),
+    "GGUF": (gguf, "it is a GGUF file"),
     "HDF5": (lambda path: path.write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(60)), "is an HDF5 file, as Keras writes"),
     "TFLite": (lambda path: path.write_bytes(bytes(4) + b"TFL3" + bytes(60)), "is a TensorFlow Lite file"),
-    "LFS": (lfs, "is a Git LFS pointer, not .*; git lfs pull fetches"),
+    "LFS": (lfs, "it is a Git LFS pointer; git lfs pull fetches"),
     "HTML": (lambda path: path.write_text("<!DOCTYPE html><html></html>"), "is an HTML page"),
     "text": (lambda path: path.write_text("just text"), "is a text file"),
     "nothing": (lambda path: path.write_bytes(b""), "is empty"),
     "array": (array, "is a NumPy array"),
-    "arrays": (arrays, "is an archive of NumPy arrays"),
     "zip": (archive, "is a zip archive that PyTorch did not write"),
     "gzip": (
         lambda path: path.write_bytes(b"\x1f\x8b" + bytes(60)),
-        "is compressed by gzip, not .*; unpack it first",
+        "it is compressed by gzip; unpack it first",
     ),
     "noise": (lambda path: path.write_bytes(bytes(range(256))), "is a file of an unknown kind"),
     "JSON": (lambda path: path.write_text('{"a": 1}'), "is JSON, but no index of a checkpoint in several files"),
@@ -236,21 +230,6 @@ def test_an_index_does_not_lead_out_of_its_folder(name: str, tmp_path: Path) -> 
     (inner / "w.index.json").write_text(json.dumps({"weight_map": {"0.weight": name}}))
     with pytest.raises(CheckpointError, match=r"no file in the folder|leaves its folder|there is no file"):
         read_checkpoint(inner / "w.index.json")
-
-
-@pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "link"])
-def test_external_data_of_onnx_do_not_lie_outside_its_folder(location: str, tmp_path: Path) -> None:
-    (tmp_path / "secret").write_bytes(bytes(24))
-    inner = tmp_path / "inner"
-    inner.mkdir()
-    (inner / "link").symlink_to(tmp_path / "secret")
-    as_onnx(inner / "w")
-    weight = TensorProto(name="w", dims=[3, 2, 1, 1], data_type=TensorProto.FLOAT, data_location=TensorProto.EXTERNAL)
-    weight.external_data.add(key="location", value=location)
-    node = helper.make_node("Conv", ["x", "w"], ["y"], "a")
-    (inner / "w").write_bytes(helper.make_model(helper.make_graph([node], "g", [], [], [weight])).SerializeToString())
-    with pytest.raises(CheckpointError):
-        read_checkpoint(inner / "w")
 
 
 # Texts

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv, convert_model, save_converted
 from conv2attn.convert.errors import CheckpointError, ToolError
-from conv2attn.convert.files.entry import LayerEntry
 from conv2attn.convert.files.folder import read_folder
-from conv2attn.convert.model.report import Report
+from conv2attn.convert.model.report import LayerRecord, Report
 from conv2attn.proofs.formal.checker import program
 from conv2attn.proofs.formal.checker.folder import check_folder, check_layer
 from conv2attn.proofs.formal.checker.program import Running, running
@@ -117,7 +116,7 @@ def test_certificates_of_one_hot_layers_are_accepted(tmp_path: Path, dtype: torc
     assert checked.exit_code == 0
 
 
-def honest(folder: Path) -> tuple[list[tuple[dict[str, Any], LayerEntry]], dict[str, Tensor]]:
+def honest(folder: Path) -> tuple[list[tuple[dict[str, Any], LayerRecord]], dict[str, Tensor]]:
     """Report and entry of each layer, and the weights."""
     config, weights = read_folder(folder)
     records = {tuple(record["names"]): record for record in report_of(folder)["layers"]}
@@ -125,7 +124,7 @@ def honest(folder: Path) -> tuple[list[tuple[dict[str, Any], LayerEntry]], dict[
 
 
 def tampered(
-    record: dict[str, Any], entry: LayerEntry, state: dict[str, Tensor], draw: random.Random
+    record: dict[str, Any], entry: LayerRecord, state: dict[str, Tensor], draw: random.Random
 ) -> tuple[str, dict[str, Any], dict[str, Tensor], tuple[float, float]]:
     """The same with one thing changed that the theorem tells: bound, a weight, alpha, range, dtype or geometry."""
     changed, low, high = deepcopy(record), *RANGE
@@ -268,10 +267,7 @@ def test_what_is_missing_in_the_report_or_in_the_folder_is_no_pass(tmp_path: Pat
     del report["sha256"]
     (folder / "report.json").write_text(json.dumps(report), encoding="utf-8")
     (layer,) = check_folder(folder).layers
-    assert (layer.verdict, layer.reason) == (
-        Verdict.NOT_COVERED,
-        "the report has no checksum: an earlier version wrote it",
-    )
+    assert (layer.verdict, layer.reason) == (Verdict.REFUSED, OTHER_FOLDER)
     assert after(folder, {"certificate": None, "uncertified": "because"}).reason == (
         "the report has no certificate: because"
     )
