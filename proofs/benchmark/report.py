@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from ...convert.size import format_bytes
+from ..terminal.output import Table
 from ..terminal.printable import printable
-from ..terminal.table import Table
 from .results import UNSTEADY, Row, steadiness, summarise
 
 MOST_UNSTEADY = 0.1  # share of all measurements; with more, something else was running

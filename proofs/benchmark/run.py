@@ -13,7 +13,7 @@ from ...convert.errors import OutputError, SelectionError
 from ...convert.files.write import check_distinct, check_file, check_marked, file_system_errors, write_file
 from ..evidence.arithmetic import check_device
 from ..evidence.machine import describe_machine
-from ..terminal.table import Table
+from ..terminal.output import Table
 from .candidates import TRAINED
 from .measure import Settings, settings_applied
 from .report import ratio_tables, section, summary_table, trust

@@ -19,7 +19,7 @@ from ...convert.engines import AUTO
 from ...convert.errors import ConversionError, Problem, refusing
 from ...convert.files.checkpoint import Opening
 from ...convert.size import USUAL_SIZES, Size
-from ..terminal.table import Table
+from ..terminal.output import Table
 from .agreement import Agreement, compare
 from .arithmetic import certified_arithmetic
 from .image_folder import FolderImages
@@ -130,18 +130,7 @@ def verify_checkpoint(
     progress: Callable[..., AbstractContextManager[Callable[[int], None]]],
     **options: Any,
 ) -> NetworkCheck:
-    """``conv2attn verify`` for a network that PyTorch runs.
-
-    Args:
-        path: As for ``load_pair``, like what follows.
-        opening: Options for opening it.
-        alpha: Locality strength.
-        skip_unsupported: Leave unsupported layers as they are.
-        device: Where to compute.
-        dtype: Precision.
-        engines: Engines to run the attention in; ``DEFAULT_ENGINES`` by default.
-        progress: Opens a progress bar with a total.
-        options: As for ``choose_inputs``.
+    """``conv2attn verify`` for a network that PyTorch runs. The arguments are the command's options.
 
     Raises:
         ConversionError: As ``load_pair``, ``choose_inputs`` and ``verify_network``.

@@ -9,7 +9,7 @@ from typing import Any
 from ...convert.certificate.comparison import LayerComparison
 from ...convert.errors import Problem
 from ..terminal.names import problem_lines
-from ..terminal.table import Table
+from ..terminal.output import Table
 from .agreement import LayerShape
 from .tables import NOTHING_RAN, beyond_line, layer_table
 

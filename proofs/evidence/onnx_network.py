@@ -47,17 +47,7 @@ def verify_onnx_file(
     size: Size | None,
     seed: int | None,
 ) -> OnnxCheck:
-    """``conv2attn verify`` of a network in an ONNX file.
-
-    Args:
-        path: The file; or with ``original`` a folder that ``conv2attn convert`` wrote.
-        original: The file that the folder was converted from.
-        form: Form of the attention; a folder's own by default, else "separable".
-        alpha: Locality strength, as for ``convert_model``; a folder has its own.
-        skip_unsupported: As for ``convert_model``.
-        count: Images in a batch, where the file leaves that open.
-        size: The inputs' last sizes, where the file leaves them open.
-        seed: Seed of the inputs.
+    """``conv2attn verify`` of a network in an ONNX file, or of a folder that was converted from the file ``original``.
 
     Raises:
         OptionError: The folder has no complete file, was made of another file, or is in another form.

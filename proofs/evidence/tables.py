@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from ...convert.certificate.comparison import LayerComparison
 from ...convert.certificate.wording import told
 from ..terminal.names import layer_name, note_lines
-from ..terminal.table import Table
+from ..terminal.output import Table
 from .agreement import Agreement, LayerShape
 
 NOTHING_RAN = "No attention layer ran: nothing is verified."

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
-from ..terminal.table import Table
-from .claim import Claim
+from ..terminal.output import Table
 from .fields import fill
 from .run import Outcome, Result
 
@@ -43,26 +42,6 @@ class Proved:
         others = [f"{result.claim.name} ({result.outcome})" for result in self.results if not result.holds]
         counted = f"{held} of {len(checks)} checks hold"
         return f"{counted}; not shown: {', '.join(others)}." if others else f"{counted}."
-
-
-@dataclass(frozen=True)
-class Listing:
-    """Claims by name, title and status.
-
-    Attributes:
-        claims: The claims.
-    """
-
-    claims: Sequence[Claim]
-    exit_code: ClassVar[int] = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """The names as plain data."""
-        return {"claims": [{"name": c.name, "title": c.title, "status": c.status} for c in self.claims]}
-
-    def shown(self) -> list[Table | str]:
-        """A row for each claim."""
-        return [Table(("claim", "title", "status"), tuple((c.name, c.title, str(c.status)) for c in self.claims))]
 
 
 def describe(result: Result) -> list[str]:

@@ -31,19 +31,8 @@ def claims_of(module: str) -> list[Claim]:
 
 
 def all_claims(modules: Sequence[str] | None = None) -> list[Claim]:
-    """All claims of some modules, in order; by default of all that conv2attn has.
-
-    Raises:
-        ConversionError: Two claims have the same name.
-    """
-    found = [claim for module in (claim_modules() if modules is None else modules) for claim in claims_of(module)]
-    names = [claim.name for claim in found]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        from ...convert.errors import ConversionError  # imports torch, which no claim needs
-
-        raise ConversionError(f"two claims have the name {', '.join(repeated)}")
-    return found
+    """All claims of some modules, in order; by default of all that conv2attn has."""
+    return [claim for module in (claim_modules() if modules is None else modules) for claim in claims_of(module)]
 
 
 def select(found: Sequence[Claim], names: Sequence[str] | None) -> list[Claim]:

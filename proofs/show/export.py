@@ -26,9 +26,9 @@ from ...convert.model.convert import convert_model
 from ...convert.names import names_by_module
 from ...convert.size import USUAL_SIZES, Size
 from ..terminal.options import Target
-from ..terminal.outcome import Wrote
+from ..terminal.outcome import Done, wrote
 
-_NAMES = {Target.mha: "multihead_attention", Target.gpsa: "gpsa"}  # names in the file's metadata
+_NAMES = {"mha": "multihead_attention", "gpsa": "gpsa"}  # names in the file's metadata
 _Module = MultiheadConvolution | GPSAConvolution
 
 
@@ -44,26 +44,14 @@ def export_network(
     form: str | None,
     force: bool,
     inputs: Sequence[InputSpec] = (),
-) -> Wrote:
-    """Writes a network for another tool.
-
-    Args:
-        source: Whatever ``open_network`` opens; a CNN is converted first.
-        out: The file to write.
-        to: The tool.
-        opening: Options for opening it.
-        alpha: Locality strength of a conversion; a converted network has its own.
-        skip_unsupported: Leave layers that cannot be converted as they are.
-        size: Size of the images; None for the usual one.
-        form: Form of the attention in ONNX; None for "separable".
-        force: Replace a file that is there.
-        inputs: The network's inputs, if it takes more than one image.
+) -> Done:
+    """Writes a network for another tool. The arguments are the command's options.
 
     Raises:
         OptionError: A form is given for a tool other than ONNX, or alpha for a converted network.
         ConversionError: The network cannot be opened, converted or expressed in the tool's terms.
     """
-    if form is not None and to is not Target.onnx:
+    if form is not None and to != "onnx":
         raise OptionError("a form is for ONNX files only")
     check_file(out, force=force, sources=[source])
     network = open_network(source, opening)
@@ -75,23 +63,23 @@ def export_network(
     elif alpha is not None or skip_unsupported:
         raise OptionError(f"{source} is converted already, so alpha and skipping layers have no meaning")
     layers = _layers(model)
-    if inputs and (size is not None or to is not Target.onnx):
+    if inputs and (size is not None or to != "onnx"):
         raise OptionError("inputs are described for ONNX files, and have their own sizes")
     known = None if network.preprocessing is None else network.preprocessing.size
     axes = next(iter(layers.values())).spec.axes
     size = (size or known or USUAL_SIZES[axes]).along(axes)
-    if to is Target.onnx:
+    if to == "onnx":
         given: dict[str, Any] = {"inputs": random_inputs(inputs)} if inputs else {"size": size}
         made = export_onnx(model, out, **given, form=form or DEFAULT_FORM, force=force, sources=sources)
         told = f"without {', '.join(made.unused)}, which no output depends on" if made.unused else ""
-        return Wrote(out, {"form": made.form, "layers": list(made.layers), "unused": list(made.unused)}, told)
+        return wrote(out, told, form=made.form, layers=list(made.layers), unused=list(made.unused))
     modules = _modules(layers, input_sizes(model, layers, size), to)
     metadata = {_NAMES[to]: json.dumps({name: arguments(module) for name, module in modules.items()})}
     tensors = {
         f"{name}.{key}".removeprefix("."): value for name, module in modules.items() for key, value in _state(module)
     }
     write_file(out, partial(write_safetensors, tensors, metadata=metadata), force=force, sources=sources)
-    return Wrote(out, {"layers": list(modules)})
+    return wrote(out, layers=list(modules))
 
 
 def _modules(layers: dict[str, SelfAttention], sizes: dict[str, Size], to: Target) -> dict[str, _Module]:
@@ -100,7 +88,7 @@ def _modules(layers: dict[str, SelfAttention], sizes: dict[str, Size], to: Targe
     Raises:
         UnsupportedLayerError: Layers cannot be expressed in its terms; all of them are named.
     """
-    make = gpsa_from_attention if to is Target.gpsa else multihead_from_attention
+    make = gpsa_from_attention if to == "gpsa" else multihead_from_attention
     modules: dict[str, _Module] = {}
     problems = []
     for name, size in sizes.items():

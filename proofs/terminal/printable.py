@@ -27,17 +27,9 @@ def printable(text: object, limit: int = LINE) -> str:
         shown = shown[:half] + _LEFT_OUT + shown[len(shown) - half :]
     if shown.isprintable():
         return shown
-    return "".join(letter if _is_seen(letter) else _escaped(letter) for letter in shown)
+    return "".join(c if c.isprintable() or c == _SPACE else c.encode("unicode_escape").decode() for c in shown)
 
 
 def printable_lines(text: object) -> str:
     """Lines of visible characters, for a text whose line breaks are ours."""
     return "\n".join(printable(line) for line in str(text).split("\n"))
-
-
-def _is_seen(letter: str) -> bool:
-    return letter.isprintable() or letter == _SPACE
-
-
-def _escaped(letter: str) -> str:
-    return letter.encode("unicode_escape").decode("ascii")
