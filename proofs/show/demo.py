@@ -8,14 +8,13 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ...convert.errors import OutputError
 from ...convert.examples.images import HELD_OUT_SEED, draw_images
 from ...convert.examples.networks import NETWORKS
 from ...convert.examples.pretrained import load_example
 from ...convert.files.architecture import Architecture
 from ...convert.files.folder import save_converted
 from ...convert.files.report import CertifiedReport
-from ...convert.files.write import PAGE, check_target
+from ...convert.files.write import PAGE, check_target, file_system_errors
 from ...convert.model.convert import convert_model
 from ..evidence.agreement import compare
 from ..evidence.tables import agreement_shown
@@ -73,10 +72,8 @@ def run_demo(
 def _prepared(folder: Path, targets: dict[str, Path]) -> Iterator[None]:
     """Makes sure, before the work, that its result can be written; a new folder that stays empty is removed again."""
     is_new = not folder.exists()
-    try:
+    with file_system_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{folder} cannot be written: {error.strerror}") from error
     try:
         for target in targets.values():
             check_target(target, force=True)

@@ -6,7 +6,7 @@ import json
 import os
 import sys
 from contextlib import suppress
-from typing import Protocol, runtime_checkable
+from typing import Any
 
 from ..terminal.outcome import JSON_VERSION
 from ..terminal.output import say, say_document
@@ -16,34 +16,19 @@ WRONG_USE, WRONG_INPUT, UNSUPPORTED, BUG = 2, 3, 4, 70
 _NO_MEMORY = "t allocate memory: you tried to allocate"  # torch's RuntimeError for it
 
 
-@runtime_checkable
-class _UsageError(Protocol):
-    """Errors that typer raises for arguments, which have no common public class."""
-
-    message: str
-    exit_code: int
-
-    def show(self) -> None:
-        """Prints the command's usage and the message on stderr."""
-
-    def format_message(self) -> str:
-        """The message in one line."""
-        ...
-
-
 def is_usage(error: Exception) -> bool:
-    """Whether the command line was used wrongly, which no traceback explains."""
-    return isinstance(error, _UsageError)
+    """Whether the command line was used wrongly, which no traceback explains: typer's errors have no public class."""
+    return hasattr(error, "format_message")
 
 
-def explain(error: Exception, *, as_json: bool = False) -> int:
+def explain(error: Any, *, as_json: bool = False) -> int:
     """Prints an error, and returns its exit code.
 
     Args:
         error: The error.
         as_json: Print one JSON object on standard output in place of a sentence on stderr.
     """
-    if isinstance(error, _UsageError):
+    if is_usage(error):
         error.message = printable(error.message)
         sentence, code = error.format_message(), error.exit_code
     elif isinstance(error, OSError):
@@ -57,23 +42,21 @@ def explain(error: Exception, *, as_json: bool = False) -> int:
     if as_json:
         with suppress(OSError, ValueError):
             say_document(json.dumps({"version": JSON_VERSION, "error": sentence, "exit_code": code}, indent=2) + "\n")
-    elif isinstance(error, _UsageError):
+    elif is_usage(error):
         with suppress(OSError):
             error.show()
     else:
         say(f"conv2attn: {sentence}", err=True)
         if code == BUG:
             say("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
-    return code
+    return int(code)
 
 
 def _described(error: Exception) -> tuple[str, int]:
     """Sentence and exit code for errors from neither the command line nor the system; imports torch."""
-    try:
-        from ...convert import errors
-        from ...learn.data.pictures import ImageSizesError
-    except (ImportError, OSError, MemoryError) as failed:  # as where memory is limited
-        return f"PyTorch cannot be loaded: {failed or 'there is not enough memory'}", WRONG_INPUT
+    from ...convert import errors
+    from ...learn.data.pictures import ImageSizesError
+
     if not isinstance(error, errors.ConversionError):
         return f"internal error: {type(error).__name__}: {error}", BUG
     hints = {  # the library does not know the options' names

@@ -11,7 +11,6 @@ from safetensors import safe_open
 from torch import nn
 
 from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, convert_model, load_converted, save_converted
-from conv2attn.convert.errors import OptionError
 from conv2attn.convert.examples.networks import plain_cnn
 from conv2attn.convert.export.gpsa import GatedPositionalAttention, GPSAConvolution, attention_from_gpsa
 from conv2attn.convert.files.architecture import Architecture
@@ -80,8 +79,3 @@ def test_gpsa_says_of_every_layer_what_is_missing(folder: Path, tmp_path: Path) 
     ):
         export(folder, tmp_path / "gpsa", "gpsa", size=Size(12, 10))
     assert [path.name for path in tmp_path.iterdir()] == ["net"]
-
-
-def test_a_form_is_for_onnx_only(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="ONNX files only"):
-        export(folder, tmp_path / "heads.safetensors", "mha", form="literal")

@@ -89,36 +89,6 @@ def test_two_processes_learn_what_one_does(tmp_path: Path) -> None:
         assert math.isclose(alone["train_loss"], together["train_loss"], rel_tol=1e-4)
 
 
-@pytest.mark.parametrize(
-    ("data", "code", "said"),
-    [
-        ("nothing", 2, "data must be digits"),
-        ("cifar10:nowhere.tar.gz", 3, "No such file"),
-        ("cifar10:short.tar.gz", 3, "cut short"),
-        ("folder:empty", 3, "a folder for each of at least two classes"),
-    ],
-)
-def test_data_that_cannot_be_read_gets_one_sentence(
-    data: str,
-    code: int,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "empty").mkdir()
-    contents = {f"cifar-10-batches-py/{name}": as_today(*batch) for name, batch in batches().items()}
-    contents["cifar-10-batches-py/test_batch"] = contents["cifar-10-batches-py/test_batch"][:-1000]
-    write_archive(tmp_path / "short.tar.gz", contents)
-    assert exit_code(*arguments(tmp_path / "run", "--data", data)) == code
-    printed = capsys.readouterr()
-    assert said in printed.err
-    assert "Traceback" not in printed.err
-    assert not printed.out
-    assert not (tmp_path / "run").exists()
-
-
 def test_the_paper_s_recipe_runs_on_an_archive_of_cifar_10_s_form(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
