@@ -297,8 +297,7 @@ def prove(
     ] = None,
 ) -> None:
     """Prove by machine the claims that the construction relies on."""
-    from .proofs.prover.document import document_file, for_terminal, render_markdown, sections
-    from .proofs.prover.outcome import Proved, describe
+    from .proofs.prover.document import Proved, describe, document_file, for_terminal, render_markdown, sections
     from .proofs.prover.registry import all_claims, select
     from .proofs.prover.run import DEFAULT_LIMIT, iter_results
 

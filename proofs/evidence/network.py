@@ -20,12 +20,11 @@ from ...convert.errors import ConversionError, Problem, refusing
 from ...convert.files.checkpoint import Opening
 from ...convert.size import USUAL_SIZES, Size
 from ..terminal.output import Table
-from .agreement import Agreement, compare
+from .agreement import NOTHING_RAN, Agreement, agreement_shown, beyond_line, compare
 from .arithmetic import certified_arithmetic
 from .image_folder import FolderImages
 from .inputs import Inputs, Pair, choose_inputs, load_pair
 from .random_layers import channel_limits
-from .tables import NOTHING_RAN, agreement_shown, beyond_line
 
 # "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
 DEFAULT_ENGINES = ("separable", AUTO)

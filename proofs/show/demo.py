@@ -16,8 +16,7 @@ from ...convert.files.folder import save_converted
 from ...convert.files.report import CertifiedReport
 from ...convert.files.write import PAGE, check_target, file_system_errors
 from ...convert.model.convert import convert_model
-from ..evidence.agreement import compare
-from ..evidence.tables import agreement_shown
+from ..evidence.agreement import agreement_shown, compare
 from ..terminal.outcome import Done
 from ..terminal.output import Table
 from .page.write import viewer_page

@@ -28,8 +28,7 @@ from ....convert.model.report import LayerReport, Report
 from ...evidence.agreement import Agreement
 from ...terminal.printable import CELL, printable
 from ..pictures.scene import Scene
-from .channels import channels_data, numbers_of
-from .encode import finite, pixels
+from .channels import channels_data, finite, numbers_of, pixels
 from .views import look
 
 BUDGET = 400_000  # numbers of four bytes in all channels: 2.1 MB of base64

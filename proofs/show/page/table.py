@@ -9,7 +9,7 @@ from typing import Any
 from ....convert.certificate.sampled import QUERIES
 from ....convert.certificate.wording import is_useful, told
 from ...terminal.names import short_name
-from ...terminal.numbers import scientific
+from ...terminal.printable import scientific
 
 NUMBER, WORDS = "number", "words"
 

@@ -16,8 +16,7 @@ from ....convert.examples.drawn import drawn_image
 from ....convert.files.summary import Summary
 from ....convert.model.report import Report
 from ...evidence.agreement import Agreement
-from ...terminal.numbers import scientific
-from ...terminal.printable import CELL, printable
+from ...terminal.printable import CELL, printable, scientific
 from ..pictures.scene import image_channels
 from .data import not_drawn, page_data
 from .table import COLUMNS, caption, layers_by_note, table_rows

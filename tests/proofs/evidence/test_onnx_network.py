@@ -12,8 +12,7 @@ from onnx import helper, numpy_helper
 from conv2attn.convert.errors import OptionError
 from conv2attn.convert.files.checkpoint import Opening
 from conv2attn.convert.size import Size
-from conv2attn.proofs.evidence.onnx_check import OnnxCheck
-from conv2attn.proofs.evidence.onnx_network import verify_onnx_file
+from conv2attn.proofs.evidence.onnx_network import OnnxCheck, verify_onnx_file
 from conv2attn.proofs.evidence.onnx_run import random_feeds, session
 from conv2attn.proofs.show.conversion import convert_checkpoint
 from tests.onnx_files import network, port, tensor

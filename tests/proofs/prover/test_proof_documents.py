@@ -11,9 +11,8 @@ import sympy as sp
 
 from conv2attn.proofs import Check, Checks, Outcome, Result, Status, claim
 from conv2attn.proofs.prover.checks import equal
-from conv2attn.proofs.prover.document import render_markdown
+from conv2attn.proofs.prover.document import Proved, render_markdown
 from conv2attn.proofs.prover.fields import fill
-from conv2attn.proofs.prover.outcome import Proved
 from conv2attn.proofs.prover.registry import all_claims
 from conv2attn.proofs.prover.run import Verdict
 from tests.claims import all_results
