@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PARALLEL := --numprocesses=auto --dist=worksteal
 
-.PHONY: demo test test-all quick faults mutants cuda browser bench pictures docs formal coq checker venv check format lint types clean
+.PHONY: demo test test-all test-versions quick faults mutants cuda browser bench pictures docs formal coq checker venv check format lint types clean
 
 demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
 	$(BIN)/conv2attn demo
@@ -14,6 +14,16 @@ test: .venv/dev  ## Run the tests; no compiler, browser or Coq is needed.
 test-all: test checker  ## Run these, and then all that start processes, compile, or need Coq's checker or Chromium.
 	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not browser"
 	$(BIN)/python -m pytest -m browser tests/browser
+
+VERSIONS := 3.11-2.10.0 3.12-2.13.0 3.13-2.13.0 3.14-2.13.0
+
+test-versions:  ## Run the tests in Pythons and versions of torch, the lowest and highest: VERSIONS=3.12-2.13.0 chooses.
+	@for pair in $(VERSIONS); do \
+		place=build/versions/$$pair && python$${pair%-*} -m venv $$place && \
+		grep -v "^torch==" constraints.txt > $$place/constraints.txt && \
+		$$place/bin/python -m pip install --quiet --constraint $$place/constraints.txt torch==$${pair#*-} --editable ".[dev]" && \
+		$$place/bin/python -m pytest $(PARALLEL) || exit; \
+	done
 
 quick: .venv/dev  ## Run the tests with few examples of each property, between two edits.
 	$(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile=quick

@@ -34,12 +34,14 @@ if TYPE_CHECKING:
         save_converted,
     )
     from .convert.attention.layer import set_engine
+    from .convert.export.hub import HubNetwork
     from .convert.export.network import export_onnx
     from .learn import freeze, melt, parameter_groups
 
     __version__: str
 
 _PLACES = {
+    "HubNetwork": ".convert.export.hub",
     "export_onnx": ".convert.export.network",
     "freeze": ".learn",
     "melt": ".learn",
@@ -51,6 +53,7 @@ _PLACES = {
 __all__ = [
     "Conversion",
     "ConversionError",
+    "HubNetwork",
     "SelfAttention",
     "__version__",
     "alpha_for",

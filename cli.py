@@ -95,7 +95,7 @@ def _options(
     import numpy  # noqa: F401  before torch, which swallows a Ctrl-C that comes while it imports numpy itself
 
 
-@command(app, CONVERT)
+@command(app, CONVERT, example="weights.pth --arch timm:resnet18 --out attention")
 def convert(
     checkpoint: CheckpointArgument,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
@@ -141,7 +141,7 @@ def convert(
     )
 
 
-@command(app, CONVERT)
+@command(app, CONVERT, example="weights.pth --arch timm:resnet18")
 def plan(
     checkpoint: CheckpointArgument,
     opening: Opening,
@@ -164,7 +164,7 @@ def plan(
     )
 
 
-@command(app, CONVERT)
+@command(app, CONVERT, example="attention --out weights.pth")
 def restore(
     source: Annotated[
         Path,
@@ -185,7 +185,7 @@ def restore(
     return wrote(out, what, tensors=list(restored.state_dict), content=kind)
 
 
-@command(app, LOOK)
+@command(app, LOOK, example="--out demo")
 def demo(
     out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to write (default ./conv2attn-demo).")] = None,
     images: Annotated[int, typer.Option(min=1, max=100_000, help="Number of held-out images to draw.")] = 1000,
@@ -200,7 +200,7 @@ def demo(
         return run_demo(out or DEFAULT_FOLDER, count=images, seed=seed, progress=advance)
 
 
-@command(app, LOOK)
+@command(app, LOOK, example="attention --out page.html")
 def show(
     source: Annotated[
         Path, typer.Argument(metavar="FOLDER|CHECKPOINT", help="Output of convert or learn, or a checkpoint.")
@@ -240,11 +240,12 @@ def show(
     return wrote(out, layers=show(source, out, view, opening, force=force))
 
 
-@command(app, TRAIN)
+@command(app, TRAIN, example="--data digits --out learned")
 def learn(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
     data: Annotated[
-        str, typer.Option(metavar="KIND", help="digits, drawn, drawn:SIDE, cifar10:PATH or a folder of pictures.")
+        str,
+        typer.Option(metavar="KIND", help="digits, drawn, either with :SIDE, cifar10:PATH or a folder of pictures."),
     ] = "digits",
     encoding: Annotated[
         str,
@@ -256,7 +257,10 @@ def learn(
     ] = "quadratic",
     recipe: Annotated[
         str,
-        typer.Option(metavar="NAME", help="small (minutes on a CPU) or paper (the paper's widths and 300 epochs)."),
+        typer.Option(
+            metavar="NAME",
+            help="small (minutes on a CPU), medium (for 16 x 16 tokens) or paper (the paper's widths and 300 epochs).",
+        ),
     ] = "small",
     depth: Annotated[int | None, typer.Option(min=1, help="Number of attention blocks (default 6).")] = None,
     heads: Annotated[int | None, typer.Option(min=1, help="Number of heads in each block (default 9).")] = None,
@@ -286,7 +290,7 @@ def learn(
     )
 
 
-@app.command(cls=Command, rich_help_panel=CHECK)
+@app.command(cls=Command, epilog="Example: conv2attn prove --show head-assembly", rich_help_panel=CHECK)
 def prove(
     only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Prove only this claim. Repeatable.")] = None,
     show: Annotated[str | None, typer.Option(metavar="NAME", help="Prove this claim and print its derivation.")] = None,
@@ -348,7 +352,7 @@ def formal(
         return check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
 
 
-@command(app, CHECK)
+@command(app, CHECK, example="attention")
 def check(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that convert wrote.")],
 ) -> Outcome:
@@ -359,7 +363,7 @@ def check(
         return check_folder(folder, progress=advance)
 
 
-@command(app, LOOK)
+@command(app, LOOK, example="--table resnet50")
 def bench(
     table: Annotated[
         list[str] | None,
@@ -424,7 +428,7 @@ def bench(
     return benchmark
 
 
-@command(app, CHECK)
+@command(app, CHECK, example="attention --data pictures")
 def verify(
     checkpoint: Annotated[
         Path | None,
@@ -476,6 +480,7 @@ def verify(
     without --arch beside the same file with attention. Without CHECKPOINT, --random N verifies the theorem, the engines
     and the certificate on N random layers, as soak does.
     """
+    from .convert.files.write import PROGRAM
     from .convert.inputs import parse_inputs
     from .proofs.evidence.campaign.settings import Settings, Shard
     from .proofs.evidence.network import verify_checkpoint
@@ -497,6 +502,10 @@ def verify(
         )
         settings = Settings.of(engine, [] if dtype is None else [dtype], device=device)
         return _campaign("verify", settings, Shard(), random, seed=seed or 0, out=out)
+    if original is None and opening.architecture is None and (checkpoint / PROGRAM).is_file():
+        raise typer.BadParameter(
+            "is missing: the ONNX file that the folder was converted from", param_hint="--original"
+        )
     scaled = size_of(size)
     with result_file(out, "verify", sources=[checkpoint]) as write:
         found: Outcome
@@ -534,15 +543,15 @@ def verify(
     return found
 
 
-@command(app, CONVERT)
+@command(app, CONVERT, example="attention --out attention.onnx")
 def export(
     source: CheckpointArgument,
+    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .onnx or .safetensors.")],
+    opening: Opening,
     to: Annotated[
         Target,
         typer.Option(help="Format: ONNX, or the tensors of nn.MultiheadAttention (mha) or of ConViT's GPSA."),
-    ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .onnx or .safetensors.")],
-    opening: Opening,
+    ] = "onnx",
     alpha: AlphaOption = None,
     skip_unsupported: SkipOption = False,
     size: Annotated[
@@ -573,7 +582,7 @@ def export(
     )
 
 
-@command(app, CHECK)
+@command(app, CHECK, example="--layers 1000")
 def soak(
     layers: Annotated[
         int | None,
@@ -629,7 +638,7 @@ def _campaign(
     return found
 
 
-@command(app, CHECK, result="soak")
+@command(app, CHECK, result="soak", example="shard-0.json shard-1.json")
 def merge(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that soak wrote.")],
     out: ResultOption = None,
@@ -643,7 +652,7 @@ def merge(
     return found
 
 
-@command(app, TRAIN)
+@command(app, TRAIN, example="attention --data pictures --content 8 --out melted")
 def melt(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder to write. It keeps every run, and --resume continues them.")
@@ -661,7 +670,7 @@ def melt(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="digits, drawn, drawn:SIDE, cifar10:PATH or a folder of pictures. Required with a checkpoint "
+            help="digits, drawn, either with :SIDE, cifar10:PATH or a folder of pictures. Required with a checkpoint "
             "(default digits).",
         ),
     ] = None,
@@ -722,7 +731,7 @@ def melt(
     """Fine-tune a CNN as attention and as a CNN, and compare the two."""
     from dataclasses import replace
 
-    from .learn.melting.compare import FINE_TUNING, Melting
+    from .learn.melting.compare import FINE_TUNING
     from .learn.training.recipe import Machine
     from .proofs.show.melting import melt_checkpoint
 
@@ -739,7 +748,7 @@ def melt(
         data=data or "digits",
         size=size_of(size, axes=2),
         normalization=normalization_of(mean, std),
-        melting=Melting(tolerance, alpha, content, last),
+        melting={"tolerance": tolerance, "alpha": alpha, "content": content, "last": last},
         include=include or (),
         exclude=exclude or (),
         recipe=recipe,
@@ -765,7 +774,7 @@ def _example(name: str, checkpoint: Path | None, out: Path, *, full: bool, seeds
     return show_example(EXAMPLES[name], out, full=full, seeds=seeds, resume=resume, progress=progress, say=lines)
 
 
-@command(app, TRAIN)
+@command(app, TRAIN, example="melted --tolerance 0.05 --out frozen.pt2")
 def freeze(
     checkpoint: CheckpointArgument,
     out: Annotated[Path, typer.Option(metavar="FILE.pt2", help="Program to write. torch.export.load reads it.")],

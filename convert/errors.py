@@ -50,6 +50,10 @@ class OptionError(ConversionError):
     """Options that have no meaning together, or with what they are given for."""
 
 
+class InputError(ConversionError):
+    """An input that a network does not run on."""
+
+
 class CheckpointError(ConversionError):
     """A file that could not be read, or whose weights do not fit."""
 
@@ -71,7 +75,7 @@ class OutputExistsError(OutputError):
 
 
 class RunExistsError(OutputExistsError):
-    """A folder of trainings that the caller did not ask to go on with."""
+    """A folder of trainings that the caller did not ask to continue."""
 
 
 @dataclass(frozen=True)
@@ -110,11 +114,12 @@ def listed(texts: Sequence[str], between: str = ", ") -> str:
 
 
 @contextmanager
-def refusing(what: str) -> Iterator[None]:
+def refusing(what: str, kind: type[ConversionError] = ConversionError) -> Iterator[None]:
     """Refuses whatever a user's code raises within, but for errors of ours and a lack of memory.
 
     Args:
         what: What then cannot be done, as the beginning of a sentence that ends with the error's first line.
+        kind: The error's class.
 
     Raises:
         ConversionError: The code raised something.
@@ -124,7 +129,7 @@ def refusing(what: str) -> Iterator[None]:
     except (ConversionError, MemoryError):
         raise
     except Exception as error:
-        raise ConversionError(f"{what}: {first_line(error)[:_LONGEST]}") from error
+        raise kind(f"{what}: {first_line(error)[:_LONGEST]}") from error
 
 
 class UnsupportedLayerError(ConversionError):

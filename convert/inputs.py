@@ -86,7 +86,7 @@ def random_inputs(specs: Sequence[InputSpec], *, seed: int = 0) -> dict[str, Ten
 
 
 def as_inputs(inputs: Any) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
-    """What a network is called with: its arguments by place and by name.
+    """Separates the arguments of a call into those by place and those by name.
 
     Args:
         inputs: A tensor, a sequence of tensors by place, or a mapping of tensors by name.
@@ -105,7 +105,7 @@ def as_inputs(inputs: Any) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
 
 
 def call_with(model: nn.Module, inputs: Any) -> Any:
-    """What a network gives for inputs, in the mode that it is in, without gradients.
+    """Calls a network in the mode that it is in, without gradients.
 
     Args:
         model: The network, which may write into what it is given.
@@ -134,25 +134,28 @@ def fitted(model: nn.Module, inputs: Any) -> tuple[tuple[Tensor, ...], dict[str,
     return tuple(map(copied, placed)), {name: copied(each) for name, each in named.items()}
 
 
-def example_image(model: nn.Module, size: Sequence[int], *, channels: int | None = None, batch: int = 1) -> Tensor:
-    """Zeros that a network runs on, [batch, channels, *size].
+def likely_channels(model: nn.Module) -> tuple[int, ...]:
+    """Likely channels of a network's images: those of its first convolution; or fewer, of which its code makes more."""
+    own = (getattr(each, "in_channels", None) for each in model.modules())
+    return tuple(dict.fromkeys((next((each for each in own if isinstance(each, int)), 3), *_CHANNELS)))
+
+
+def example_image(model: nn.Module, size: Sequence[int], *, batch: int = 1) -> Tensor:
+    """Zeros that a network runs on, [batch, channels, *size], with the first likely number of channels that it takes.
 
     Args:
         model: The network, in eval mode.
         size: Lengths of the axes, of an image rows and columns.
-        channels: Of the image; by default what the first convolution takes, or where the network does not run on
-            that, as when its own code makes more of them, the first of 3, 1, 4 and 2 that it runs on.
         batch: How many images.
     """
-    first = next((each for each in model.modules() if hasattr(each, "in_channels")), None)
-    own = 3 if first is None else int(first.in_channels)  # type: ignore[arg-type]
-    tried = [own, *_CHANNELS] if channels is None else []
-    for count in tried:
+    likely = likely_channels(model)
+    chosen = likely[0]
+    for channels in likely:
         with contextlib.suppress(RuntimeError, ValueError, TypeError, IndexError):  # of the network's code
-            call_with(model, torch.zeros(1, count, *size))
-            own = count
+            call_with(model, torch.zeros(1, channels, *size))
+            chosen = channels
             break
-    (image,), _ = fitted(model, torch.zeros(batch, own if channels is None else channels, *size))
+    (image,), _ = fitted(model, torch.zeros(batch, chosen, *size))
     return image
 
 

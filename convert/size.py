@@ -13,7 +13,7 @@ class Size(tuple[int, ...]):
         return super().__new__(cls, lengths)
 
     def __getnewargs__(self) -> tuple[int, ...]:
-        """What a copy or an unpickled size is made of."""
+        """Returns the arguments that a copy or an unpickled size is made of."""
         return tuple(self)
 
     @property

@@ -185,7 +185,7 @@ class ConvSpec:
         return {k: v for k, v in data.items() if self.transposed or k not in ("transposed", "output_padding")}
 
     def arguments(self) -> dict[str, Any]:
-        """What the constructor of the convolution's class takes."""
+        """The arguments of the constructor of the convolution's class."""
         return {k: v for k, v in vars(self).items() if k != "transposed" and (self.transposed or k != "output_padding")}
 
     @property

@@ -50,3 +50,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(20)
+
+
+@pytest.fixture(scope="session")
+def library() -> Path:
+    """The library of ``proofs/formal``, as ``make checker`` compiled it, which is part of ``make formal``."""
+    return Path(__file__).parents[1] / "build" / "checker"

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv, certify
-from conv2attn.proofs.formal.coq.library import FOLDER, LIBRARY, sources
+from conv2attn.proofs.formal.coq.library import LIBRARY
 
 EXPONENT = -160  # no number of these layers has a smaller one
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)
@@ -109,35 +109,24 @@ def question(layer: Layer) -> str:
     return f"check {claim} (Stored {stored})"
 
 
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The library, compiled."""
-    folder = tmp_path_factory.mktemp("library")
-    for source in sources():
-        (folder / source.name).write_text((FOLDER / source.name).read_text(encoding="utf-8"), encoding="utf-8")
-        subprocess.run(["coqc", "-q", "-Q", ".", LIBRARY, source.name], cwd=folder, check=True)
-    return folder
-
-
-def verdicts(library: Path, layers: Sequence[Layer]) -> list[str]:
+def verdicts(library: Path, folder: Path, layers: Sequence[Layer]) -> list[str]:
     """What Coq evaluates check to, for each."""
     needed = f"From Coq Require Import ZArith List.\nFrom {LIBRARY} Require Import Checker.\n"
     head = f"{needed}Import ListNotations.\nOpen Scope Z_scope.\n"
     asked = "".join(f"Eval vm_compute in {question(layer)}.\n" for layer in layers)
-    (library / "Asked.v").write_text(head + asked, encoding="utf-8")
-    done = subprocess.run(
-        ["coqc", "-q", "-Q", ".", LIBRARY, "Asked.v"], cwd=library, check=True, capture_output=True, encoding="utf-8"
-    )
+    (folder / "Asked.v").write_text(head + asked, encoding="utf-8")
+    command = ["coqc", "-q", "-Q", str(library), LIBRARY, "Asked.v"]
+    done = subprocess.run(command, cwd=folder, check=True, capture_output=True, encoding="utf-8")
     return re.findall(r"= (\w+)\s*: verdict", done.stdout)
 
 
 @pytest.mark.fault
-def test_true_certificates_are_accepted_and_tampered_ones_refused(library: Path) -> None:
+def test_true_certificates_are_accepted_and_tampered_ones_refused(library: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     draw = random.Random(0)
     honest = [certified(dtype) for dtype in DTYPES for _ in range(4)]
     false = [tampered(draw.choice(honest), draw) for _ in range(TAMPERED)]
-    found = verdicts(library, [*honest, *false])
+    found = verdicts(library, tmp_path, [*honest, *false])
     assert found[: len(honest)] == ["Accepted"] * len(honest)
     assert len(found) == len(honest) + TAMPERED
     assert [verdict for verdict in found[len(honest) :] if verdict == "Accepted"] == []

@@ -29,6 +29,7 @@ TIMM = {
 TORCHVISION = {
     "torchvision/__init__.py": "",
     "torchvision/models/__init__.py": """
+        from types import SimpleNamespace
         from torch import nn
         from . import segmentation, quantization
         fetched = []
@@ -40,6 +41,13 @@ TORCHVISION = {
         _all = {"tiny": tiny, "segmenter": segmentation.segmenter, "quantized_tiny": quantization.tiny}
         def list_models(): return list(_all)
         def get_model_builder(name): return _all[name]
+        class ImageClassification:
+            mean, std, resize_size, crop_size = [0.5, 0.25, 0.5], [0.5, 0.5, 0.25], [9], [7]
+            interpolation = SimpleNamespace(value="bicubic")
+        class ObjectDetection: pass
+        class VideoClassification(ImageClassification): pass
+        _transforms = {"tiny": ImageClassification, "segmenter": ObjectDetection, "quantized_tiny": VideoClassification}
+        def get_model_weights(name): return SimpleNamespace(DEFAULT=SimpleNamespace(transforms=_transforms[name]))
     """,
     "torchvision/models/segmentation.py": """
         from torch import nn

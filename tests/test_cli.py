@@ -170,6 +170,8 @@ def refused(run: Run, code: int, *arguments: str) -> str:
     assert "Traceback" not in outcome.err
     lines = outcome.err.splitlines()
     assert len(lines) == 1 or (code == 2 and lines[0].startswith("Usage: "))
+    if lines[-1].startswith("Example: conv2attn "):
+        lines.pop()
     assert lines[-1].startswith(("conv2attn: ", "Error: "))
     return lines[-1]
 
@@ -428,7 +430,8 @@ def test_a_device_that_cannot_be_used_is_refused(device: str, run: Run) -> None:
         (convert("--alpha", "-1"), "must be positive and finite; got -1.0"),
         (convert("--alpha", "nan"), "must be positive and finite; got nan"),
         (convert("--alpha", "inf"), "must be positive and finite; got inf"),
-        (convert("--alpha", "big"), "valid number"),
+        (convert("--alpha", "big"), "Invalid value for '--alpha': must be a valid number"),
+        (convert("--dtype", "int"), "Invalid value for '--dtype': 'int' is not one of"),
         (convert("--dtype", "int8"), "int8"),
         (
             plan("--size", "10x"),
@@ -443,7 +446,7 @@ def test_a_device_that_cannot_be_used_is_refused(device: str, run: Run) -> None:
         (plan("--include", "re:a{99999999999}"), "is not a regular expression"),
         (("convert", "weights.pt"), "Missing option"),
         (("convert", "weights.pt", "--out", "out"), "weights with 4 dimensions: 0.weight [4, 3, 3, 2], 2.weight"),
-        (("plan", "weights.pt"), "(--arch names the code that builds it)"),
+        (("plan", "weights.pt"), "(--arch names it: timm:NAME, torchvision.models:NAME"),
         (("plan", "weights.pt", "--arch-arg", "width=3"), "goes with --arch"),
         (("plan",), "Missing"),
         (("demo", "--images", "0"), "--images"),

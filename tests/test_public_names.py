@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
 import conv2attn as c2a
+from conv2attn import convert, learn
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 
 
 def run(*arguments: str) -> str:
@@ -27,6 +33,15 @@ def test_importing_the_package_does_not_import_torch() -> None:
 def test_every_public_name_is_documented_and_listed(name: str) -> None:
     assert name in dir(c2a)
     assert getattr(c2a, name).__doc__
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_documents_use_public_names_alone(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    public = {f"conv2attn.{room.__name__.rpartition('.')[2]}": set(room.__all__) for room in (convert, learn)}
+    assert set(re.findall(r"\bc2a\.(\w+)", text)) <= set(c2a.__all__)
+    for room, names in re.findall(r"^ *from (conv2attn[\w.]*) import (.*)$", text, re.MULTILINE):
+        assert set(re.split(r", *", names)) <= public.get(room, set()), room
 
 
 def test_a_name_that_is_not_public_is_an_attribute_error() -> None:

@@ -75,7 +75,7 @@ def _wrapper(module: nn.Module) -> str | None:
 
 
 def _what(value: Any) -> str:
-    """What was passed in place of a model or layer, and what to do instead."""
+    """Says what was passed in place of a model or layer, and what to do instead."""
     kind = type(value).__name__
     if isinstance(value, tuple) and hasattr(value, "model"):
         return f"a {kind}: pass its .model"

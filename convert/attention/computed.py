@@ -115,7 +115,7 @@ _POSITIONAL = ("log_alpha", "centers")  # of the attention layer alone
 
 
 def detached(model: nn.Module) -> dict[int, Any]:
-    """What ``copy.deepcopy`` must be told of a network: tensors that hooks computed cannot be copied as they are."""
+    """The memo that ``copy.deepcopy`` needs: tensors that hooks computed cannot be copied as they are."""
     memo: dict[int, Any] = {}
     for module in model.modules():
         for name in hooked(module):

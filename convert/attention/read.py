@@ -41,7 +41,7 @@ _TENSORS = ("_parameters", "_buffers", "_non_persistent_buffers_set", "_modules"
 
 @dataclass(frozen=True)
 class Origin:
-    """What a convolution was beside its tensors.
+    """The attributes of a convolution beside its tensors.
 
     Attributes:
         kind: Its class.
@@ -162,7 +162,7 @@ def convolution_read(layer: OfSubclass) -> Convolution:
 
 
 def unreadable(conv: nn.Module) -> str | None:
-    """What an attention layer cannot keep of a convolution, or None if it can keep all."""
+    """Names what an attention layer cannot keep of a convolution, or None if it can keep all."""
     held = [name for name, module in conv._modules.items() if module is not None and module.state_dict(keep_vars=True)]
     if held:
         return f"it holds modules with tensors ({', '.join(held)}), which a reader cannot keep"

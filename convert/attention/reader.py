@@ -26,7 +26,7 @@ def own_weight(parts: Any) -> Tensor:
 
 @dataclass(frozen=True)
 class Reader:
-    """What the instances of one class compute.
+    """Reads the geometry and weights that instances of one class compute with.
 
     Attributes:
         spec: From an instance to its geometry; by default what PyTorch's class would make of its attributes.

@@ -45,7 +45,7 @@ def scaled_standardised(parts: Any) -> Tensor:
 
 
 def _standardised(parts: Any, gain: Tensor | None) -> Tensor:
-    """By the very operation of timm's classes, so that every bit is theirs."""
+    """Standardises with the very operation of timm's classes, so that every bit is theirs."""
     flat = parts.weight.reshape(1, parts.out_channels, -1)
     normalised = F.batch_norm(flat, None, None, weight=gain, training=True, momentum=0.0, eps=parts.eps)
     return normalised.reshape_as(parts.weight)

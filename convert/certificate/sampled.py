@@ -25,7 +25,7 @@ from ..attention.checked import checked_layer
 from ..attention.computed import in_eval_mode
 from ..attention.layer import SelfAttention
 from ..engines.literal import all_queries, attention_probabilities
-from ..errors import ConversionError, first_line
+from ..errors import ConversionError, InputError, first_line
 from ..heads.values import LayerValues
 from ..size import Size
 from .data import certify_data, convolve_padded
@@ -106,7 +106,8 @@ def inputs_of_layers(
         allowed: Whether a layer may run on an input; otherwise the run ends.
 
     Raises:
-        ConversionError: The network does not run on the images, or a layer is not allowed.
+        InputError: The network does not run on the images.
+        ConversionError: A layer is not allowed.
     """
     found: dict[str, Tensor] = {}
 
@@ -128,7 +129,7 @@ def inputs_of_layers(
         raise ConversionError("the network takes too much time or memory on an image of this size") from error
     except Exception as error:  # whatever the network's code raises
         shape = "x".join(map(str, images.shape[1:]))
-        raise ConversionError(f"the network does not run on an image of {shape}: {first_line(error)}") from error
+        raise InputError(f"the network does not run on an image of {shape}: {first_line(error)}") from error
     finally:
         for handle in handles:
             handle.remove()

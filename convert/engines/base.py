@@ -1,4 +1,4 @@
-"""What an engine is: one way to compute the attention layer, and when it may.
+"""The interface of an engine: one way to compute the attention layer, and when it may be used.
 
 All engines have the same signature and the same result. An engine that would not be exact for a layer's
 parameters says why, and is not used.
@@ -22,7 +22,7 @@ from ..transforms import is_traced
 
 @dataclass(frozen=True)
 class Cost:
-    """What one forward call costs.
+    """The cost of one forward call.
 
     Attributes:
         flops: Floating-point operations; a multiplication and an addition are two, an exponential is one. Keys that
@@ -56,7 +56,7 @@ class Engine(ABC):
 
     @abstractmethod
     def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
-        """What a forward call on ``batch`` inputs of this size costs."""
+        """The cost of a forward call on ``batch`` inputs of this size."""
 
     def error(self, layer: AttentionLayer) -> float:
         """Largest rounding error of an output, relative to sum |w| max |x|, or to sum |w||x| in the exact regime.
@@ -93,6 +93,17 @@ class Engine(ABC):
                 f"batch {x.shape[0]}; memory_limit allows {format_bytes(layer.memory_limit)}: raise it, or take the "
                 "engine that layer.explain(size) names"
             )
+
+
+def learned_scores(layer: AttentionLayer) -> str | None:
+    """Why the scores of a layer are not its quadratic ones at rest, or None if they are."""
+    if layer.content is not None:
+        return "the layer has content terms"
+    if layer.axis_scores is not None:
+        return "the positional scores are learned tables"
+    return (
+        "its positions are trained, so alpha and centers are not known as numbers" if layer.trains_positions else None
+    )
 
 
 def convolution_flops(spec: ConvSpec, size: Size, *, batch: int) -> int:

@@ -45,7 +45,7 @@ _WIDER = {NARROW: torch.float64, HALF: torch.float32, BEYOND: torch.float64}  # 
 
 
 class Geometry(NamedTuple):
-    """What a convolution call is told beside its tensors, along each axis.
+    """The arguments of a convolution's call beside its tensors, along each axis.
 
     Attributes:
         stride: Pixels between outputs.

@@ -31,14 +31,13 @@ import torch
 from torch import Tensor
 
 from ..bounds.rounding import factored_error
-from ..heads.regime import UNREAD
 from ..heads.values import AttentionLayer
 from ..size import Size
 from ..spec import ConvSpec
 from ..transforms import is_traced
 from . import stencil
 from .axes import Axis, kept, pad_for_tables, table
-from .base import Cost, Engine, convolution_flops
+from .base import Cost, Engine, convolution_flops, learned_scores
 from .convolution import Geometry, convolve, laid_out_like, own_call
 
 
@@ -50,12 +49,9 @@ class FactoredEngine(Engine):
 
     def refusal(self, layer: AttentionLayer) -> str | None:
         """It needs heads at the kernel's taps, one alpha for all, quadratic scores, and positions at rest."""
-        if layer.content is not None:
-            return "the layer has content terms"
-        if layer.axis_scores is not None:
-            return "the positional scores are learned tables"
-        if layer.trains_positions:
-            return UNREAD
+        learned = learned_scores(layer)
+        if learned is not None:
+            return learned
         if not layer.regime.at_taps:
             return "a head's centre is not at its kernel tap"
         if layer.regime.shared_alpha is None:

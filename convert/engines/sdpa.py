@@ -26,12 +26,11 @@ from torch import Tensor
 from ..bounds.rounding import staged_error
 from ..errors import EngineError
 from ..heads.encoding import encoding_dim, is_power_of_two, key_positions
-from ..heads.regime import UNREAD
 from ..heads.values import AttentionLayer
 from ..size import Size
 from ..spec import ConvSpec
 from ..transforms import is_traced
-from .base import Cost, Engine
+from .base import Cost, Engine, learned_scores
 from .literal import all_queries, project_values
 
 
@@ -43,12 +42,9 @@ class SdpaEngine(Engine):
 
     def refusal(self, layer: AttentionLayer) -> str | None:
         """It needs one-hot attention, so that the fused softmax is exact, in arithmetic that does not round scores."""
-        if layer.content is not None:
-            return "the layer has content terms"
-        if layer.axis_scores is not None:
-            return "the positional scores are learned tables"
-        if layer.trains_positions:
-            return UNREAD
+        learned = learned_scores(layer)
+        if learned is not None:
+            return learned
         if not _is_exact(layer):
             return "attention is not exactly one-hot, or alpha is no power of two"
         if layer.weight.device.type != "cpu":

@@ -134,7 +134,7 @@ def _attend(layer: AttentionLayer, size: Size, weight: Tensor, source: Tensor) -
         return table(axes[number], *name, source.dtype, source.device).along(images, number)
 
     def read_by(leading: tuple[tuple[float, float], ...]) -> Tensor:
-        """What heads with these tables along the first axes read, computed once."""
+        """The values that heads with these tables along the first axes read, computed once."""
         if leading not in read:
             read[leading] = along(len(leading) - 1, leading[-1], read_by(leading[:-1]))
         return read[leading]

@@ -39,10 +39,10 @@ def drawn_image(channels: int, size: Size = DRAWN_SIZE) -> Tensor:
     grating = 0.5 + 0.5 * torch.sin(2 * math.pi * 9 * (row + column))
     slope = 0.5 * column - 0.35 * row
     planes = []
-    for channel in range(channels):
+    for channel in range(min(channels, _PLANES)):
         tint = math.cos(1.1 * channel + 0.4)  # no two of the first channels weigh alike
         planes.append(slope * (0.6 + 0.4 * tint) - ring * (0.55 + 0.2 * tint) + square * (0.25 - 0.35 * tint) * grating)
-    return torch.stack(planes).clamp(-1, 1).unsqueeze(0)
+    return torch.stack(planes).clamp(-1, 1)[torch.arange(channels) % _PLANES].unsqueeze(0)
 
 
 def drawn_input(layer: SelfAttention, size: Size = DRAWN_SIZE) -> Tensor:
@@ -52,7 +52,7 @@ def drawn_input(layer: SelfAttention, size: Size = DRAWN_SIZE) -> Tensor:
         ConversionError: As ``drawn_image``.
     """
     with torch.device("cpu"):  # whatever torch's default is
-        planes = drawn_image(min(layer.in_channels, _PLANES), size)[:, torch.arange(layer.in_channels) % _PLANES]
+        planes = drawn_image(layer.in_channels, size)
     return network_input(planes.to(layer.weight), layer.spec.axes)
 
 

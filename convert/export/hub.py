@@ -1,8 +1,8 @@
 """Converted networks on the Hugging Face Hub, by huggingface_hub's own conventions (the extra ``hub``).
 
-    network = HubNetwork(converted, architecture=Architecture("torchvision.models:resnet18", {}))
+    network = c2a.HubNetwork(converted, built_by="torchvision.models:resnet18")
     network.save_pretrained("folder")                      # or network.push_to_hub("user/name")
-    network = HubNetwork.from_pretrained("user/name", architecture=resnet18())
+    network = c2a.HubNetwork.from_pretrained("user/name")
 
 A repository holds what ``save_converted`` writes, and a model card. What is loaded is read as any folder of ours is:
 tensors and JSON, never code.
@@ -45,17 +45,17 @@ class HubNetwork(
 
     Args:
         network: A network with attention layers.
-        built_by: Recipe of its CNN, for those who load it.
+        built_by: How its CNN is built, for those who load it: a name as ``--arch`` takes it, or a recipe.
 
     Attributes:
         network: As above; ``forward`` is its.
         built_by: As above.
     """
 
-    def __init__(self, network: nn.Module, *, built_by: Architecture | None = None) -> None:
+    def __init__(self, network: nn.Module, *, built_by: Architecture | str | None = None) -> None:
         super().__init__()
         self.network = checked_model(network, "network")
-        self.built_by = built_by
+        self.built_by = Architecture(built_by) if isinstance(built_by, str) else built_by
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Runs the network."""
@@ -113,7 +113,7 @@ class HubNetwork(
         force_download: bool,
         local_files_only: bool,
         token: str | bool | None,
-        architecture: nn.Module | Architecture | None = None,
+        architecture: nn.Module | Architecture | str | None = None,
         **options: Any,
     ) -> HubNetwork:
         """Reads a folder or a repository.
@@ -145,5 +145,5 @@ class HubNetwork(
                 token=token,
                 allow_patterns=[CONFIG, WEIGHTS, REPORT],
             )
-        built_by = architecture if isinstance(architecture, Architecture) else None
+        built_by = None if isinstance(architecture, nn.Module) else architecture
         return cls(load_converted(folder, architecture=architecture), built_by=built_by)

@@ -24,10 +24,20 @@ from torch.export import Dim
 
 from ..attention.checked import checked_model
 from ..attention.layer import SelfAttention
-from ..errors import ConversionError, OptionError, OutputError, Problem, ToolError, UnsupportedLayerError, untraceable
+from ..errors import (
+    ConversionError,
+    InputError,
+    OptionError,
+    OutputError,
+    Problem,
+    ToolError,
+    UnsupportedLayerError,
+    refusing,
+    untraceable,
+)
 from ..files.write import write_file
 from ..heads.values import LayerValues
-from ..inputs import example_image, fitted
+from ..inputs import call_with, example_image, fitted
 from ..names import names_by_module
 from ..outputs import named_tensors
 from ..padded import convolution
@@ -81,6 +91,7 @@ def export_onnx(
 
     Raises:
         UnsupportedLayerError: A layer cannot be written in this form, or the exporter left a layer out.
+        InputError: The network does not run on the image or the inputs.
         ConversionError: torch cannot export the network, or onnx's checker refuses the file.
         OptionError: A size and inputs are given.
         ToolError: The packages onnx and onnxscript are not installed.
@@ -99,6 +110,8 @@ def export_onnx(
         raise OptionError("size and inputs exclude each other: inputs have their own shapes")
     first = next(iter(layers.values()))
     example = example_image(plain, size or USUAL_SIZES[first.spec.axes], batch=2) if inputs is None else inputs
+    with refusing("the network does not run on what it is to be exported with", InputError):
+        call_with(plain, example)
     with TemporaryDirectory() as folder:
         traced = Path(folder) / "traced.onnx"
         _trace(plain, example, opset).save(traced)

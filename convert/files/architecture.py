@@ -100,7 +100,7 @@ def _factory(
     spec: str, arguments: Mapping[str, object], *, trust: bool, named_by: Path | None
 ) -> Callable[..., object]:
     """The function or class that a specification names, with the code around it imported."""
-    if ":" not in spec:
+    if ":" not in spec or spec.startswith("torchvision:"):
         close = similar_names(spec)
         hint = f"; close names: {', '.join(close)}" if close else f"; the form is {FORM}"
         raise ArchitectureError(f"{spec!r} does not name an architecture{hint}")

@@ -51,8 +51,9 @@ from .folder import LAYERS_CONTENT, Config, converted_in, is_converted, read_con
 from .keys import load_into, non_finite_keys
 from .layers import Layers, layer_tree
 from .named.huggingface import PREFIX, is_model_folder, pretrained
-from .named.preprocessors import from_folder, from_timm
+from .named.preprocessors import from_folder, from_timm, from_torchvision
 from .readers import Contents, Progress, read_contents
+from .write import PROGRAM
 
 LARGE = 2**28  # bytes of weights from which on they are not copied
 T = TypeVar("T")
@@ -142,9 +143,12 @@ class Network:
             ArchitectureError: It has only layers, since that network cannot be built here.
         """
         if self.is_layers:
+            path, other = self.checkpoint.path, "the program that it came from"
+            if path.suffix == ".onnx" or (path / PROGRAM).is_file():
+                other = f"ONNX Runtime and the {PROGRAM} that conv2attn convert writes"
             raise self.refusal or ArchitectureNeededError(
-                f"{self.checkpoint.path} describes its layers, but not how the network connects them, and the whole "
-                "network is to run; that takes its architecture"
+                f"{path} describes its layers, but not how the network connects them; to run the whole network takes "
+                f"its architecture, or {other}"
             )
         return self
 
@@ -234,7 +238,8 @@ def _recipe(
     """The architecture to store with a network, and the preprocessing that it was trained with."""
     recipe = given.resolved() if isinstance(given, Architecture) else None
     found = from_folder(path) if path.is_dir() else None
-    return recipe, found or from_timm(getattr(cnn, "pretrained_cfg", None))
+    found = found or from_timm(getattr(cnn, "pretrained_cfg", None))
+    return recipe, found or (None if recipe is None else from_torchvision(recipe.spec))
 
 
 def load_converted(
@@ -336,11 +341,13 @@ def _own_network(saved: Checkpoint) -> nn.Module:
         return saved.network.eval()
     is_attention = holds_attention(saved.state_dict)
     if not saved.convolutions or is_attention:
+        folder = saved.path.parent
         held = [f"{key} {list(value.shape)}" for key, value in saved.state_dict.items() if value.ndim == 4]
         raise ArchitectureNeededError(
             f"{saved.path} holds weights, but not the strides and paddings of its "
             f"{'attention layers' if is_attention else 'convolutions'} (weights with 4 dimensions: "
             f"{listed(held) or 'none'}); that takes the architecture of their network"
+            f"{f', which the folder {folder} describes' if is_model_folder(folder) else ''}"
         )
     return layer_tree(saved.convolutions, saved.state_dict)
 

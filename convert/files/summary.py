@@ -9,7 +9,8 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import product
 from typing import Any
 
 from torch import Tensor, nn
@@ -19,7 +20,8 @@ from ..certificate.network.same import is_same_program
 from ..certificate.sampled import LiteralSample, inputs_of_layers, sample_layer
 from ..engines.base import convolution_flops
 from ..errors import ConversionError
-from ..examples.drawn import DRAWN_SIZE, drawn_input
+from ..examples.drawn import DRAWN_SIZE, drawn_image, drawn_input, network_input
+from ..inputs import likely_channels
 from ..model.convert import restore_model
 from ..model.report import LayerReport
 from ..size import Size
@@ -38,12 +40,14 @@ class Summary:
         heads: Number of heads in all of them.
         samples: Literal attention of each that is certified and ran, by its name.
         is_same_program: Whether the converted network is the CNN's program, node for node.
+        image: The drawn image that it ran on, [1, channels, rows, columns]; None for layers alone, or if it did not.
     """
 
     layers: int
     heads: int
     samples: Mapping[str, LiteralSample]
     is_same_program: bool
+    image: Tensor | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, model: nn.Module, layers: Sequence[LayerReport], *, size: Size) -> Summary:
@@ -54,17 +58,15 @@ class Summary:
             layers: Its attention layers.
             size: Size of images, where the network does not run on small ones.
         """
-        names = [layer.name for layer in layers]
-        inputs, same = {}, False
-        for grid in dict.fromkeys((DRAWN_SIZE, size if len(size) == len(DRAWN_SIZE) else DRAWN_SIZE)):
-            with contextlib.suppress(ConversionError):
-                image = drawn_input(attention_named(model, names[0]), grid)
-                if isinstance(model, Layers):
-                    inputs = {name: drawn_input(attention_named(model, name), grid) for name in names}
-                else:
-                    inputs, same = inputs_of_layers(model, image, allowed=_within(_FLOPS)), is_the_cnn(model, image)
-                break
-        return cls(len(layers), sum(layer.heads for layer in layers), _sampled(model, inputs), same)
+        image, inputs, same = None, dict[str, Tensor](), False
+        with contextlib.suppress(ConversionError):
+            if isinstance(model, Layers):
+                inputs = {layer.name: drawn_input(attention_named(model, layer.name)) for layer in layers}
+            else:
+                sizes = (DRAWN_SIZE, *([size] if len(size) == len(DRAWN_SIZE) else []))
+                image, inputs = run_on_drawn(model, sizes, allowed=_within(_FLOPS))
+                same = is_the_cnn(model, _as_taken(model, image))
+        return cls(len(layers), sum(layer.heads for layer in layers), _sampled(model, inputs), same, image)
 
     @property
     def in_words(self) -> str:
@@ -84,6 +86,38 @@ class Summary:
         """The summary as plain data, without the single layers."""
         numbers = {"layers": self.layers, "heads": self.heads, "same_program": self.is_same_program}
         return numbers | {"sampled": len(self.samples), "in_words": self.in_words}
+
+
+def run_on_drawn(
+    model: nn.Module, sizes: Sequence[Size], *, allowed: Callable[[SelfAttention, Tensor], bool] = lambda *_: True
+) -> tuple[Tensor, dict[str, Tensor]]:
+    """Runs a network on the first drawn image that it takes.
+
+    Args:
+        model: The network.
+        sizes: Rows and columns of the image, in the order in which they are tried.
+        allowed: As for ``inputs_of_layers``.
+
+    Returns:
+        The image, [1, channels, rows, columns], and the first input of each attention layer, by name.
+
+    Raises:
+        ConversionError: It runs on none; the error is that of the first.
+    """
+    errors = []
+    for size, channels in product(dict.fromkeys(sizes), likely_channels(model)):
+        try:
+            image = drawn_image(channels, size)
+            return image, inputs_of_layers(model, _as_taken(model, image), allowed=allowed)
+        except ConversionError as error:
+            errors.append(error)
+    raise errors[0]
+
+
+def _as_taken(model: nn.Module, image: Tensor) -> Tensor:
+    """An image as a network of its first attention layer's axes takes it, in that layer's precision."""
+    first = next((each for each in model.modules() if isinstance(each, SelfAttention)), None)
+    return image if first is None else network_input(image.to(first.weight), first.spec.axes)
 
 
 def _within(flops: float) -> Callable[[SelfAttention, Tensor], bool]:

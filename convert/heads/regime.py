@@ -30,9 +30,6 @@ _ONE_HOT_GAP = {torch.float32: 103.98, torch.float64: 745.5}
 # The default locality strengths: the next powers of two, with which the scores are exact as well.
 EXACT_ALPHA = {torch.float32: 128.0, torch.float64: 1024.0}
 
-# Why an engine that needs alpha and centers as numbers refuses.
-UNREAD = "its positions are trained, so alpha and centers are not known as numbers"
-
 # Why an engine that forms the scores r . v refuses, where ``Regime.cancels``.
 CANCELS = "a head's centre is so far from its query that the scores r . v of neighbouring keys cannot be told apart"
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 from pathlib import Path
 
 from ...convert.errors import OptionError
+from ...convert.examples.images import CLASSES, HELD_OUT_SEED, IMAGE_SIZE, draw_images
 from ...convert.files.write import check_outside
 from ...convert.preprocessing import Normalization, Preprocessing
 from ...convert.size import Size
 from .cifar10 import cifar10
 from .digits import digits
-from .drawn import drawn
 from .folder import folder
-from .images import ImageData
+from .images import ImageData, Split
 
-KINDS = "digits, drawn, drawn:SIDE, cifar10:PATH or folder:PATH"
+KINDS = "digits, digits:SIDE, drawn, drawn:SIDE, cifar10:PATH or folder:PATH"
 """Without a colon, the path of a folder means the same as folder:PATH, unless it is one of these words."""
-_DRAWN = 16, 256  # sides
+_SIDES = 16, 256
+_MOST_DIGITS = 3  # of a side
+_DRAWN = (2048, 1_000), (1000, 2_000), (1000, HELD_OUT_SEED)  # images and seed of each part; the examples saw 0 to 29
 
 
 def load_data(
@@ -46,28 +48,30 @@ def load_data(
     """
     whole = preprocessing if isinstance(preprocessing, Preprocessing) else None
     normalization = preprocessing.normalization if isinstance(preprocessing, Preprocessing) else preprocessing
-    found = _load(text, channels=channels, size=size, preprocessing=whole, out=out)
-    return found if normalization is None else found.normalized(normalization)
-
-
-def _load(
-    text: str, *, channels: int | None, size: Size | None, preprocessing: Preprocessing | None, out: Path | None
-) -> ImageData:
-    kind, _, path = text.partition(":")
+    kind, colon, path = text.partition(":")
     if text and kind not in ("digits", "drawn", "cifar10", "folder") and Path(text).is_dir():
         kind, path = "folder", text
     if kind == "folder" and path:
         if out is not None:
             check_outside(out, Path(path))
-        return folder(Path(path), channels=channels or 3, size=size, preprocessing=preprocessing)
-    if text in ("digits", "drawn"):
-        data = digits() if text == "digits" else drawn()
-    elif kind == "cifar10" and path:
+        data = folder(Path(path), channels=channels or 3, size=size, preprocessing=whole)
+        return data if normalization is None else data.normalized(normalization)
+    side = int(path) if path.isascii() and path.isdecimal() and len(path) <= _MOST_DIGITS else 0
+    if kind == "cifar10" and path:
         data = cifar10(Path(path))
-    elif kind == "drawn" and path.isascii() and path.isdecimal() and _DRAWN[0] <= int(path[:9]) <= _DRAWN[1]:
-        data = drawn((int(path), int(path)))
+    elif kind in ("digits", "drawn") and (not colon or _SIDES[0] <= side <= _SIDES[1]):
+        data = digits(side or None) if kind == "digits" else _drawn((side, side) if side else IMAGE_SIZE)
     else:
-        raise OptionError(f"data must be {KINDS}, with a side from {_DRAWN[0]} to {_DRAWN[1]}; got {text!r:.200}")
+        raise OptionError(
+            f"data must be {KINDS}, with a side from {_SIDES[0]} to {_SIDES[1]}; got {text!r:.200}, which is no folder"
+        )
     if size is not None:
         raise OptionError(f"the images of {kind} have their size; only a folder's are scaled")
-    return data if channels is None else data.for_channels(channels)
+    data = data if channels is None else data.for_channels(channels)
+    return data if normalization is None else data.normalized(normalization)
+
+
+def _drawn(size: tuple[int, int]) -> ImageData:
+    """The shapes and gratings that the example networks were trained on, mostly from -1 to 1, none that they saw."""
+    train, validation, test = (Split(*draw_images(count, seed=seed, size=size)) for count, seed in _DRAWN)
+    return ImageData("drawn", CLASSES, train, validation, test)

@@ -1,4 +1,4 @@
-"""Batches that are drawn anew from a number, so that a run that was killed goes on with those it would have had."""
+"""Batches that are drawn anew from a number, so that a killed run continues with those it would have had."""
 
 from __future__ import annotations
 

@@ -12,11 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ...convert.errors import CheckpointError, ConversionError, RunExistsError
-from ...convert.files.write import write_file
-from ...convert.plain import as_unicode, from_plain, json_text, path_in, read_json
+from ...convert.errors import CheckpointError
+from ...convert.plain import from_plain, read_json
 from ..heads.grid import Grid
-from ..training.folders import begin_folder
+from ..training.folders import begin_or_resume, write_json
 from .recipes import Setting, encodings_of
 
 EXPERIMENT, RESULTS = "experiment.json", "results.json"
@@ -28,7 +27,7 @@ class Experiment:
     """Description of an experiment.
 
     Attributes:
-        data: The data, as a user named it; bytes of a path that are not UTF-8 are escapes.
+        data: The data, as a user named it.
         images: Channels, rows and columns of an image, and classes.
         encodings: Encodings and residual networks.
         seeds: Runs of each, with the seeds 0, 1, ...
@@ -40,9 +39,6 @@ class Experiment:
     encodings: tuple[str, ...]
     seeds: int
     setting: Setting
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "data", as_unicode(self.data))
 
     @property
     def grid(self) -> Grid:
@@ -97,25 +93,19 @@ class Result:
 
 
 def begin(folder: Path, experiment: Experiment, *, resume: bool) -> None:
-    """Makes the folder, or sees that it holds this experiment, or one with fewer encodings or seeds.
+    """Makes the folder, or checks that it holds this experiment, or one with fewer encodings or seeds.
 
     Raises:
         RunExistsError: It holds an experiment, and ``resume`` is not given.
         ConversionError: It holds another experiment, or something else.
     """
     file = folder / EXPERIMENT
-    if file.exists():
-        if not resume:
-            raise RunExistsError(f"{folder} holds an experiment; it can be resumed, or another folder be taken")
+    if resume and file.exists():
         found = read_experiment(folder)
         smaller = set(found.encodings) <= set(experiment.encodings) and found.seeds <= experiment.seeds
-        if not smaller or replace(found, encodings=experiment.encodings, seeds=experiment.seeds) != experiment:
-            raise ConversionError(f"{folder} holds another experiment, which {file} describes")
-    else:
-        begin_folder(file, experiment.to_json())
-        return
-    text = json_text(experiment.to_json()) + "\n"
-    write_file(file, lambda path: path.write_text(text, encoding="utf-8"), force=True)
+        if smaller and replace(found, encodings=experiment.encodings, seeds=experiment.seeds) == experiment:
+            write_json(file, experiment.to_json())
+    begin_or_resume(file, experiment.to_json(), resume=resume, what="experiment")
 
 
 def run_folder(folder: Path, encoding: str, seed: int) -> Path:
@@ -135,7 +125,7 @@ def read_experiment(folder: Path) -> Experiment:
         CheckpointError: It cannot be read, or is something else.
     """
     try:
-        return Experiment.from_json(read_json(path_in(folder, EXPERIMENT)))
+        return Experiment.from_json(read_json(folder / EXPERIMENT))
     except OSError as error:
         raise CheckpointError(f"{folder} holds no experiment: {EXPERIMENT} cannot be read") from error
     except ValueError as error:
@@ -144,26 +134,19 @@ def read_experiment(folder: Path) -> Experiment:
 
 def write_results(folder: Path, results: Sequence[Result]) -> None:
     """Writes the rows of all runs."""
-    text = json_text([asdict(result) for result in results]) + "\n"
-    write_file(folder / RESULTS, lambda path: path.write_text(text, encoding="utf-8"), force=True)
+    write_json(folder / RESULTS, [asdict(result) for result in results])
 
 
-def read_results(folder: Path, *, partly: bool = False) -> list[Result]:
+def read_results(folder: Path) -> list[Result]:
     """The rows of all runs.
-
-    Args:
-        folder: The experiment's folder.
-        partly: Give no rows where there are none yet.
 
     Raises:
         CheckpointError: The experiment is not over, or the file holds something else.
     """
     if not (folder / RESULTS).exists():
-        if partly:
-            return []
         raise CheckpointError(f"{folder} holds an experiment that is not over: it has no {RESULTS}")
     try:
-        rows: Any = read_json(path_in(folder, RESULTS))
+        rows: Any = read_json(folder / RESULTS)
         return [from_plain(Result, row) for row in rows]
     except (TypeError, ValueError) as error:
         raise CheckpointError(f"{folder / RESULTS} does not hold the results of an experiment") from error

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,8 @@ import torch
 from torch import Tensor
 
 from ...convert.errors import CheckpointError, SelectionError
-from ...convert.plain import path_in
 from ..heads.grid import Grid
-from ..training.records import RECORDS, Record, read_records
+from ..training.records import Record, read_records
 from .folder import read_experiment, run_folder
 from .recorder import unpacked
 
@@ -42,6 +40,18 @@ class LayerRecord:
     spread: float
     nonlocality: float
     distance: float
+
+    @classmethod
+    def of(cls, found: dict[str, Any], grid: Grid) -> LayerRecord:
+        """What ``HeadRecorder`` wrote."""
+        heads = len(found["taps"])
+        return cls(
+            torch.tensor(found["centers"]).view(heads, 2),
+            torch.tensor(found["covariances"]).view(heads, 3),
+            unpacked(found["maps"], (heads, grid.key_rows, grid.key_columns)),
+            torch.tensor(found["taps"]).view(heads, 2),
+            *(float(found[name]) for name in ("one_pixel", "spread", "nonlocality", "distance")),
+        )
 
 
 @dataclass(frozen=True)
@@ -78,11 +88,15 @@ def read_history(folder: Path, encoding: str, seed: int = 0) -> History:
     experiment = read_experiment(folder)
     if encoding not in experiment.encodings or not 0 <= seed < experiment.seeds:
         raise SelectionError(f"{folder} has no run of {encoding} with seed {seed}")
-    with _records(folder, encoding, seed) as records:
-        if "layers" not in records[0]:
-            raise SelectionError(f"{encoding} has no heads to look at")
-        epochs = [[_layer(layer, experiment.grid) for layer in record["layers"]] for record in records]
-        return History(encoding, seed, experiment.grid, _accuracies(records), epochs)
+    place = run_folder(folder, encoding, seed)
+    records = read_records(place)
+    if "layers" not in records[0]:
+        raise SelectionError(f"{encoding} has no heads to look at")
+    try:
+        layers = [[LayerRecord.of(layer, experiment.grid) for layer in record["layers"]] for record in records]
+        return History(encoding, seed, experiment.grid, _accuracies(records), layers)
+    except (KeyError, TypeError, ValueError, RuntimeError) as error:
+        raise CheckpointError(f"{place} does not hold the records of such a run") from error
 
 
 def read_accuracies(folder: Path, encoding: str, seeds: int) -> list[list[float]]:
@@ -91,41 +105,14 @@ def read_accuracies(folder: Path, encoding: str, seeds: int) -> list[list[float]
     Raises:
         CheckpointError: Records cannot be read, are something else, or are not of equally many epochs.
     """
-    found = []
-    for seed in range(seeds):
-        with _records(folder, encoding, seed) as records:
-            found.append(_accuracies(records))
+    try:
+        found = [_accuracies(read_records(run_folder(folder, encoding, seed))) for seed in range(seeds)]
+    except (KeyError, TypeError) as error:
+        raise CheckpointError(f"{folder} does not hold the records of such runs") from error
     if len({len(accuracies) for accuracies in found}) > 1:
         raise CheckpointError(f"{folder} holds an experiment that is not over: runs of {encoding} differ in epochs")
     return found
 
 
-@contextmanager
-def _records(folder: Path, encoding: str, seed: int) -> Iterator[list[Record]]:
-    """The records of a run; what is read of them within, and is something else, is refused."""
-    place = run_folder(folder, encoding, seed)
-    path_in(folder, (place / RECORDS).relative_to(folder).as_posix())
-    try:
-        yield read_records(place)
-    except (KeyError, TypeError, ValueError, RuntimeError, OverflowError) as error:
-        if isinstance(error, CheckpointError | SelectionError):
-            raise
-        raise CheckpointError(f"{place} does not hold the records of such a run") from error
-
-
 def _accuracies(records: Sequence[Record]) -> list[float]:
-    found = [float(record["validation"]["accuracy"]) for record in records]
-    if not all(0 <= accuracy <= 1 for accuracy in found):
-        raise ValueError("an accuracy is between 0 and 1")
-    return found
-
-
-def _layer(found: dict[str, Any], grid: Grid) -> LayerRecord:
-    heads = len(found["taps"])
-    return LayerRecord(
-        torch.tensor(found["centers"]).view(heads, 2),
-        torch.tensor(found["covariances"]).view(heads, 3),
-        unpacked(found["maps"], (heads, grid.key_rows, grid.key_columns)),
-        torch.tensor(found["taps"]).view(heads, 2),
-        *(float(found[name]) for name in ("one_pixel", "spread", "nonlocality", "distance")),
-    )
+    return [float(record["validation"]["accuracy"]) for record in records]

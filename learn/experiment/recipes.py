@@ -10,8 +10,8 @@ from torch import nn
 from ...convert.errors import OptionError, SelectionError
 from ..data.images import ImageData
 from ..heads.positions import Positions
-from ..networks.attention import PAPER, AttentionNetwork, AttentionSizes, ImageKind
-from ..networks.encodings import ENCODINGS
+from ..networks.attention import AttentionNetwork, ImageKind
+from ..networks.encodings import ENCODINGS, PAPER, AttentionSizes
 from ..networks.resnet import BLOCKS, WIDTH, resnet
 from ..training.recipe import Groups, Recipe, plain_groups
 
@@ -55,12 +55,19 @@ SMALL = Setting(
 Rates and sharpness are those of four that were tried for each network (docs/learning.md).
 """
 
+MEDIUM = replace(
+    SMALL,
+    sizes=replace(SMALL.sizes, hidden=32, feed_forward=64),
+    recipe=replace(SMALL.recipe, epochs=10, batch_size=16),
+)
+"""For images of 16 x 16 tokens, on a CPU: narrower, and with fewer, smaller steps."""
+
 PAPERS = Setting(
     PAPER, WIDTH, Recipe(epochs=300, batch_size=100, lr=0.1, weight_decay=1e-4, optimizer="sgd", warmup=0.05)
 )
 """For CIFAR-10, on a GPU: the paper's widths, epochs and schedule; the weight decay, which it lacks, is ResNet's."""
 
-SETTINGS = {"small": SMALL, "paper": PAPERS}
+SETTINGS = {"small": SMALL, "medium": MEDIUM, "paper": PAPERS}
 
 
 def setting_of(

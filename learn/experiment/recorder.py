@@ -13,7 +13,7 @@ from ...convert.size import Size
 from ..heads.attention import HeadAttention
 from ..heads.grid import Grid
 from ..heads.likeness import layer_likeness
-from ..heads.positions import Shape, moments
+from ..heads.positions import moments
 from ..networks.attention import AttentionNetwork
 from ..training.records import Record
 
@@ -57,20 +57,15 @@ def _layer(layer: HeadAttention, grid: Grid, x: Tensor) -> dict[str, Any]:
     shape = layer.positions.shape(grid) if seen is None else moments(middle, offsets)
     likeness = layer_likeness(layer, Size(grid.rows, grid.columns), seen)
     return {
-        **_ellipses(shape),
+        "centers": _rounded(shape.centers),
+        "covariances": _rounded(shape.covariances.flatten(1)[:, [0, 1, 3]]),
         "maps": packed(middle),
         "taps": [list(head.tap) for head in likeness.heads],
-        "shares": [round(head.share, _DIGITS) for head in likeness.heads],
         "one_pixel": likeness.one_pixel,
         "spread": likeness.spread,
         "nonlocality": likeness.nonlocality,
         "distance": likeness.distance,
     }
-
-
-def _ellipses(shape: Shape) -> dict[str, Any]:
-    covariances = torch.stack([shape.covariances[:, i, j] for i, j in ((0, 0), (0, 1), (1, 1))], dim=1)
-    return {name: _rounded(values) for name, values in (("centers", shape.centers), ("covariances", covariances))}
 
 
 def _rounded(values: Tensor) -> list[list[float]]:

@@ -1,13 +1,14 @@
 """Runs an experiment: seed after seed every encoding, on the same images with the same schedule.
 
-The test images are looked at when every run is over, once for each, with the network of its best epoch on the
-validation images. An experiment can be resumed with more encodings or seeds; what was tested is not tested again.
+The test images are looked at when every run is over, with the network of its best epoch on the validation images. An
+experiment can be resumed with more encodings or seeds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -17,22 +18,12 @@ from ...convert.arguments import as_integer
 from ..data.images import ImageData
 from ..training.evaluate import accuracy
 from ..training.fit import Trained, check_machine, check_run, fit
-from ..training.recipe import Groups, Machine
-from .folder import Experiment, Result, begin, read_results, run_folder, write_results
+from ..training.recipe import Machine
+from .folder import Experiment, Result, begin, run_folder, write_results
 from .recipes import Setting, build, parameter_groups
 from .recorder import HeadRecorder
 
 _SEEN = 16  # validation images that heads with content are recorded on
-
-
-@dataclass(frozen=True)
-class _Groups:
-    """Makes parameter groups; picklable, for several processes."""
-
-    setting: Setting
-
-    def __call__(self, network: nn.Module) -> Groups:
-        return parameter_groups(network, self.setting)
 
 
 def run_experiment(
@@ -67,48 +58,29 @@ def run_experiment(
         network = _untrained(experiment.setting, data, encoding, seed=0)
         check_run(network, data, experiment.setting.recipe, recorder=_recorder(data), machine=machine)
     begin(folder, experiment, resume=resume)
-    known = {(result.encoding, result.seed): result for result in read_results(folder, partly=True)}
     trained = {}
     for seed in range(experiment.seeds):
         for encoding in experiment.encodings:
-            if (encoding, seed) in known:
-                continue
+            setting = experiment.setting.of(encoding)
             (folder / encoding).mkdir(exist_ok=True)
-            found = _train(experiment, data, folder, encoding, seed, machine, resume=resume, progress=progress)
+            found = fit(
+                _untrained(setting, data, encoding, seed),
+                data,
+                replace(setting.recipe, seed=seed),
+                run_folder(folder, encoding, seed),
+                groups=partial(parameter_groups, setting=setting),
+                recorder=_recorder(data),
+                machine=machine,
+                resume=resume,
+                progress=progress,
+            )
             trained[encoding, seed] = found
             right = found.records[found.best_epoch]["validation"]["accuracy"]
             on_run(f"{encoding}, seed {seed}: {right:.1%} of the validation images, in epoch {found.best_epoch}")
-    known |= {run: _tested(*run, found, data) for run, found in trained.items()}
-    results = [known[encoding, seed] for encoding in experiment.encodings for seed in range(experiment.seeds)]
+    runs = [(encoding, seed) for encoding in experiment.encodings for seed in range(experiment.seeds)]
+    results = [_tested(*run, trained[run], data) for run in runs]
     write_results(folder, results)
     return results
-
-
-def _train(
-    experiment: Experiment,
-    data: ImageData,
-    folder: Path,
-    encoding: str,
-    seed: int,
-    machine: Machine,
-    *,
-    resume: bool,
-    progress: bool,
-) -> Trained:
-    """One run, or what is left of it."""
-    setting = experiment.setting.of(encoding)
-    return fit(
-        _untrained(setting, data, encoding, seed),
-        data,
-        replace(setting.recipe, seed=seed),
-        run_folder(folder, encoding, seed),
-        groups=_Groups(setting),
-        recorder=_recorder(data),
-        machine=machine,
-        corrupt=False,
-        resume=resume,
-        progress=progress,
-    )
 
 
 def _untrained(setting: Setting, data: ImageData, encoding: str, seed: int) -> nn.Module:

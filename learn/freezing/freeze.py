@@ -97,7 +97,7 @@ def freeze(model: nn.Module, tolerance: float, *, input_range: InputRange = INPU
         listed = "; ".join(f"{problem.name or 'the layer'}: {problem.reason}" for problem in problems)
         advice = "; what melt leaves out stays a convolution, and conv2attn restore gives back what nothing trained"
         raise NotAConvolutionError(
-            f"nothing is frozen: {listed + advice if listed else 'the model has no attention layer'}"
+            f"nothing is frozen: {listed + advice if listed else 'the model has no attention layer: melt it first'}"
         )
     frozen = copy.deepcopy(model)
     found = []
@@ -140,35 +140,41 @@ def freeze_layer(layer: SelfAttention, tolerance: float, *, input_range: InputRa
     spec = layer.spec
     least = [max(0, -(-(sum(pads) - reach) // 2)) for pads, reach in zip(_replaced(spec), spec.reach, strict=True)]
     padding = list(least)
-    while certificate(layer, padding, input_range=input_range).cut_off > tolerance:
+    while (reached := _difference(layer, padding, input_range)) > tolerance:
         padding = [each + 1 for each in padding]
         if padding[0] > least[0] + LARGEST:
-            reached = certificate(layer, padding, input_range=input_range).cut_off
             raise ConversionError(
-                f"no kernel of up to {padding[0]} pixels of padding meets the tolerance {tolerance:g}; the largest "
+                f"no kernel of up to {padding[0] - 1} pixels of padding meets the tolerance {tolerance:g}; the largest "
                 f"tried is within {reached:.3g}"
             )
     for axis, smallest in enumerate(least):
         while padding[axis] > smallest:
             smaller = [each - (number == axis) for number, each in enumerate(padding)]
-            if certificate(layer, smaller, input_range=input_range).cut_off > tolerance:
+            if _difference(layer, smaller, input_range) > tolerance:
                 break
             padding = smaller
     return FrozenLayer((), frozen_convolution(layer, padding), certificate(layer, padding, input_range=input_range))
 
 
-@torch.no_grad()
 def certificate(layer: SelfAttention, padding: Sequence[int], *, input_range: InputRange) -> FreezeCertificate:
     """Bounds the distance of the convolution with this padding from its layer."""
+    cut_off, border = (_difference(layer, padding, input_range, borders=each) for each in (False, True))
+    return FreezeCertificate(tuple(_window(layer, padding).kernel.shape[2:]), cut_off, border)
+
+
+@torch.no_grad()
+def _difference(
+    layer: SelfAttention, padding: Sequence[int], input_range: InputRange, *, borders: bool = False
+) -> float:
+    """Bounds the distance of the convolution with this padding from its layer, at borders or away from them."""
     spec, window = layer.spec, _window(layer, padding)
     low, high = padded_range(spec, input_range)
     if any(padding) and spec.padding_mode == "zeros":
         low, high = low.clamp(max=0), high.clamp(min=0)
     taps = tuple(-start for start in spec.middle), tuple(r - m for r, m in zip(spec.reach, spec.middle, strict=True))
     both = tuple(map(min, taps[0], window.first)), tuple(map(max, taps[1], window.last))
-    cut_off = kernel_difference(layer, window, low=low, high=high, keys=both)
-    border = kernel_difference(layer, window, low=low, high=high, keys=taps, padded=True)
-    return FreezeCertificate(tuple(window.kernel.shape[2:]), float(cut_off.max()), float(border.max()))
+    keys = taps if borders else both
+    return float(kernel_difference(layer, window, low=low, high=high, keys=keys, padded=borders).max())
 
 
 @torch.no_grad()

@@ -35,15 +35,15 @@ class SameConv(nn.modules.conv._ConvNd):
 
 
 class SameConv1d(SameConv, nn.Conv1d):
-    """Of sequences."""
+    """Convolution of sequences, padded so."""
 
 
 class SameConv2d(SameConv, nn.Conv2d):
-    """Of images."""
+    """Convolution of images, padded so."""
 
 
 class SameConv3d(SameConv, nn.Conv3d):
-    """Of volumes."""
+    """Convolution of volumes, padded so."""
 
 
 SAME: dict[int, type[nn.Module]] = {1: SameConv1d, 2: SameConv2d, 3: SameConv3d}

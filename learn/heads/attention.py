@@ -23,7 +23,7 @@ from ...convert.autocast import without_autocast
 from ...convert.errors import ConversionError, GeometryError
 from .content import Content
 from .grid import Grid
-from .positions import Positions
+from .positions import Positions, SeparablePositions, places
 
 
 class HeadAttention(nn.Module):
@@ -140,21 +140,25 @@ class HeadAttention(nn.Module):
         """As ``_by_position``."""
         with without_autocast(x.device):
             asked, shown = self._vectors(x, keys, grid)
-        values = keys.flatten(1, 2).unsqueeze(1).expand(-1, self.num_heads, -1, -1)
-        read = F.scaled_dot_product_attention(asked, shown, values.to(asked.dtype), scale=1.0)
+        values = keys.flatten(1, 2).unsqueeze(1).expand(-1, self.num_heads, -1, -1).to(asked.dtype)
+        width = max(asked.shape[-1], self.in_channels)  # kernels without a table of all pairs want equal dimensions
+        asked, shown, values = (F.pad(each, (0, width - each.shape[-1])) for each in (asked, shown, values))
+        read = F.scaled_dot_product_attention(asked, shown, values, scale=1.0)[..., : self.in_channels]
         return read.transpose(1, 2).flatten(2)
 
     def _vectors(self, x: Tensor, keys: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
         """Vectors of content and positions, one after the other: [batch, num_heads, num_queries, D] and of the keys."""
         assert self.content is not None
         dtype = self.weight.dtype
-        asked, shown = self.content.vectors(x.flatten(1, 2).to(dtype), keys.flatten(1, 2).to(dtype), grid)
+        asked, shown, by_offset = self.content.vectors(x.flatten(1, 2).to(dtype), keys.flatten(1, 2).to(dtype), grid)
         where, encoding = self.positions.vectors(grid)
-        batch = asked.shape[0]
-        return (
-            torch.cat([asked, where.expand(batch, -1, -1, -1)], -1),
-            torch.cat([shown, encoding.expand(batch, self.num_heads, -1, -1)], -1),
-        )
+        if isinstance(self.positions, SeparablePositions):  # its keys' vectors are those that ``by_offset`` wants
+            where = where + by_offset
+        else:
+            where = torch.cat([where.expand(len(asked), -1, -1, -1), by_offset], -1)
+            encoding = torch.cat([encoding, places(grid, like=encoding)], -1)
+        encoding = encoding.expand(*shown.shape[:2], -1, -1)
+        return torch.cat([asked, where], -1), torch.cat([shown, encoding], -1)
 
 
 def _separable_is_cheaper(grid: Grid) -> bool:

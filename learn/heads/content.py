@@ -6,7 +6,8 @@
 
 each divided by sqrt(D_k). The offsets' vectors are learned, and the same for all heads (Bello et al.). With the key's
 vector (W_k x_k, a one at its row, a one at its column) the sum is one dot product, so the whole attention is one call
-of ``F.scaled_dot_product_attention`` without a bias for every pair. Its position term (d) is the encoding's.
+of ``F.scaled_dot_product_attention`` without a bias for every pair. Position scores (d) that separate are added to the
+numbers that meet these ones.
 
 So the weights of a filter depend on the input: (a) and (c) let a head choose among pixels by what they show, (b) lets
 the pixel under the query choose where the head looks. Only (d) alone is a convolution
@@ -20,7 +21,6 @@ from torch import Tensor, nn
 
 from ...convert.heads.axis_scores import AxisScores
 from .grid import Grid
-from .positions import places
 
 
 class Content(nn.Module):
@@ -47,8 +47,8 @@ class Content(nn.Module):
         self.key_bias = nn.Parameter(torch.zeros(num_heads, key_dim))
         self.offsets = AxisScores(*(torch.randn(key_dim, 2 * reach - 1) for _ in range(2)))
 
-    def vectors(self, queries: Tensor, keys: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
-        """Vectors whose dot products are the sum of the three terms.
+    def vectors(self, queries: Tensor, keys: Tensor, grid: Grid) -> tuple[Tensor, Tensor, Tensor]:
+        """Vectors whose dot products are terms (a) and (c), and the scores of term (b).
 
         Args:
             queries: The image's pixels, [batch, num_queries, in_channels].
@@ -56,16 +56,15 @@ class Content(nn.Module):
             grid: Where they are.
 
         Returns:
-            [batch, num_heads, num_queries, D_k + key_rows + key_columns] and the same of the keys.
+            [batch, num_heads, num_queries, D_k], the same of the keys, and each query's scores of every row and every
+            column, [batch, num_heads, num_queries, key_rows + key_columns].
         """
         asked = torch.einsum("bqc,hdc->bhqd", queries, self.query_weight) * self.key_bias.shape[-1] ** -0.5
         shown = torch.einsum("bkc,hdc->bhkd", keys, self.key_weight)
         bias = self.key_bias.unsqueeze(1) * self.key_bias.shape[-1] ** -0.5
-        at_place = places(grid, like=asked).expand(*shown.shape[:2], -1, -1)
-        return torch.cat([asked + bias, self._by_offset(asked, grid)], -1), torch.cat([shown, at_place], -1)
+        return asked + bias, shown, self._by_offset(asked, grid)
 
     def _by_offset(self, asked: Tensor, grid: Grid) -> Tensor:
-        """Scores of each query's content with every row and column: [batch, num_heads, num_queries, rows + columns]."""
         first = torch.arange(grid.rows, device=asked.device) + grid.padding
         second = torch.arange(grid.columns, device=asked.device) + grid.padding
         rows = self.offsets.along(0, first, grid.key_rows).to(asked.dtype)

@@ -29,9 +29,6 @@ class Fixed(Positions):
         self.size = size
         self.register_buffer("table", table.detach().clone())
 
-    def along_axes(self, grid: Grid) -> None:
-        """None: such scores need not separate."""
-
     def scores(self, grid: Grid) -> Tensor:
         """The table.
 

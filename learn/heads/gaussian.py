@@ -93,9 +93,6 @@ class Gaussian(Positions):
         a, b, c = first.square(), first * self.below, self.below.square() + second.square()
         return torch.unflatten(torch.stack([a, b, b, c], dim=-1), -1, (2, 2))
 
-    def along_axes(self, grid: Grid) -> None:
-        """None: with b != 0 the scores do not separate."""
-
     def scores(self, grid: Grid) -> Tensor:
         """As eq. 16 writes them."""
         away = grid.offsets(self.centers) - self.centers[:, None, None]

@@ -99,7 +99,7 @@ def how_convolutional(maps: Tensor, keys: Size, *, queries: Tensor | None = None
     Raises:
         GeometryError: The shapes do not fit, or the rows are no probabilities.
     """
-    positions = _pixels(keys)
+    positions = grid_points(*map(torch.arange, keys))
     queries = positions if queries is None else queries.to(torch.int64).cpu()
     if maps.ndim != 3 or maps.shape[1:] != (len(queries), len(positions)):
         raise GeometryError(
@@ -171,7 +171,3 @@ def _nearest_tap(probabilities: Tensor, delta: Tensor) -> Tensor:
     totals.index_add_(0, numbers, probabilities.flatten())
     best = totals.argmax()
     return first + torch.stack([best // across, best % across])
-
-
-def _pixels(size: Size) -> Tensor:
-    return grid_points(*(torch.arange(length) for length in size))

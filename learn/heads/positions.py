@@ -41,9 +41,9 @@ class Positions(nn.Module, ABC):
         super().__init__()
         self.num_heads = num_heads
 
-    @abstractmethod
     def along_axes(self, grid: Grid) -> tuple[Tensor, Tensor] | None:
         """Scores along the rows and the columns, each [num_heads, queries on it, keys on it]; None: not separable."""
+        return None
 
     def vectors(self, grid: Grid) -> tuple[Tensor, Tensor]:
         """Vectors whose dot products are the scores, up to a constant of head and query, which the softmax ignores.

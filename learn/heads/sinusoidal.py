@@ -95,9 +95,6 @@ class SinusoidalAbsolute(Positions):
         self.query_weight = nn.Parameter(torch.randn(shape) * std * sharpness)
         self.key_weight = nn.Parameter(torch.randn(shape) * std)
 
-    def along_axes(self, grid: Grid) -> None:
-        """None: the scores do not separate."""
-
     def scores(self, grid: Grid) -> Tensor:
         """The dot products of the vectors."""
         queries, keys = self.vectors(grid)

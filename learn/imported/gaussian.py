@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -29,7 +31,7 @@ def is_gaussian(module: nn.Module) -> bool:
     )
 
 
-def read_gaussian(module: nn.Module) -> HeadAttention:
+def read_gaussian(module: Any) -> HeadAttention:
     """The layer of its Gaussians, with the very numbers of ``value``.
 
     Raises:
@@ -37,9 +39,8 @@ def read_gaussian(module: nn.Module) -> HeadAttention:
     """
     if getattr(module, "attention_gaussian_blur_trick", False):
         raise ConversionError("it blurs with 7 x 7 kernels (attention_gaussian_blur_trick), which is another function")
-    centers, spreads = (module.get_parameter(f"attention_{name}").detach() for name in ("centers", "spreads"))
-    value = _value(module)
-    heads = len(centers)
+    centers, spreads = module.attention_centers.detach(), module.attention_spreads.detach()
+    value, heads = module.value, len(centers)
     shapes = [list(tensor.shape) for tensor in (centers, spreads, value.weight)]
     if shapes[0] != [heads, 2] or shapes[1] not in ([heads], [heads, 2, 2]) or value.weight.shape[1] % heads:
         raise ConversionError(f"its centres, spreads and value do not fit {heads} heads over an image: {shapes}")
@@ -55,19 +56,13 @@ def read_gaussian(module: nn.Module) -> HeadAttention:
 
 
 @torch.no_grad()
-def plant_gaussian(module: nn.Module, random: torch.Generator) -> Tensor:
+def plant_gaussian(module: Any, random: torch.Generator) -> Tensor:
     """Makes its parameters whole numbers and its heads look at one pixel each; returns an image to try it on."""
-    centers, spreads = (module.get_parameter(f"attention_{name}") for name in ("centers", "spreads"))
+    centers, spreads = module.attention_centers, module.attention_spreads
     for parameter in module.parameters():
         parameter.copy_(torch.randint(-1, 2, parameter.shape, generator=random))
     centers.copy_(torch.randint(-2, 3, centers.shape, generator=random))
     shape = torch.ones_like(spreads) if spreads.ndim == 1 else torch.tensor([[1.0, 0.0], [1.0, 1.0]]).to(spreads)
     spreads.copy_(_SHARP * shape.expand_as(spreads))
-    channels = _value(module).in_features // len(centers)
+    channels = module.value.in_features // len(centers)
     return torch.randint(-1, 2, (2, 4, 6, channels), generator=random).to(centers)
-
-
-def _value(module: nn.Module) -> nn.Linear:
-    linear = module.get_submodule("value")
-    assert isinstance(linear, nn.Linear)
-    return linear

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ def is_gpsa(module: nn.Module) -> bool:
     return all(isinstance(part, nn.Linear) for part in parts) and isinstance(gate, Tensor)
 
 
-def read_gpsa(module: nn.Module, *, positions_alone: bool) -> HeadAttention:
+def read_gpsa(module: Any, *, positions_alone: bool) -> HeadAttention:
     """The layer of its positions.
 
     Args:
@@ -40,8 +41,7 @@ def read_gpsa(module: nn.Module, *, positions_alone: bool) -> HeadAttention:
     Raises:
         ConversionError: Gates let content in, or parts have other shapes.
     """
-    position, v, proj = (_linear(module, name) for name in ("pos_proj", "v", "proj"))
-    gate = module.get_parameter("gating_param").detach()
+    position, v, proj, gate = module.pos_proj, module.v, module.proj, module.gating_param.detach()
     heads = gate.numel()
     if position.weight.shape != (heads, 3) or v.out_features != proj.in_features or v.out_features % heads:
         shapes = [list(part.weight.shape) for part in (position, v, proj)]
@@ -64,21 +64,15 @@ def read_gpsa(module: nn.Module, *, positions_alone: bool) -> HeadAttention:
 
 
 @torch.no_grad()
-def plant_gpsa(module: nn.Module, random: torch.Generator) -> Tensor:
+def plant_gpsa(module: Any, random: torch.Generator) -> Tensor:
     """Makes its parameters whole numbers and its heads look at one pixel each; returns tokens to try it on."""
-    position, v, proj = (_linear(module, name) for name in ("pos_proj", "v", "proj"))
+    position = module.pos_proj
     for parameter in module.parameters():
         parameter.copy_(torch.randint(-1, 2, parameter.shape, generator=random))
-    module.get_parameter("gating_param").fill_(OPEN)
+    module.gating_param.fill_(OPEN)
     centers = torch.randint(-2, 3, (len(position.weight), 2), generator=random)
     scores = torch.cat([2 * centers, -torch.ones_like(centers[:, :1])], dim=-1)
-    position.weight.copy_(EXACT_ALPHA[proj.weight.dtype] * scores)
+    position.weight.copy_(EXACT_ALPHA[position.weight.dtype] * scores)
     known = getattr(module, "rel_indices", None)  # some implementations keep it for images of one size
     side = math.isqrt(known.shape[1]) if isinstance(known, Tensor) and known.ndim == 4 and known.shape[1] > 1 else _SIDE
-    return torch.randint(-1, 2, (2, side * side, v.in_features), generator=random).to(proj.weight)
-
-
-def _linear(module: nn.Module, name: str) -> nn.Linear:
-    linear = getattr(module, name)
-    assert isinstance(linear, nn.Linear)
-    return linear
+    return torch.randint(-1, 2, (2, side * side, module.v.in_features), generator=random).to(position.weight)

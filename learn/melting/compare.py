@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -36,48 +37,12 @@ _NAMED = 10  # classes, at most
 _NEAR = 0.1  # share of the way from chance to perfect; below it, a trained CNN most likely does not know such images
 
 
-@dataclass(frozen=True)
-class Melting:
-    """Options for melting a CNN.
-
-    Attributes:
-        tolerance: As for ``melt``.
-        alpha: As for ``melt``.
-        content: As for ``melt``.
-        last: As for ``melt``.
-        chosen: Names of the layers that are melted; None means what ``melt`` does.
-    """
-
-    tolerance: float | None = None
-    alpha: float | None = None
-    content: int | None = None
-    last: int | None = None
-    chosen: tuple[str, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if self.content is not None:
-            as_integer(self.content, "content", least=1)
-
-    def __call__(self, cnn: nn.Module) -> nn.Module:
-        """A melted copy of a CNN."""
-        chosen = self.chosen
-        selected = None if chosen is None else lambda _, name: name in chosen
-        return melt(
-            cnn,
-            tolerance=self.tolerance,
-            alpha=self.alpha,
-            content=self.content,
-            last=self.last,
-            filter_fn=selected,
-        )
-
-
 def compare(
     data: ImageData,
     folder: Path,
     *,
     cnn: nn.Module | None = None,
-    melting: Melting | None = None,
+    melting: Mapping[str, Any] | None = None,
     recipe: Recipe = FINE_TUNING,
     rates: Sequence[float] = (),
     seeds: int = 5,
@@ -92,7 +57,7 @@ def compare(
         data: The images.
         folder: Where runs are kept; its parent must exist.
         cnn: Where to start from; None trains a small CNN on the data for each seed.
-        melting: Options of the melting.
+        melting: Keyword arguments of ``melt``.
         recipe: Recipe of the fine-tuning; its seed is the first.
         rates: Learning rates in place of the recipe's; of several, runs of ``RATE_SEED`` choose one for each side. By
             default that of the recipe, with content ``CONTENT_RATES``.
@@ -110,12 +75,13 @@ def compare(
         RunExistsError: The folder exists, and ``resume`` is not given.
         OutputError: The folder holds something else, or cannot be made.
     """
-    machine, melting = machine or Machine(), melting or Melting()
+    machine, melting = machine or Machine(), melting or {}
     check_machine(machine)
     replace(recipe, seed=recipe.seed + as_integer(seeds, "seeds", least=1) - 1)  # refused before anything is written
-    rates = tuple(rates) or ((recipe.lr,) if melting.content is None else CONTENT_RATES)
+    has_content = melting.get("content") is not None
+    rates = tuple(rates) or (CONTENT_RATES if has_content else (recipe.lr,))
     recipes = tuple(replace(recipe, lr=lr) for lr in rates)
-    if melting.content is not None:
+    if has_content:
         say(check_gates(recipes, data))
     new = partial(small_cnn, channels=data.channels, classes=len(data.classes))
     watched = data.validation.taken(slice(_LOOKED_AT)).numbers()
@@ -127,7 +93,7 @@ def compare(
     if scores is not None and scores > classes:
         first = ", ".join(data.classes[:_NAMED]) + (", ..." if classes > _NAMED else "")
         say(f"The network gives {scores} scores; the first {classes} are those of the classes of {data.name}: {first}")
-    melted = melting(start)
+    melted = melt(start, **melting)
     check_run(melted, data, recipe, recorder=AttentionRecorder.of(melted, watched), machine=machine)
     if cnn is not None and (warning := chance_warning(cnn, data)) is not None:
         say(warning)
@@ -139,7 +105,7 @@ def compare(
         score=lambda network: {kind: accuracy(network, split) for kind, split in tests.items()},
         arms={
             "cnn": Arm("fine-tuned as the CNN", lambda network: network, rates[0]),
-            "attention": Arm("fine-tuned as attention", melting, rates[0]),
+            "attention": Arm("fine-tuned as attention", partial(melt, **melting), rates[0]),
         },
         start=START,
         onward=recipe,

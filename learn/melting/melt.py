@@ -68,6 +68,7 @@ def melt(
     """
     if alpha is not None and tolerance is not None:
         raise OptionError("alpha and tolerance both say how soft attention is; give one of them")
+    content = None if content is None else as_integer(content, "content", least=1)
     model = copy.deepcopy(changeable_model(model))
     filter_fn = _chosen(model, content=content, last=last, filter_fn=filter_fn)
     if not any(isinstance(module, SelfAttention) for module in model.modules()):
@@ -78,7 +79,7 @@ def melt(
     check = partial(_alpha, alpha=alpha, tolerance=tolerance, input_range=input_range, rests=content is not None)
     alphas = [check(name, layer) for name, layer in chosen]  # before anything changes
     for (_, layer), value in zip(chosen, alphas, strict=True):
-        _free(layer, value, None if content is None else as_integer(content, "content", least=1))
+        _free(layer, value, content)
     return model.train()
 
 

@@ -16,7 +16,6 @@ from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.distance import distance_from_convolution
 from ...convert.certificate.layer import InputRange
 from ...convert.certificate.sampled import inputs_of_layers
-from ...convert.engines.axes import axis_probabilities
 from ...convert.engines.literal import all_queries
 from ...convert.heads.encoding import key_positions
 from ...convert.heads.gate import opening
@@ -25,7 +24,7 @@ from ..training.records import Record
 from .melt import INPUT_RANGE, attention_layers
 
 _QUERIES = 64  # at most, spread evenly over the image
-_PROBABILITIES = 2**24  # in memory at one time: a stem of 7x7 taps sees 150,000 pixels with 49 heads
+_AT_ONCE = 4  # queries: a stem of 7x7 taps has 49 heads, each with a probability for 50,000 pixels
 
 
 @dataclass(frozen=True)
@@ -88,46 +87,14 @@ def nonlocality(layer: SelfAttention, x: Tensor) -> float:
         layer: The layer.
         x: Its input, [batch, in_channels, *size].
     """
-    size = Size(*x.shape[2:])
-    output = layer.spec.output_size(size)
-    every = torch.cartesian_prod(*(torch.arange(length) for length in output)).view(-1, len(output))
-    taken = every[torch.linspace(0, len(every) - 1, min(_QUERIES, len(every))).long()]
-    padded, like = layer.spec.padded_size(size), torch.empty((), dtype=torch.float64)
-    keys, queries = key_positions(padded, like=like), all_queries(layer.spec, size, like=like)
-    maps = len(keys) * (1 if layer.content is None else layer.num_heads * len(x))
+    spec, size = layer.spec, Size(*x.shape[2:])
+    like = torch.empty((), dtype=torch.float64)
+    keys, queries = key_positions(spec.padded_size(size), like=like), all_queries(spec, size, like=like)
+    pixels = torch.cartesian_prod(*map(torch.arange, spec.output_size(size))).view(-1, spec.axes)
+    taken = torch.linspace(0, len(pixels) - 1, min(_QUERIES, len(pixels))).long()
     total = 0.0
-    for part in taken.split(max(1, _PROBABILITIES // maps)):
-        far = torch.cdist(queries[[_row(query, output) for query in part]], keys)
-        if layer.content is None:
-            attended = _expected(layer, size, part, far.view(-1, *padded))
-        else:
-            seen = layer.attention_probabilities(size, queries=part.tolist(), x=x)
-            attended = (seen.cpu().double().flatten(-layer.spec.axes) * far).sum(-1)
-        total += len(part) * float(attended.mean())
+    for rows in taken.split(_AT_ONCE):
+        seen = layer.attention_probabilities(size, queries=pixels[rows].tolist(), x=x if layer.content else None)
+        far = torch.cdist(queries[rows], keys)
+        total += len(rows) * float((seen.cpu().double().flatten(-spec.axes) * far).sum(-1).mean())
     return total / len(taken)
-
-
-def _expected(layer: SelfAttention, size: Size, queries: Tensor, far: Tensor) -> Tensor:
-    """sum_k p(k) far(k) of positional attention, p a product of one factor an axis: [num_heads, queries].
-
-    Args:
-        layer: The layer.
-        size: Size of its input.
-        queries: Some output pixels, [queries, axes].
-        far: Of each query's keys, [queries, *padded size].
-    """
-    *others, last = (
-        axis_probabilities(layer, size, axis)[:, queries[:, axis]].cpu().double() for axis in range(layer.spec.axes)
-    )
-    found = torch.einsum("q...k,hqk->hq...", far, last)
-    for shares in reversed(others):
-        found = torch.einsum("hq...k,hqk->hq...", found, shares)
-    return found
-
-
-def _row(query: Tensor, output: Size) -> int:
-    """The number of a query, row by row."""
-    number = 0
-    for coordinate, length in zip(query.tolist(), output, strict=True):
-        number = number * length + coordinate
-    return number

@@ -67,7 +67,7 @@ class _Runs:
     def train(self, network: nn.Module, recipe: Recipe, folder: Path, *, stage: int) -> Trained:
         """One run; every stage of a seed has other data, where these are drawn."""
         comparison = self.comparison
-        watched = comparison.watched
+        watched = comparison.watched if stage == 1 and recipe.seed != RATE_SEED else None
         return fit(
             network,
             comparison.data(recipe.seed + 1000 * stage),
@@ -75,7 +75,7 @@ class _Runs:
             folder,
             loss=comparison.loss,
             groups=partial(parameter_groups, lr=recipe.lr, weight_decay=recipe.weight_decay),
-            recorder=nothing_more if watched is None or stage != 1 else AttentionRecorder.of(network, watched),
+            recorder=nothing_more if watched is None else AttentionRecorder.of(network, watched),
             machine=self.machine,
             resume=self.resume,
             progress=self.progress,
@@ -168,7 +168,7 @@ def run_comparison(
     check_machine(machine)
     runs = _Runs(comparison, machine, resume, progress, say)
     described = {"format": FORMAT, "content": comparison.name}
-    begin_or_resume(folder / f"{comparison.name}.json", described, resume=resume, what="a comparison")
+    begin_or_resume(folder / f"{comparison.name}.json", described, resume=resume, what="comparison")
     common = runs.start(folder / "common", RATE_SEED) if comparison.one_start else None
     arms = comparison.arms
     if full:

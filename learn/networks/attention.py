@@ -16,41 +16,7 @@ from torch import Tensor, nn
 from ...convert.errors import GeometryError
 from ..heads.attention import HeadAttention
 from ..heads.grid import Grid
-from .encodings import HeadSizes, heads_of
-
-
-@dataclass(frozen=True)
-class AttentionSizes:
-    """Sizes of an attention network.
-
-    Attributes:
-        encoding: How heads know positions (``encodings.py``).
-        depth: Blocks.
-        num_heads: Heads of each.
-        hidden: Channels between blocks.
-        feed_forward: Channels inside a feed-forward layer.
-        padding: Pixels of zeros around the image that are keys, too.
-        pixels: Rows, or columns, that become one first; 1 leaves the image as it is.
-        spread: Standard deviation of the first centres of Gaussian heads, in pixels.
-        key_dim: Dimension in which content is compared.
-        sharpness: Factor of the first scores of positions: alpha of Gaussian heads, and how far the first scores of
-            others are spread. The larger it is, the nearer a head's first attention is to one pixel.
-    """
-
-    encoding: str = "quadratic"
-    depth: int = 6
-    num_heads: int = 9
-    hidden: int = 400
-    feed_forward: int = 512
-    padding: int = 0
-    pixels: int = 2
-    spread: float = 2.0
-    key_dim: int = 400
-    sharpness: float = 1.0
-
-
-PAPER = AttentionSizes()
-"""The widths of the paper's experiments on CIFAR-10."""
+from .encodings import PAPER, AttentionSizes, heads_of
 
 
 @dataclass(frozen=True)
@@ -116,9 +82,8 @@ class AttentionNetwork(nn.Module):
         self.classifier = nn.Linear(sizes.hidden, images.classes)
 
     def _block(self) -> Block:
-        sizes, reach = self.sizes, max(self.grid.key_rows, self.grid.key_columns)
-        heads = HeadSizes(sizes.num_heads, sizes.hidden, reach, sizes.spread, sizes.key_dim, sizes.sharpness)
-        positions, content = heads_of(sizes.encoding, heads)
+        sizes = self.sizes
+        positions, content = heads_of(sizes, reach=max(self.grid.key_rows, self.grid.key_columns))
         attention = HeadAttention(sizes.hidden, sizes.hidden, positions, content=content, padding=sizes.padding)
         return Block(attention, sizes.feed_forward)
 

@@ -1,4 +1,4 @@
-"""The encodings by name: how a block's heads know positions."""
+"""The sizes of a network of attention, and its encodings by name: how heads know positions."""
 
 from __future__ import annotations
 
@@ -14,58 +14,69 @@ from ..heads.sinusoidal import SinusoidalAbsolute, SinusoidalRelative
 
 
 @dataclass(frozen=True)
-class HeadSizes:
-    """Sizes that the heads of a layer are made for.
+class AttentionSizes:
+    """Sizes of an attention network.
 
     Attributes:
-        num_heads: Heads.
-        channels: Channels of the layer's input.
-        reach: Most keys along an axis.
+        encoding: How heads know positions, which "+content" may follow.
+        depth: Blocks.
+        num_heads: Heads of each.
+        hidden: Channels between blocks.
+        feed_forward: Channels inside a feed-forward layer.
+        padding: Pixels of zeros around the image that are keys, too.
+        pixels: Rows, or columns, that become one first; 1 leaves the image as it is.
         spread: Standard deviation of the first centres of Gaussian heads, in pixels.
-        sharpness: Factor of the first scores of positions.
         key_dim: Dimension in which content is compared.
+        sharpness: Factor of the first scores of positions: alpha of Gaussian heads, and how far the first scores of
+            others are spread. The larger it is, the nearer a head's first attention is to one pixel.
     """
 
-    num_heads: int
-    channels: int
-    reach: int
-    spread: float = 1.0
-    key_dim: int = 16
+    encoding: str = "quadratic"
+    depth: int = 6
+    num_heads: int = 9
+    hidden: int = 400
+    feed_forward: int = 512
+    padding: int = 0
+    pixels: int = 2
+    spread: float = 2.0
+    key_dim: int = 400
     sharpness: float = 1.0
 
 
-_POSITIONS: dict[str, Callable[[HeadSizes], Positions]] = {
-    "quadratic": lambda sizes: IsotropicGaussian(sizes.num_heads, alpha=sizes.sharpness, spread=sizes.spread),
-    "gaussian": lambda sizes: Gaussian(sizes.num_heads, alpha=sizes.sharpness, spread=sizes.spread),
-    "learned": lambda sizes: Learned(sizes.num_heads, reach=sizes.reach, sharpness=sizes.sharpness),
-    "sinusoidal": lambda sizes: SinusoidalRelative(
-        sizes.num_heads, longest=2.0 * sizes.reach, sharpness=sizes.sharpness
+PAPER = AttentionSizes()
+"""The widths of the paper's experiments on CIFAR-10."""
+
+_POSITIONS: dict[str, Callable[[AttentionSizes, int], Positions]] = {
+    "quadratic": lambda sizes, _: IsotropicGaussian(sizes.num_heads, alpha=sizes.sharpness, spread=sizes.spread),
+    "gaussian": lambda sizes, _: Gaussian(sizes.num_heads, alpha=sizes.sharpness, spread=sizes.spread),
+    "learned": lambda sizes, reach: Learned(sizes.num_heads, reach=reach, sharpness=sizes.sharpness),
+    "sinusoidal": lambda sizes, reach: SinusoidalRelative(
+        sizes.num_heads, longest=2.0 * reach, sharpness=sizes.sharpness
     ),
-    "absolute": lambda sizes: SinusoidalAbsolute(sizes.num_heads, longest=2.0 * sizes.reach, sharpness=sizes.sharpness),
+    "absolute": lambda sizes, reach: SinusoidalAbsolute(
+        sizes.num_heads, longest=2.0 * reach, sharpness=sizes.sharpness
+    ),
 }
 _CONTENT = "+content"
 ENCODINGS = ("quadratic", "gaussian", "learned", "learned+content", "sinusoidal", "absolute")
 """Encodings that a comparison has; every encoding can also be asked for with "+content"."""
 
 
-def heads_of(encoding: str, sizes: HeadSizes) -> tuple[Positions, Content | None]:
-    """The scores of a layer's heads.
+def heads_of(sizes: AttentionSizes, *, reach: int) -> tuple[Positions, Content | None]:
+    """Scores of positions of a layer's heads, and of content, or None.
 
     Args:
-        encoding: One of quadratic, gaussian, learned, sinusoidal and absolute, which may be followed by "+content".
-        sizes: What they are made for.
-
-    Returns:
-        Scores of positions, and of content, or None.
+        sizes: Sizes and encoding.
+        reach: Most keys along an axis.
 
     Raises:
         SelectionError: There is no such encoding.
     """
-    name = encoding.removesuffix(_CONTENT)
+    name = sizes.encoding.removesuffix(_CONTENT)
     if name not in _POSITIONS:
         known = ", ".join(_POSITIONS)
-        raise SelectionError(f'there is no encoding {encoding!r}; there are {known}, each also with "{_CONTENT}"')
+        raise SelectionError(f'there is no encoding {sizes.encoding!r}; there are {known}, each also with "{_CONTENT}"')
     content = None
-    if name != encoding:
-        content = Content(sizes.num_heads, sizes.channels, key_dim=sizes.key_dim, reach=sizes.reach)
-    return _POSITIONS[name](sizes), content
+    if name != sizes.encoding:
+        content = Content(sizes.num_heads, sizes.hidden, key_dim=sizes.key_dim, reach=reach)
+    return _POSITIONS[name](sizes, reach), content

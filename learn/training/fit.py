@@ -4,7 +4,7 @@
     evaluate(trained.network, data.test)
 
 The folder then holds ``records.json``, an entry for each epoch, ``best.ckpt``, ``last.ckpt`` and ``tensorboard/``. A
-run that was killed goes on with ``resume=True``.
+killed run continues with ``resume=True``.
 """
 
 from __future__ import annotations
@@ -21,20 +21,19 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...convert.errors import CheckpointError, ConversionError, RunExistsError, ToolError, first_line, refusing
+from ...convert.errors import CheckpointError, ConversionError, ToolError, first_line, refusing
 from ...convert.outputs import class_scores
-from ...convert.plain import read_json
 from ..data.images import ImageData
 from ..data.loaders import Loaders
 from .batches import Order
 from .evaluate import Loss, cross_entropy
-from .folders import begin_folder
+from .folders import begin_or_resume
 from .recipe import Groups, Machine, Recipe, plain_groups
 from .records import Record, Recorder, nothing_more
 
 RUN = "run.json"
 _WANTED = (
-    "a score for each class is needed, and another loss needs a training loop of its own, for melt(network) as well"
+    "melting here takes a score for each class; for another loss, conv2attn.melt(network) gives the attention to train"
 )
 
 
@@ -64,7 +63,6 @@ def fit(
     groups: Callable[[nn.Module], Groups] | None = None,
     recorder: Recorder = nothing_more,
     machine: Machine | None = None,
-    corrupt: bool = True,
     resume: bool = False,
     progress: bool = False,
 ) -> Trained:
@@ -82,7 +80,6 @@ def fit(
         groups: Makes the optimizer's parameter groups; ``plain_groups`` by default.
         recorder: What else is recorded of the network before training and after each epoch.
         machine: What is passed to Lightning; one process by default.
-        corrupt: Record the accuracy on corrupted validation images, too.
         resume: Continue an interrupted run.
         progress: Show a bar on standard error.
 
@@ -99,10 +96,11 @@ def fit(
     from .loop import Training, run
 
     network = copy.deepcopy(network)
-    check_fits(network, data, recipe, machine, loss=loss)
-    _begin(folder, network, recipe, data, resume=resume)
+    check_run(network, data, recipe, machine=machine, loss=loss)
+    described = {"recipe": recipe.to_json(), "data": _described(data), "network": _fingerprint(network)}
+    begin_or_resume(folder / RUN, described, resume=resume, what="run")
     made = groups or partial(plain_groups, weight_decay=recipe.weight_decay)
-    training = Training(network, data, recipe, loss, made, recorder, folder, corrupt=corrupt)
+    training = Training(network, data, recipe, loss, made, recorder, folder)
     run(training, folder, recipe, machine, resume=resume, progress=progress)
     return trained_in(folder, network)
 
@@ -120,11 +118,6 @@ def check_machine(machine: Machine) -> None:
     except ModuleNotFoundError as error:
         missing = f"training needs Lightning and TensorBoard, and {error.name} is not installed"
         raise ToolError(f'{missing}: pip install "conv2attn[learn]"') from error
-    except Exception as error:  # such as a torchvision, which Lightning imports, of another version than torch
-        raise ToolError(
-            f"training needs Lightning, and importing it fails: {first_line(error)}; one of the packages that it "
-            f"imports, such as torchvision, may not fit torch {torch.__version__}"
-        ) from error
     processes_to_start(machine)
 
 
@@ -165,35 +158,23 @@ def _epoch(folder: Path, name: str, network: nn.Module) -> dict[str, Any]:
 
 
 def check_run(
-    network: nn.Module, data: ImageData, recipe: Recipe, *, machine: Machine, recorder: Recorder = nothing_more
+    network: nn.Module,
+    data: ImageData | Loaders,
+    recipe: Recipe,
+    *,
+    machine: Machine,
+    loss: Loss | None = None,
+    recorder: Recorder = nothing_more,
 ) -> int | None:
-    """Refuses what ``fit`` would refuse of these, for who makes a folder around that of the run, or runs others first.
+    """Refuses what ``fit`` would refuse, for callers that make a folder first or run others first.
 
     Returns:
-        As ``check_fits``.
+        The number of the network's scores, of which the first are those of the images' classes; None with ``Loaders``.
 
     Raises:
         OptionError: Lightning cannot train so on this machine.
-        ConversionError: As ``check_fits``, or the recorder cannot look at the network.
-    """
-    scores = check_fits(network, data, recipe, machine)
-    with refusing("the network cannot be looked at"), torch.no_grad():
-        recorder(copy.deepcopy(network).eval())
-    return scores
-
-
-def check_fits(
-    network: nn.Module, data: ImageData | Loaders, recipe: Recipe, machine: Machine, *, loss: Loss | None = None
-) -> int | None:
-    """Refuses a network that cannot be trained on images so.
-
-    Returns:
-        The number of its scores, of which the first are those of the images' classes; None where the loss is given.
-
-    Raises:
-        OptionError: Lightning cannot train so on this machine.
-        ConversionError: The network takes other images, or gives other than a score for each class, perhaps more, or
-            processes cannot share the batches alike.
+        ConversionError: The network takes other images, or gives other than a score for each class, perhaps more;
+            processes cannot share the batches alike; or the recorder cannot look at the network.
     """
     if isinstance(data, Loaders):
         _check_loss(network, data, loss or cross_entropy)
@@ -216,6 +197,8 @@ def check_fits(
     if given[0] < classes:
         advice = f"take a network of {classes} scores or more, or fewer classes"
         raise ConversionError(f"the network gives {given[0]} scores; {data.name} has {classes} classes: {advice}")
+    with refusing("the network cannot be looked at"), torch.no_grad():
+        recorder(copy.deepcopy(network).eval())
     return int(given[0])
 
 
@@ -227,18 +210,6 @@ def _check_loss(network: nn.Module, data: Loaders, loss: Loss) -> None:
         found = loss(copy.deepcopy(network).eval()(inputs.to(weight)), target.to(weight.device))
     if found.numel() != 1 or not found.isfinite().all():
         raise ConversionError(f"the loss must be one finite number; on the first batch of {data.name} it is {found}")
-
-
-def _begin(folder: Path, network: nn.Module, recipe: Recipe, data: ImageData | Loaders, *, resume: bool) -> None:
-    """Makes the folder, or sees that it holds a run of this network, recipe and data."""
-    described = {"recipe": recipe.to_json(), "data": _described(data), "network": _fingerprint(network)}
-    file = folder / RUN
-    if not file.exists():
-        begin_folder(file, described)
-    elif not resume:
-        raise RunExistsError(f"{folder} holds a run; it can be resumed, or another folder be taken")
-    elif read_json(file) != described:
-        raise ConversionError(f"{folder} holds a run of another network, recipe or data, which {file} describes")
 
 
 def _described(data: ImageData | Loaders) -> dict[str, Any]:

@@ -26,12 +26,11 @@ from torch.utils.data import DataLoader, RandomSampler
 
 from ...convert.attention.computed import in_eval_mode
 from ...convert.errors import ConversionError, refusing
-from ..data.corruptions import corrupted
 from ..data.images import ImageData
 from ..data.loaders import Loaders
 from .batches import batches
 from .checkpoints import BEST, LAST, RECORDS_KEY, AtomicFiles, Kept, read_epoch
-from .evaluate import Loss, accuracy, cross_entropy, evaluate
+from .evaluate import Loss, cross_entropy, evaluate
 from .processes import in_processes
 from .recipe import Groups, Machine, Recipe
 from .records import Record, Recorder, scalars, write_records
@@ -52,7 +51,6 @@ class Training(lightning.LightningModule):
         groups: Makes groups of its parameters.
         recorder: What else is recorded of it.
         folder: Where records go.
-        corrupt: Whether corrupted images are looked at after each epoch, too.
     """
 
     def __init__(
@@ -64,15 +62,12 @@ class Training(lightning.LightningModule):
         groups: Callable[[nn.Module], Groups],
         recorder: Recorder,
         folder: Path,
-        *,
-        corrupt: bool,
     ) -> None:
         super().__init__()
         self.network = network
         self.records: list[Record] = []
         self._data, self._recipe, self._groups, self._recorder, self._folder = data, recipe, groups, recorder, folder
         self._loss = loss
-        self._corrupted = corrupted(data.validation) if corrupt and isinstance(data, ImageData) else {}
         self._losses: list[Tensor] = []
 
     def train_dataloader(self) -> DataLoader[tuple[Tensor, Tensor]]:
@@ -141,10 +136,9 @@ class Training(lightning.LightningModule):
         network = self.network
         with refusing(_FAILS), in_eval_mode(network), torch.no_grad():
             on_clean = evaluate(network, self._data.validation, self._loss)
-            on_corrupted = {name: accuracy(network, split) for name, split in self._corrupted.items()}
             more = self._recorder(network)
         validation = {name: value for name, value in asdict(on_clean).items() if value is not None}
-        self.records.append({"epoch": epoch, **known, "validation": validation, "corrupted": on_corrupted, **more})
+        self.records.append({"epoch": epoch, **known, "validation": validation, **more})
         if self.global_rank == 0:
             write_records(self.records, self._folder)
 

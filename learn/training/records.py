@@ -9,8 +9,8 @@ from typing import Any
 from torch import nn
 
 from ...convert.errors import CheckpointError
-from ...convert.files.write import write_file
-from ...convert.plain import json_text, read_json
+from ...convert.plain import read_json
+from .folders import write_json
 
 RECORDS = "records.json"
 Record = dict[str, Any]
@@ -24,9 +24,8 @@ def nothing_more(_: nn.Module) -> Record:
 
 
 def write_records(records: Sequence[Record], folder: Path) -> None:
-    """Writes the file; it is the old one or the new one whenever the run ends."""
-    text = json_text(list(records)) + "\n"
-    write_file(folder / RECORDS, lambda path: path.write_text(text, encoding="utf-8"), force=True)
+    """Writes the records of all epochs so far."""
+    write_json(folder / RECORDS, list(records))
 
 
 def read_records(folder: Path) -> list[Record]:
@@ -46,10 +45,7 @@ def read_records(folder: Path) -> list[Record]:
 
 def scalars(record: Record) -> dict[str, float]:
     """The numbers of a record that are not of single layers, one level deep."""
-    found: dict[str, float] = {}
-    for name, value in record.items():
-        if isinstance(value, int | float):
-            found[name] = value
-        elif isinstance(value, dict):
-            found |= {f"{name}_{key}": inner for key, inner in value.items() if isinstance(inner, int | float)}
-    return found
+    nested = {
+        f"{name}_{key}": inner for name, each in record.items() if isinstance(each, dict) for key, inner in each.items()
+    }
+    return {name: value for name, value in (record | nested).items() if isinstance(value, int | float)}

@@ -1,4 +1,4 @@
-"""What Lightning's ``Trainer`` is told of the machine: accelerator, processes, strategy and precision."""
+"""The machine's part of Lightning's ``Trainer``: accelerator, processes, strategy and precision."""
 
 from __future__ import annotations
 

@@ -3,6 +3,6 @@
 tables.py                                    the layers and networks that are measured
 cases.py, candidates.py, dense.py            a layer, and the ways to compute it
 measure.py, rows.py                          time and memory of calls, of layers and of whole networks
-results.py, plot.py                          the measurements: data, tables, a section of benchmarks/RESULTS.md, the plot
+results.py, plot.py                          the measurements: data, tables, their section of RESULTS.md, the plot
 run.py                                       their run
 """

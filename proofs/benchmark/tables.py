@@ -1,7 +1,7 @@
 """The named tables of layers that are measured, and two networks.
 
-The networks' tables are read off the networks themselves, run without values, so that no size is written twice. They are
-untrained: the time of a convolution does not depend on its weights.
+The networks' tables are read off the networks themselves, run without values, so that no size is written twice. They
+are untrained: the time of a convolution does not depend on its weights.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from ...convert.certificate.network.certificate import NetworkCertificate, certi
 from ...convert.certificate.network.images import ImagesCertificate, certify_images
 from ...convert.certificate.wording import NO_USE, is_useful
 from ...convert.engines import AUTO
-from ...convert.errors import ConversionError, Problem, refusing
+from ...convert.errors import ConversionError, InputError, Problem, refusing
 from ...convert.files.checkpoint import Opening
 from ...convert.size import USUAL_SIZES, Size
 from ..terminal.output import Table
@@ -155,7 +155,7 @@ def verify_network(
     shown = inputs.batches[0]
     what = f"images {list(shown.shape[1:])}" if isinstance(shown, Tensor) else f"inputs {', '.join(shown)}"
     with (
-        refusing(f"the network does not give scores for {what}"),
+        refusing(f"the network does not run on {what}", InputError),
         certified_arithmetic(threads=None),
     ):
         agreement = compare(pair.cnn, pair.attention, inputs.batches, inputs.labels, engines=engines, progress=progress)

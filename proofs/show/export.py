@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ...convert.attention.layer import SelfAttention
-from ...convert.errors import ConversionError, OptionError, Problem, UnsupportedLayerError, refusing
+from ...convert.errors import ConversionError, OptionError, OutputError, Problem, UnsupportedLayerError, refusing
 from ...convert.export.gpsa import GPSAConvolution, gpsa_from_attention
 from ...convert.export.multihead import MultiheadConvolution, multihead_from_attention
 from ...convert.export.network import export_onnx
@@ -51,6 +51,9 @@ def export_network(
         OptionError: A form is given for a tool other than ONNX, or alpha for a converted network.
         ConversionError: The network cannot be opened, converted or expressed in the tool's terms.
     """
+    ending = ".onnx" if to == "onnx" else ".safetensors"
+    if out.suffix != ending:
+        raise OutputError(f"{out} must end in {ending}, which is the kind of file that is written for {to}")
     if form is not None and to != "onnx":
         raise OptionError("a form is for ONNX files only")
     check_file(out, force=force, sources=[source])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from contextlib import suppress
 from typing import Any
@@ -29,7 +30,7 @@ def explain(error: Any, *, as_json: bool = False) -> int:
         as_json: Print one JSON object on standard output in place of a sentence on stderr.
     """
     if is_usage(error):
-        error.message = printable(error.message)
+        error.message = printable(_plain(error.message))
         sentence, code = error.format_message(), error.exit_code
     elif isinstance(error, OSError):
         _abandon_stdout()
@@ -45,6 +46,8 @@ def explain(error: Any, *, as_json: bool = False) -> int:
     elif is_usage(error):
         with suppress(OSError):
             error.show()
+        example = error.ctx and error.ctx.command.epilog
+        say(*([example] if example else []), err=True)
     else:
         say(f"conv2attn: {sentence}", err=True)
         if code == BUG:
@@ -60,10 +63,13 @@ def _described(error: Exception) -> tuple[str, int]:
     if not isinstance(error, errors.ConversionError):
         return f"internal error: {type(error).__name__}: {error}", BUG
     hints = {  # the library does not know the options' names
-        errors.ArchitectureNeededError: "--arch names the code that builds it",
+        errors.ArchitectureNeededError: "--arch names it: timm:NAME, torchvision.models:NAME, hf:FOLDER or "
+        "FILE.py:FUNCTION; of a pickle, --trust takes the network itself",
         errors.TrustNeededError: "--trust runs it",
+        errors.InputError: "--size sets the size of an image; verify and export take other inputs by "
+        "--input NAME=SHAPE[:DTYPE]",
         errors.SeveralNetworksError: "--weights KEY takes one",
-        errors.RunExistsError: "--resume goes on with it",
+        errors.RunExistsError: "--resume continues it",
         errors.OutputExistsError: "--force replaces it",
         ImageSizesError: "--size makes pictures one size",
     }
@@ -72,6 +78,12 @@ def _described(error: Exception) -> tuple[str, int]:
     if isinstance(error, wrong_use):
         return f"{error}{hint}", WRONG_USE
     return f"{error}{hint}", UNSUPPORTED if isinstance(error, errors.UnsupportedLayerError) else WRONG_INPUT
+
+
+def _plain(message: str) -> str:
+    """A message about a value without the words of pydantic, with which typer reads values."""
+    message = re.sub(r", unable to parse string as an? \w+", "", message.replace("Value error, ", ""))
+    return message.replace("Input should be", "must be")
 
 
 def _abandon_stdout() -> None:

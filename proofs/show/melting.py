@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -22,7 +22,7 @@ from ...convert.plain import json_text
 from ...convert.preprocessing import Normalization, Preprocessing
 from ...convert.size import Size
 from ...learn.data.kinds import load_data
-from ...learn.melting.compare import CLEAN, Melting, compare
+from ...learn.melting.compare import CLEAN, compare
 from ...learn.melting.comparison import ArmResult, Outcomes
 from ...learn.training.recipe import Machine, Recipe
 from ..terminal.names import layer_name
@@ -128,7 +128,7 @@ def melt_checkpoint(
     data: str,
     size: Size | None,
     normalization: Normalization | None,
-    melting: Melting,
+    melting: Mapping[str, Any],
     include: Sequence[str],
     exclude: Sequence[str],
     recipe: Recipe,
@@ -154,7 +154,8 @@ def melt_checkpoint(
         sources = (checkpoint, *network.files)
         architecture, preprocessing = network.architecture, network.preprocessing
     if cnn is not None and (include or exclude):
-        melting = replace(melting, chosen=_names(cnn, include, exclude))
+        chosen = _names(cnn, include, exclude)
+        melting = {**melting, "filter_fn": lambda _, name: name in chosen}
     check_apart(out, sources)
     check_apart(out / NETWORK, sources)  # which may be a link
     channels = preprocessing.channels if preprocessing is not None else None if cnn is None else _channels(cnn)

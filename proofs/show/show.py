@@ -13,14 +13,16 @@ from ...convert.errors import ArchitectureNeededError, ConversionError, OptionEr
 from ...convert.examples.drawn import DRAWN_SIZE, drawn_image
 from ...convert.files.checkpoint import Opening
 from ...convert.files.layers import Layers
+from ...convert.files.summary import run_on_drawn
 from ...convert.files.write import CONFIG, REPORT, WEIGHTS, check_file, write_file
+from ...convert.inputs import likely_channels
 from ...convert.preprocessing import Normalization
-from ...convert.size import Size
+from ...convert.size import USUAL_SIZES, Size
 from ...learn.data.pictures import LONGEST, read_picture, read_prepared
 from .film.write import film_page
 from .page.views import own_views
 from .pictures.limits import too_large
-from .pictures.scene import Scene, find_layer, image_channels, scenes
+from .pictures.scene import Scene, find_layer, scenes
 from .subject import Subject, load_subject, set_alpha
 from .trained.show import Runs, draw_runs, runs_at
 
@@ -180,28 +182,40 @@ def _drawings() -> dict[str, Callable[[Sequence[Scene]], Sheet]]:
 
 
 def view_image(subject: Subject, view: View) -> Tensor:
-    """The image that is asked for, with the channels that the network takes."""
-    channels = 3 if isinstance(subject.model, Layers) else image_channels(subject.model)
+    """The image that is asked for, or one that is drawn: small, or as large as in training, as the network takes it.
+
+    Raises:
+        ConversionError: The network runs on no drawn image, or the picture cannot be read.
+    """
     if view.image is not None and subject.preprocessing is not None and view.normalization is None:
         return read_prepared(view.image, subject.preprocessing, view.size).unsqueeze(0)
     if view.image is not None:
-        picture = read_picture(view.image, channels, view.size, longest=LONGEST).unsqueeze(0)
+        picture = read_picture(view.image, _channels(subject, view), view.size, longest=LONGEST).unsqueeze(0)
         return picture if view.normalization is None else view.normalization(picture)
     if view.normalization is not None:
         raise OptionError("mean and std are for an image; a drawn one has values from -1 to 1")
-    return drawn_image(channels, view.size or DRAWN_SIZE)
+    return _drawn(subject, view)
+
+
+def _drawn(subject: Subject, view: View) -> Tensor:
+    known = None if subject.preprocessing is None else subject.preprocessing.size
+    if isinstance(subject.model, Layers):
+        return drawn_image(3, view.size or DRAWN_SIZE)
+    sizes = [DRAWN_SIZE, known or Size(*USUAL_SIZES[2])] if view.size is None else [view.size]
+    return run_on_drawn(subject.model, sizes)[0]
+
+
+def _channels(subject: Subject, view: View) -> int:
+    """Channels of the network's images; likely ones if it runs on no drawn image."""
+    try:
+        return _drawn(subject, view).shape[1]
+    except ConversionError:
+        return likely_channels(subject.model)[0]
 
 
 def _seen(subject: Subject, view: View, *, all_layers: bool) -> tuple[Tensor, list[Scene]]:
-    """The image and the scenes; a drawn image is small, or as large as in training if the network runs on no other."""
-    known = None if subject.preprocessing is None else subject.preprocessing.size
-    try:
-        image = view_image(subject, view)
-        return image, _shown(subject, image, view, all_layers=all_layers)
-    except ConversionError:
-        if known is None or view.image is not None or view.size is not None:
-            raise
-    image = view_image(subject, replace(view, size=known))
+    """The image and the scenes."""
+    image = view_image(subject, view)
     return image, _shown(subject, image, view, all_layers=all_layers)
 
 

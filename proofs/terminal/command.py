@@ -35,7 +35,9 @@ class Command(TyperCommand):
             return super().invoke(ctx)
 
 
-def command(app: typer.Typer, panel: str, *, result: str | None = None) -> Callable[[Run], Run]:
+def command(
+    app: typer.Typer, panel: str, *, result: str | None = None, example: str | None = None
+) -> Callable[[Run], Run]:
     """Registers a function as a command that prints the returned outcome and ends with its exit code.
 
     The command also has the option ``--json``, and the options ``OPENING`` in place of a parameter ``opening``.
@@ -44,6 +46,7 @@ def command(app: typer.Typer, panel: str, *, result: str | None = None) -> Calla
         app: The program.
         panel: Panel of the help that lists the command.
         result: The command that JSON names, if not this one.
+        example: Arguments that work, for the help and after wrong usage.
     """
 
     def register(run: Run) -> Run:
@@ -67,7 +70,8 @@ def command(app: typer.Typer, panel: str, *, result: str | None = None) -> Calla
             [inspect.Parameter(name, kind, annotation=a, default=d) for name, (a, d) in options.items()]
         )
         called.__annotations__ = {name: annotation for name, (annotation, _) in options.items()}
-        app.command(run.__name__, cls=Command, help=inspect.getdoc(run), rich_help_panel=panel)(called)
+        epilog = example and f"Example: conv2attn {run.__name__} {example}"
+        app.command(run.__name__, cls=Command, help=inspect.getdoc(run), epilog=epilog, rich_help_panel=panel)(called)
         return run
 
     return register

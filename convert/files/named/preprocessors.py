@@ -1,4 +1,4 @@
-"""Preprocessing as the owners of networks describe it: timm's ``pretrained_cfg``, and ``preprocessor_config.json``.
+"""Preprocessing by networks' owners: timm's ``pretrained_cfg``, ``preprocessor_config.json``, torchvision's weights.
 
 Of a description that asks for more (borders around a picture, sizes that are multiples), the mean and standard
 deviation are used, and pictures are scaled to its size if it has one.
@@ -15,7 +15,10 @@ from ...errors import CheckpointError
 from ...plain import read_object
 from ...preprocessing import Interpolation, Normalization, Preprocessing
 from ...size import Size
+from .imported import import_module
 
+_TORCHVISION = "torchvision.models"
+_OF_PICTURES = ("ImageClassification", "SemanticSegmentation", "ObjectDetection")  # torchvision's transforms
 _CONFIG, _PREPROCESSOR = "config.json", "preprocessor_config.json"
 # Numbers of Pillow's filters, by which image processors name them.
 _FILTERS: tuple[Interpolation, ...] = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
@@ -61,6 +64,33 @@ def from_timm(config: object) -> Preprocessing | None:
     interpolation = cast(Interpolation, name) if name in get_args(Interpolation) else "bilinear"
     normalization = Normalization(_numbers(mean, 0.0), _numbers(std, 1.0))
     return Preprocessing(normalization, channels=shape[0], interpolation=interpolation, **scaled)
+
+
+def from_torchvision(spec: str) -> Preprocessing | None:
+    """The preprocessing of the newest weights that torchvision lists for a network; they are not fetched.
+
+    Args:
+        spec: Specification of a network, which has been built.
+
+    Returns:
+        None for other specifications, and for networks of videos or of several pictures.
+    """
+    location, _, name = spec.rpartition(":")
+    if not f"{location}.".startswith(f"{_TORCHVISION}."):
+        return None
+    models: Any = import_module(_TORCHVISION)
+    weights = getattr(models.get_model_weights(name), "DEFAULT", None) if name in models.list_models() else None
+    own: Any = None if weights is None else weights.transforms()
+    if type(own).__name__ not in _OF_PICTURES:
+        return None
+    given = {key: getattr(own, key, None) for key in ("mean", "std", "resize_size", "crop_size")}
+    scale, crop = given["resize_size"], given["crop_size"]
+    return Preprocessing(
+        Normalization(_numbers(given["mean"], 0.0), _numbers(given["std"], 1.0)),  # detectors take values from 0 to 1
+        scale=scale and scale[0],
+        crop=crop and Size(crop[0], crop[-1]),
+        interpolation="bilinear" if scale is None else own.interpolation.value,
+    )
 
 
 def from_transformers(config: Mapping[str, Any]) -> Preprocessing | None:

@@ -14,6 +14,7 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -65,7 +66,8 @@ def named_factory(spec: str, arguments: Mapping[str, object]) -> Named | None:
 
 
 def similar_names(name: str) -> list[str]:
-    """Registered names similar to a word, as specifications, exact matches first; from installed libraries only."""
+    """Registered names similar to the last word of a name, as specifications, exact matches first."""
+    name = re.split(r"[:./]", name)[-1].lower()
     listed = {f"{library}:{known}": known for library in (_TORCHVISION, "timm") for known in _list(library)}
     close = set(difflib.get_close_matches(name, set(listed.values()), n=_CLOSE))
     return sorted((spec for spec, known in listed.items() if known in close), key=lambda spec: listed[spec] != name)

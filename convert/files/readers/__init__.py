@@ -99,6 +99,9 @@ def _read(path: Path, *, trust: bool) -> Contents:
 
 def _elsewhere(path: Path) -> str:
     """A hint at where a missing file may be, as the end of a sentence."""
+    if str(path).startswith("hf:"):
+        folder = Path(str(path).removeprefix("hf:"))
+        return f"; a folder is named without hf:, {folder}" if folder.is_dir() else _elsewhere(folder)
     if path.parent.is_dir():
         close = difflib.get_close_matches(path.name, [each.name for each in path.parent.iterdir()])
         return f"; close names: {', '.join(close)}" if close else ""

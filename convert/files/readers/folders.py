@@ -61,7 +61,9 @@ def read_index(path: Path, read: Callable[[Path], Mapping[str, object]]) -> tupl
     index = read_json(path)
     places = index.get("weight_map") if isinstance(index, dict) else None
     if not (isinstance(places, dict) and places and all(isinstance(name, str) for name in places.values())):
-        raise CheckpointError(f"{path} is JSON, but no index of a checkpoint in several files")
+        raise CheckpointError(
+            f"{path} is JSON, but no index of a checkpoint in several files; a folder is opened as a whole"
+        )
     files = {name: path_in(path.parent, name) for name in dict.fromkeys(places.values())}
     parts = {name: read(file) for name, file in files.items()}
     lacking = [key for key, name in places.items() if key not in parts[name]]

@@ -5,7 +5,7 @@ The page computes, for the query q and in double precision,
     output[q] = bias + sum_h sum_k p_h(q, k) v_h(k),        v_h(k) = sum_c W_{c,h} x_c(k)
 
 It gets the values v_h of all heads, or the input's channels x_c and the weights W, whichever are fewer numbers: two of
-the ways to split W_Delta = W_val W_out. Tensors are base64 of little-endian floating-point numbers, and JSON has no NaN.
+the ways to split W_Delta = W_val W_out. Tensors are base64 of little-endian numbers, and JSON has no NaN.
 """
 
 from __future__ import annotations

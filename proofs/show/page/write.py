@@ -14,10 +14,10 @@ from torch import Tensor, nn
 
 from ....convert.examples.drawn import drawn_image
 from ....convert.files.summary import Summary
+from ....convert.inputs import likely_channels
 from ....convert.model.report import Report
 from ...evidence.agreement import Agreement
 from ...terminal.printable import CELL, printable, scientific
-from ..pictures.scene import image_channels
 from .data import not_drawn, page_data
 from .table import COLUMNS, caption, layers_by_note, table_rows
 
@@ -75,7 +75,9 @@ def make_page(
     Raises:
         SelectionError: The pixel is outside the image.
     """
-    image = drawn_image(min(image_channels(model), CHANNELS)) if image is None else image
+    if image is None:
+        image = None if summary is None else summary.image
+    image = drawn_image(min(likely_channels(model)[0], CHANNELS)) if image is None else image
     data = page_data(model, report, image, pixel=pixel, only=only, agreement=agreement, limit=limit, summary=summary)
     names = {"title": printable(title, CELL), "seen": printable(seen, CELL)}
     left_out = data.pop("left_out")

@@ -83,11 +83,6 @@ class Scene:
         return maps.reshape(-1, *maps.shape[-2:]).double().cpu()
 
 
-def image_channels(model: nn.Module) -> int:
-    """Channels of the images that the network takes: those of its first convolution or attention layer."""
-    return next((int(layer.in_channels) for layer in _convolutional(model)), 3)
-
-
 def _convolutional(model: nn.Module) -> Iterator[Convolution | SelfAttention]:
     return (module for module in model.modules() if isinstance(module, Convolution | SelfAttention))
 

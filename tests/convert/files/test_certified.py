@@ -193,6 +193,25 @@ def test_attention_is_said_first_with_its_literal_difference_and_bound() -> None
         assert found.in_words.endswith("same bits as the CNN.") is (alpha is None)
 
 
+class DecoderFirst(nn.Module):
+    """Holds its second convolution first."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.decoder, self.encoder = nn.Conv2d(6, 2, 3), nn.Conv2d(1, 6, (2, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """[batch, 1, rows, columns] -> [batch, 2, ...]."""
+        found: torch.Tensor = self.decoder(self.encoder(x))
+        return found
+
+
+def test_the_drawn_image_has_the_channels_that_the_network_takes() -> None:
+    found = summarised(convert_model(DecoderFirst().eval()).model)
+    assert found.image is not None
+    assert (found.image.shape, len(found.samples), found.is_same_program) == ((1, 1, 64, 64), 2, True)
+
+
 def test_where_no_image_goes_through_it_says_how_many_layers_and_heads_there_are() -> None:
     class Odd(nn.Module):
         def __init__(self) -> None:

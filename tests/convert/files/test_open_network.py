@@ -207,7 +207,10 @@ def test_a_state_dict_that_is_neither_a_cnn_s_nor_the_converted_network_s_is_ref
 # What is refused, in the same way by every command
 
 
-NEEDED = "(--arch names the code that builds it)"
+NEEDED = (
+    "(--arch names it: timm:NAME, torchvision.models:NAME, hf:FOLDER or FILE.py:FUNCTION; "
+    "of a pickle, --trust takes the network itself)"
+)
 
 
 @pytest.mark.parametrize("source", [as_state_dict, as_state_dict_of_the_converted, as_pickled_converted_module])
@@ -234,7 +237,7 @@ def test_layers_without_their_network_are_shown_but_not_verified(run: Run) -> No
     )
     code, _, err = run(*commands("source")["verify"])
     assert code == 2
-    assert err.endswith(f"the whole network is to run; that takes its architecture {NEEDED}\n")
+    assert err.endswith(f"takes its architecture, or the program that it came from {NEEDED}\n")
 
 
 @pytest.mark.parametrize(

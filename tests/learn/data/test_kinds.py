@@ -11,11 +11,11 @@ from PIL import Image
 
 from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, OutputError
 from conv2attn.convert.size import Size
-from conv2attn.learn.data.augmented import DRAWS, augmented
 from conv2attn.learn.data.corruptions import corrupted, corruptions
 from conv2attn.learn.data.images import ImageData
 from conv2attn.learn.data.kinds import load_data
-from tests.learn.cifar10 import as_today, batches, write_archive
+from conv2attn.learn.training.batches import DRAWS, augmented
+from tests.learn.cifar10 import batches, write_archive
 
 
 def check_parts(data: ImageData) -> None:
@@ -43,7 +43,7 @@ def test_drawn_images_are_new_to_the_networks_that_were_trained_on_drawn_images(
     data = load_data("drawn")
     check_parts(data)
     assert (data.channels, data.size, len(data.classes)) == (3, Size(24, 24), 8)
-    assert load_data("drawn:32").size == Size(32, 32)
+    assert load_data("drawn:32").size == load_data("digits:32").size == Size(32, 32)
 
 
 def write_pictures(folder: Path, *, count: int = 10, size: tuple[int, int] = (6, 8)) -> dict[str, list[np.ndarray]]:
@@ -106,7 +106,9 @@ def test_what_is_made_with_a_folder_s_pictures_does_not_become_one_of_its_classe
     ["", "digit", "digits:x", "folder", "folder:", "cifar10", "cifar10:", "x:y", "drawn:", "drawn:8", "drawn:9e9"],
 )
 def test_a_text_that_names_no_data_is_refused(text: str) -> None:
-    with pytest.raises(OptionError, match="data must be digits, drawn, drawn:SIDE, cifar10:PATH or folder:PATH"):
+    with pytest.raises(
+        OptionError, match="data must be digits, digits:SIDE, drawn, drawn:SIDE, cifar10:PATH or folder:PATH"
+    ):
         load_data(text)
 
 
@@ -115,8 +117,7 @@ def test_images_are_not_bent_to_a_network(tmp_path: Path) -> None:
         load_data("drawn", channels=1)
     with pytest.raises(OptionError, match="only a folder's are scaled"):
         load_data("digits", size=Size(16, 16))
-    contents = {f"cifar-10-batches-py/{name}": as_today(*batch) for name, batch in batches().items()}
-    archive = write_archive(tmp_path / "cifar.tar.gz", contents)
+    archive = write_archive(tmp_path / "cifar.tar.gz", batches())
     assert load_data(f"cifar10:{archive}", channels=3).size == Size(32, 32)
 
 

@@ -85,9 +85,3 @@ def test_pictures_whose_shorter_side_alone_is_scaled_all_become_as_large_as_the_
     put(*(f"cat/{n}.png" for n in range(3)), size=(40, 30))
     put(*(f"dog/{n}.png" for n in range(3)), size=(20, 50))
     assert folder(Path(), preprocessing=Preprocessing(Normalization((0.5,), (0.5,)), scale=12)).size == Size(16, 12)
-
-
-def test_pictures_without_classes_are_no_data_to_learn_from() -> None:
-    put("a.png", "b.png")
-    with pytest.raises(CheckpointError, match="must hold a folder for each of at least two classes; it holds 0"):
-        folder(Path())

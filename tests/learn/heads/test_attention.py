@@ -175,13 +175,6 @@ def test_gradients_are_those_of_finite_differences(with_content: bool) -> None:
     assert torch.autograd.gradcheck(output, (x, *values))
 
 
-def test_heads_can_be_any_number() -> None:
-    for heads in (1, 7, 16):
-        layer = HeadAttention(3, 5, IsotropicGaussian(heads))
-        assert layer(torch.randn(2, ROWS, COLUMNS, 3)).shape == (2, ROWS, COLUMNS, 5)
-        assert layer.num_heads == heads
-
-
 def test_an_input_of_another_shape_is_refused() -> None:
     with pytest.raises(GeometryError, match=r"\[batch, rows, columns, 3\]; got \[2, 3, 4, 6\]"):
         HeadAttention(3, 5, IsotropicGaussian(2))(torch.randn(2, 3, 4, 6))

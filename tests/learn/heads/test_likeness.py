@@ -103,12 +103,6 @@ def test_spread_and_nonlocality_are_in_pixels() -> None:
     assert head.nonlocality == (1.0 + 1.0 + 1.0) / 3
 
 
-def test_a_head_that_looks_everywhere_alike_is_no_one_pixel_head() -> None:
-    (head,) = how_convolutional(torch.full((1, 16, 16), 1 / 16), Size(2, 8))
-    assert (head.tap, head.is_one_pixel) == ((0, 0), False)
-    assert head.distance == 15 / 16
-
-
 @pytest.mark.parametrize(
     "maps", [torch.ones(2, 3), torch.ones(1, 6, 6), torch.eye(5).unsqueeze(0), -torch.eye(6).unsqueeze(0)]
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -14,7 +12,7 @@ from conv2attn.convert.errors import GeometryError
 from conv2attn.learn.heads.gaussian import Gaussian, IsotropicGaussian
 from conv2attn.learn.heads.grid import Grid
 from conv2attn.learn.heads.learned import Learned
-from conv2attn.learn.heads.positions import Positions, SeparablePositions, moments
+from conv2attn.learn.heads.positions import Positions, moments
 from conv2attn.learn.heads.quadratic import Quadratic
 from conv2attn.learn.heads.sinusoidal import SinusoidalAbsolute, SinusoidalRelative
 
@@ -80,15 +78,6 @@ def test_the_vectors_of_gaussian_heads_have_the_scores_of_eq_16(grid: Grid) -> N
     queries, keys = gaussian.vectors(grid)
     assert queries.shape[-1] == 5
     assert torch.equal(without_constant(queries @ keys.T), without_constant(gaussian.scores(grid)))
-
-
-@pytest.mark.parametrize("grid", GRIDS)
-def test_a_gaussian_head_without_cross_term_is_isotropic(grid: Grid) -> None:
-    gaussian, isotropic = dyadic_gaussian(), IsotropicGaussian(HEADS, alpha=1.0).double()
-    with torch.no_grad():
-        gaussian.below.zero_()
-        isotropic.centers.copy_(gaussian.centers)
-    assert torch.equal(2 * gaussian.scores(grid), isotropic.scores(grid))
 
 
 @pytest.mark.parametrize("grid", GRIDS)
@@ -168,21 +157,3 @@ def test_the_ellipse_of_other_heads_is_that_of_what_they_attend_to() -> None:
 def test_the_ellipse_of_an_isotropic_head_has_the_radius_of_its_gaussian() -> None:
     isotropic = IsotropicGaussian(HEADS, alpha=1.0)
     assert torch.equal(isotropic.shape(Grid(3, 3)).covariances, torch.eye(2).expand(HEADS, 2, 2) / 2)
-
-
-def test_separable_encodings_are_called_so() -> None:
-    separable = {name for name in ("quadratic", "gaussian", "learned", "sinusoidal", "absolute") if is_separable(name)}
-    assert separable == {"quadratic", "learned", "sinusoidal"}
-
-
-def is_separable(name: str) -> bool:
-    positions = encoding(name)
-    assert (positions.along_axes(Grid(2, 2)) is not None) == isinstance(positions, SeparablePositions)
-    return isinstance(positions, SeparablePositions)
-
-
-def test_alpha_is_positive_wherever_training_takes_it() -> None:
-    isotropic = IsotropicGaussian(1)
-    with torch.no_grad():
-        isotropic.log_alpha.fill_(-50)
-    assert 0 < isotropic.alpha.item() < math.inf

@@ -150,43 +150,41 @@ def test_other_modules_are_refused_by_name() -> None:
         attention_from("gpsa")  # type: ignore[arg-type]
 
 
-def test_half_precision_is_refused() -> None:
-    with pytest.raises(ConversionError, match="must be all float32 or all float64"):
-        attention_from(gpsa(torch.float16))
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-def test_numbers_that_are_not_finite_are_refused(value: float) -> None:
+def with_parts(**parts: object) -> GatedPositionalAttention:
+    """GPSA with other parts."""
     module = gpsa()
-    with torch.no_grad():
-        module.v.weight[0, 0] = value
-    with pytest.raises(ConversionError, match="not all finite"):
-        attention_from(module)
-    with pytest.raises(ConversionError, match="not all finite"):
-        attention_from(nn.MultiheadAttention(8, 2), tokens=torch.full((24, 8), value), size=SIZE)
+    for name, part in parts.items():
+        setattr(module, name, part)
+    return module
 
 
-def test_modules_without_values_are_refused() -> None:
-    with pytest.raises(ConversionError, match="have no values"):
-        attention_from(GatedPositionalAttention(12, 3, device="meta"))
-
-
-def test_shapes_that_do_not_fit_are_told() -> None:
-    module = gpsa()
-    module.pos_proj = nn.Linear(2, 3, dtype=torch.float64)
-    with pytest.raises(ConversionError, match="do not fit 3 heads"):
-        attention_from(module)
-    gaussian = GaussianAttention(4, 3, isotropic=True)
-    gaussian.attention_spreads = nn.Parameter(torch.ones(2))
-    with pytest.raises(ConversionError, match="do not fit 3 heads"):
-        attention_from(gaussian)
-
-
-def test_the_blur_trick_is_refused() -> None:
+def gaussian(**parts: object) -> GaussianAttention:
+    """The authors' attention with other parts."""
     module = GaussianAttention(4, 3, isotropic=True)
-    setattr(module, "attention_gaussian_blur_trick", True)  # noqa: B010
-    with pytest.raises(ConversionError, match="blurs with 7 x 7 kernels"):
+    for name, part in parts.items():
+        setattr(module, name, part)
+    return module
+
+
+@pytest.mark.parametrize(
+    ("module", "said"),
+    [
+        (gpsa(torch.float16), "must be all float32 or all float64"),
+        (with_parts(v=nn.Linear(12, 12, device="meta", dtype=torch.float64)), "have no values"),
+        (with_parts(gating_param=nn.Parameter(torch.full((3,), torch.inf, dtype=torch.float64))), "not all finite"),
+        (with_parts(pos_proj=nn.Linear(2, 3, dtype=torch.float64)), "do not fit 3 heads"),
+        (gaussian(attention_spreads=nn.Parameter(torch.ones(2))), "do not fit 3 heads"),
+        (gaussian(attention_gaussian_blur_trick=True), "blurs with 7 x 7 kernels"),
+    ],
+)
+def test_numbers_and_shapes_of_another_kind_are_refused(module: nn.Module, said: str) -> None:
+    with pytest.raises(ConversionError, match=said):
         attention_from(module)
+
+
+def test_tokens_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(ConversionError, match="not all finite"):
+        attention_from(nn.MultiheadAttention(8, 2), tokens=torch.full((24, 8), torch.nan), size=SIZE)
 
 
 def test_an_imported_layer_is_asked_how_convolutional_it_is() -> None:

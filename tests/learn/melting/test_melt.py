@@ -314,13 +314,6 @@ def test_nonlocality_is_the_mean_distance_of_the_attention_s_own_maps(conv: nn.M
     assert nonlocality(layer, x) == pytest.approx(wanted, rel=1e-6)
 
 
-def test_many_probabilities_are_looked_at_part_by_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, images = melt(nn.Sequential(nn.Conv2d(3, 2, (5, 3)))), torch.randn(2, 3, 8, 7)
-    whole = AttentionRecorder.of(model, images)(model)["layers"]["0"]["nonlocality"]
-    monkeypatch.setattr("conv2attn.learn.melting.record._PROBABILITIES", 1)
-    assert AttentionRecorder.of(model, images)(model)["layers"]["0"]["nonlocality"] == pytest.approx(whole, rel=1e-6)
-
-
 def test_a_layer_that_the_network_never_calls_is_not_recorded() -> None:
     idle = Writing()
     idle.register_module("unused", nn.Conv2d(3, 2, 3))

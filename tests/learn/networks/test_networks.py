@@ -9,8 +9,8 @@ import torch
 from torch import nn
 
 from conv2attn.convert.errors import GeometryError, SelectionError
-from conv2attn.learn.networks.attention import PAPER, AttentionNetwork, AttentionSizes, ImageKind
-from conv2attn.learn.networks.encodings import ENCODINGS
+from conv2attn.learn.networks.attention import AttentionNetwork, ImageKind
+from conv2attn.learn.networks.encodings import ENCODINGS, PAPER, AttentionSizes
 from conv2attn.learn.networks.resnet import BLOCKS, resnet
 
 CIFAR = ImageKind(3, 32, 32)

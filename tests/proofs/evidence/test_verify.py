@@ -150,6 +150,17 @@ def test_images_of_a_folder_are_tensors_or_pictures(checkpoint: str, run: Run) -
     assert "data/b.jpg and data/a.png are of different sizes (--size makes pictures one size)" in err
 
 
+def test_a_network_without_an_architecture_or_that_does_not_run_is_refused(checkpoint: str, run: Run) -> None:
+    code, _, err = run("verify", checkpoint)
+    assert code == 2
+    assert "residual.pt holds weights, but not the strides and paddings of its convolutions" in err
+    network = write_network("nn.Sequential(nn.Conv2d(3, 1, 1), nn.Flatten(), nn.Linear(9, 2))")
+    code, _, err = run("verify", *network, "--size", "4x4")
+    assert code == 3
+    assert "the network does not run on images [3, 4, 4]: RuntimeError: mat1 and mat2" in err
+    assert "--input NAME=SHAPE" in err
+
+
 SEVERAL = """
 import torch
 from torch import nn

@@ -77,5 +77,5 @@ def test_gpsa_says_of_every_layer_what_is_missing(folder: Path, tmp_path: Path) 
     with pytest.raises(
         ConversionError, match=r"as gpsa: .*GPSA is for square images; the layer's keys are 14x12 pixel"
     ):
-        export(folder, tmp_path / "gpsa", "gpsa", size=Size(12, 10))
+        export(folder, tmp_path / "gpsa.safetensors", "gpsa", size=Size(12, 10))
     assert [path.name for path in tmp_path.iterdir()] == ["net"]

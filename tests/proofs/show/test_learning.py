@@ -15,7 +15,7 @@ from conv2attn.learn.data import kinds
 from conv2attn.learn.experiment.recipes import PAPERS
 from conv2attn.learn.training.records import read_records
 from tests.command import exit_code, result_of
-from tests.learn.cifar10 import as_today, batches, write_archive
+from tests.learn.cifar10 import batches, write_archive
 from tests.learn.experiments import stripes
 from tests.processes import finished
 
@@ -92,8 +92,7 @@ def test_two_processes_learn_what_one_does(tmp_path: Path) -> None:
 def test_the_paper_s_recipe_runs_on_an_archive_of_cifar_10_s_form(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    contents = {f"cifar-10-batches-py/{name}": as_today(*batch) for name, batch in batches(2).items()}
-    archive = write_archive(tmp_path / "cifar-10-python.tar.gz", contents)
+    archive = write_archive(tmp_path / "cifar-10-binary.tar.gz", batches(2))
     command = ("learn", "--recipe", "paper", "--data", f"cifar10:{archive}", "--epochs", 1, "--json")
     assert exit_code(*command, "--encoding", "quadratic,resnet18", "--out", tmp_path / "paper") == 0
     found = result_of("learn", capsys.readouterr().out)

@@ -16,7 +16,7 @@ from conv2attn.learn.data import kinds
 from conv2attn.learn.data.images import ImageData
 from conv2attn.learn.melting.melt import attention_layers
 from conv2attn.learn.melting.start import small_cnn
-from conv2attn.learn.training.folders import begin_folder
+from conv2attn.learn.training.folders import begin_or_resume
 from conv2attn.learn.training.records import read_records
 from tests.command import exit_code, result_of
 from tests.learn.small import data as small_data
@@ -160,7 +160,8 @@ def test_what_is_melted_is_not_replaced_by_what_comes_of_it(tmp_path: Path, caps
     architecture = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "classes=3")
     out, network = tmp_path / "melted", tmp_path / "cnn"
     save_converted(convert_model(small_cnn(classes=3)).model, network)
-    begin_folder(out / "melting.json", {"format": "conv2attn", "content": "melting"})
+    described = {"format": "conv2attn", "content": "melting"}
+    begin_or_resume(out / "melting.json", described, resume=False, what="comparison")
     (out / "network").symlink_to(network)
     for source in (network, out / "network", network / "model.safetensors"):
         before = {path: path.read_bytes() for path in network.iterdir()}

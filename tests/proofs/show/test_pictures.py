@@ -130,6 +130,13 @@ def test_a_picture_has_the_same_values_for_every_command(tmp_path: Path) -> None
         view_image(subject, View(normalization=normalization))
 
 
+def test_a_picture_has_the_channels_that_the_network_takes_whatever_its_first_layer_sees(tmp_path: Path) -> None:
+    subject = Subject(nn.Sequential(nn.PixelUnshuffle(2), nn.Conv2d(12, 2, 3)), Report((), ()))
+    Image.new("RGB", (12, 8)).save(tmp_path / "a.png")
+    assert view_image(subject, View(image=tmp_path / "a.png")).shape == (1, 3, 8, 12)
+    assert view_image(subject, View(size=Size(10, 14))).shape == (1, 3, 10, 14)
+
+
 # The command
 
 

@@ -1,7 +1,7 @@
 """Values for a random layer: integers whose sums are exact, normal numbers, and numbers of every magnitude.
 
-The last are weights and inputs of every magnitude that a precision has: each channel with its own, some zero, some
-subnormal. All values are drawn on the CPU in double precision and then rounded and moved, so that every device gets the same.
+The last are of every magnitude that a precision has: each channel has its own, some are zero, some subnormal. All
+values are drawn on the CPU in double precision and then rounded and moved, so that every device gets the same.
 """
 
 from __future__ import annotations

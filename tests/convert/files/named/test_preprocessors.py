@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.files.named.preprocessors import from_folder, from_timm, from_transformers
+from conv2attn.convert.files.named.preprocessors import from_folder, from_timm, from_torchvision, from_transformers
 from conv2attn.convert.preprocessing import Normalization, Preprocessing
 from conv2attn.convert.size import Size
+from tests.registries import TORCHVISION, install
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TIMM: dict[str, Any] = {"input_size": (3, 224, 224), "mean": MEAN, "std": STD, "interpolation": "bicubic"}
@@ -48,6 +49,17 @@ def transformers(**given: Any) -> Preprocessing:
 def test_a_configuration_of_timm_is_read(more: dict[str, Any], found: Preprocessing | None) -> None:
     grey = Preprocessing(Normalization((0.5,), (0.25,)), channels=1, scale=32, crop=Size(28, 28))
     assert from_timm(TIMM | more) == (found or grey)
+
+
+def test_torchvision_s_weights_describe_their_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(TORCHVISION, tmp_path, monkeypatch)
+    normalization = Normalization((0.5, 0.25, 0.5), (0.5, 0.5, 0.25))
+    wanted = Preprocessing(normalization, scale=9, crop=Size(7, 7), interpolation="bicubic")
+    assert from_torchvision("torchvision.models:tiny") == wanted
+    detector = from_torchvision("torchvision.models.segmentation:segmenter")
+    assert detector == Preprocessing(Normalization((0.0,), (1.0,)), interpolation="bilinear")
+    for other in ("torchvision.models:quantized_tiny", "torchvision.models:unregistered", "timm:tiny", "net.py:tiny"):
+        assert from_torchvision(other) is None
 
 
 @pytest.mark.parametrize("more", [{"mean": None}, {"std": ()}, {"input_size": (8, 3, 112, 112)}, {"input_size": None}])

@@ -138,6 +138,11 @@ def test_the_project_s_own_examples_are_built_from_any_folder() -> None:
     [
         ("tiny", "'tiny' does not name an architecture; close names: torchvision.models:tiny, timm:tiny, timm:tinier"),
         ("large_ned", "'large_ned' does not name an architecture; close names: timm:large_net"),
+        (
+            "torchvision:Tiny",
+            "'torchvision:Tiny' does not name an architecture; close names: torchvision.models:tiny, timm",
+        ),
+        ("owner/tiny", "'owner/tiny' does not name an architecture; close names: torchvision.models:tiny, timm:tiny"),
         ("timm:tinny", "timm has no network 'tinny'; close names: tiny"),
         ("timm:zzz", "timm has no network 'zzz'"),
         ("torchvision.models:tinny", "torchvision.models has no tinny; close names: tiny"),

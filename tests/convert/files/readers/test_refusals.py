@@ -161,9 +161,12 @@ def test_a_file_that_is_not_there_is_refused_with_names_like_it_or_with_what_fet
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("weights.pth").touch()
+    Path("folder").mkdir()
     for path, told in (
         ("weigths.pth", "; close names: weights.pth"),
         ("zzz", ""),
+        ("hf:folder", "; a folder is named without hf:, folder"),
+        ("hf:microsoft/resnet", "; nothing is downloaded: hf download microsoft/resnet gives a folder"),
         ("microsoft/resnet-50", "; nothing is downloaded: hf download microsoft/resnet-50 gives a folder"),
     ):
         with pytest.raises(CheckpointError) as refused:
