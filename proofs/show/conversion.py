@@ -34,7 +34,7 @@ class Converted:
         folder: Its path.
         certified: The conversion report with bounds.
         program: The network as an ONNX file, where one was converted.
-        has_page: Whether the page about the network was written.
+        page: The page about the network, if it was written.
         left_out: Tensors of the checkpoint that are not in the folder, if only layers were converted; else None.
         extra: Keys of the checkpoint that belong to no part of the network.
     """
@@ -42,15 +42,10 @@ class Converted:
     folder: Path
     certified: CertifiedReport
     program: Program | None = None
-    has_page: bool = True
+    page: Path | None = None
     left_out: int | None = None
     extra: tuple[str, ...] = ()
     exit_code: ClassVar[int] = 0
-
-    @property
-    def page(self) -> Path | None:
-        """The page about the network."""
-        return self.folder / PAGE if self.has_page else None
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain data."""
@@ -168,7 +163,9 @@ def convert_checkpoint(
             program=None if program is None or program.whole is None else program.write,
             force=force,
         )
-    return Converted(out, certified, program, page, _left_out(network, report), network.checkpoint.extra)
+    return Converted(
+        out, certified, program, out / PAGE if page else None, _left_out(network, report), network.checkpoint.extra
+    )
 
 
 def _left_out(network: Network, report: Report) -> int | None:

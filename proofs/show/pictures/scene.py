@@ -21,7 +21,6 @@ from ....convert.certificate.sampled import inputs_of_layers
 from ....convert.errors import ConversionError, SelectionError
 from ....convert.examples.drawn import drawn_input, network_input
 from ....convert.files.layers import Layers
-from ....convert.names import names_by_module
 from ....convert.size import Size
 from ....convert.spec import Convolution
 from ...terminal.names import short_name
@@ -125,8 +124,7 @@ def scenes(
         ConversionError: The network does not run on the image, or not within the limits.
     """
     pixel = query_pixel(image, pixel)
-    groups = names_by_module(model, lambda module: isinstance(module, SelfAttention))
-    layers = {names[0]: layer for names in groups if isinstance(layer := model.get_submodule(names[0]), SelfAttention)}
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, SelfAttention)}
     if isinstance(model, Layers):
         return [own_scene(name, layer, image, pixel) for name, layer in layers.items()]
     inputs = _inputs(model, image, limit)

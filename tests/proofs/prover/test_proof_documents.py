@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 import sympy as sp
 
-from conv2attn.proofs import Check, Checks, Outcome, Result, Status, claim
+from conv2attn.proofs import Check, Checks, Status, claim
 from conv2attn.proofs.prover.checks import equal
-from conv2attn.proofs.prover.document import Proved, render_markdown
+from conv2attn.proofs.prover.document import render_markdown
 from conv2attn.proofs.prover.fields import fill
 from conv2attn.proofs.prover.registry import all_claims
-from conv2attn.proofs.prover.run import Verdict
 from tests.claims import all_results
 from tests.command import exit_code
 
@@ -42,17 +41,6 @@ def test_what_is_printed_is_what_is_checked() -> None:
     for claim_, printed in ((a_square, "2 a b"), (a_square(middle=3 * a * b), "3 a b")):
         assert printed in fill(claim_.text, claim_.names)
     assert (a_square.name, a_square.title) == ("a-square", "A square is a sum")
-
-
-def test_a_section_tells_scope_status_checks_and_code() -> None:
-    verdicts = (Verdict("it is the square", Outcome.HOLDS), Verdict("nothing", Outcome.FAILS, ("it is 7",)))
-    result = Result(a_square, verdicts)
-    document = render_markdown([result])
-    assert "### a-square\n\n**Proposition 1 (algebra checked). A square is a sum.** *Scope:* Numbers.\n" in document
-    assert "as [a-square](#a-square) says of `ConvSpec`." in document
-    assert "*Checked:* it is the square; **fails:** nothing: it is 7." in document
-    assert "*Code:* [spec.py](../convert/spec.py) (`ConvSpec`)." in document
-    assert Proved([result]).shown()[1:] == ["    nothing: it is 7", "1 of 2 checks hold; not shown: a-square (fails)."]
 
 
 @pytest.mark.parametrize(

@@ -109,19 +109,6 @@ def test_the_module_of_a_frozen_network_has_every_kind_of_convolution(tmp_path: 
         assert torch.equal(torch.export.load(tmp_path / "f.pt2").module()(x), cnn(x))
 
 
-def test_without_json_the_tables_say_who_is_ahead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert melt(tmp_path / "melted") == 0
-    printed = capsys.readouterr()
-    assert "fine-tuned as attention" in printed.out
-    assert "On clean test images" in printed.out
-    assert "On corrupted test images" in printed.out
-    assert "a CNN learns" in printed.err
-    assert melt(tmp_path / "melted") == 3
-    assert "it can be resumed" in capsys.readouterr().err
-    assert melt(tmp_path / "melted", "--resume") == 0
-    assert capsys.readouterr().out == printed.out
-
-
 def test_a_checkpoint_melts_in_the_layers_that_are_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
     torch.save(small_cnn(classes=3).state_dict(), tmp_path / "cnn.pth")

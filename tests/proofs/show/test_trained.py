@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from conv2attn.convert.errors import OptionError, SelectionError
 from conv2attn.learn.experiment.folder import read_results
 from conv2attn.learn.experiment.history import read_history
 from conv2attn.proofs.show.show import View, show
@@ -80,20 +79,3 @@ def test_what_is_no_experiment_is_none(experiment: Path) -> None:
     assert runs_at(experiment / "learned") == Runs(experiment, "learned")
     assert runs_at(experiment / "learned" / "seed-0") is None
     assert runs_at(experiment.parent) is None
-
-
-def test_what_an_experiment_has_not_is_refused(experiment: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out.png"
-    with pytest.raises(OptionError, match="one of contours, training, curves, maps, table; got kernel"):
-        show(experiment, out, View(picture="kernel"))
-    with pytest.raises(OptionError, match="its own images"):
-        show(experiment, out, View(alpha=2.0))
-    with pytest.raises(SelectionError, match="numbered 1 to 2; got 3"):
-        show(experiment, out, View(picture="training", layer="3"))
-    with pytest.raises(SelectionError, match="numbered, from 1; got 'first'"):
-        show(experiment, out, View(picture="training", layer="first"))
-    with pytest.raises(OptionError, match="chosen for the picture training"):
-        show(experiment, out, View(picture="maps", layer="1"))
-    with pytest.raises(SelectionError, match="resnet10 has no heads"):
-        show(experiment / "resnet10", out, View(picture="maps"))
-    assert not out.exists()
