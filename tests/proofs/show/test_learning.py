@@ -41,7 +41,7 @@ def counted(self, network):
 if __name__ == "__main__":
     last = int(sys.argv.pop(1))
     torch.set_num_threads(int(sys.argv.pop(1)))  # sums are in the order of the run it is compared with
-    kinds.digits = stripes
+    kinds.digits = lambda side: stripes()
     HeadRecorder.__call__ = counted
     main()
 """
@@ -50,7 +50,7 @@ if __name__ == "__main__":
 @pytest.fixture(autouse=True)
 def _few_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few images in the place of the digits."""
-    monkeypatch.setattr(kinds, "digits", stripes)
+    monkeypatch.setattr(kinds, "digits", lambda side: stripes())
 
 
 def arguments(out: Path, *more: object) -> tuple[object, ...]:

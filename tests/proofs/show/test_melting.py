@@ -26,7 +26,7 @@ from tests.learn.small import data as small_data
 def _few_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few images in the place of the digits."""
 
-    def few() -> ImageData:
+    def few(side: int | None) -> ImageData:
         return small_data(count=40)
 
     monkeypatch.setattr(kinds, "digits", few)
