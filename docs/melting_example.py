@@ -24,11 +24,11 @@ digits = load_data("digits")
 folder = Path(tempfile.mkdtemp())
 torch.manual_seed(0)
 cnn = fit(small_cnn(), digits, Recipe(epochs=15, lr=3e-3), folder / "cnn").network
-print(f"CNN: {evaluate(cnn, digits.validation).accuracy:.1%} of the validation images")
+print(f"CNN: {evaluate(cnn, digits.validation)['accuracy']:.1%} of the validation images")
 
 # %% The same function as attention, soft enough to learn
 melted = melt(cnn)
-print(f"melted: {evaluate(melted, digits.validation).accuracy:.1%}, before any step")
+print(f"melted: {evaluate(melted, digits.validation)['accuracy']:.1%}, before any step")
 
 # %% Training, with any loop of PyTorch's, or with ours
 recipe = Recipe(epochs=5, lr=1e-4, batch_statistics=False)
@@ -44,4 +44,4 @@ frozen = freeze(trained.network, tolerance=0.05)
 for layer in frozen.layers:
     found = layer.certificate
     print(f"layer {layer.names[0]}: {found.kernel_size}, within {found.cut_off:.3f}, at borders {found.border:.2f}")
-print(f"frozen: {evaluate(frozen.model, digits.validation).accuracy:.1%}")
+print(f"frozen: {evaluate(frozen.model, digits.validation)['accuracy']:.1%}")

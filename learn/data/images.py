@@ -1,13 +1,14 @@
-"""Images with labels, in three parts that no image is in two of."""
+"""Images with labels, in three parts that no image is in two of; or batches of one's own, from any ``DataLoader``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
+from torch.utils.data import DataLoader
 
 from ...convert.errors import ConversionError
 from ...convert.preprocessing import Normalization
@@ -103,6 +104,26 @@ class ImageData:
         train, validation, test = (split._replace(normalization=normalization) for split in self.parts)
         train.taken(slice(1)).numbers()  # refuses other channels
         return replace(self, train=train, validation=validation, test=test)
+
+
+Pairs = Iterable[tuple[Tensor, Tensor]]
+"""What a network takes, and what its output is to be, a batch at a time."""
+
+
+@dataclass(frozen=True)
+class Loaders:
+    """Loaders for training and validation.
+
+    Attributes:
+        name: What a run's folder calls it.
+        train: Batches to learn from. With several processes Lightning gives each its share of a loader that has one of
+            torch's own samplers; a sampler that has ``set_epoch`` is told each epoch.
+        validation: Batches that choose between epochs, the same each time.
+    """
+
+    name: str
+    train: DataLoader[tuple[Tensor, Tensor]]
+    validation: Pairs
 
 
 def divided(images: Split, *, shares: tuple[float, ...], seed: int) -> tuple[Split, ...]:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from ..data.loaders import Loaders, Pairs
+from ..data.images import Loaders, Pairs
 
 Draw = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
 """Draws so many inputs, and what is to become of them."""

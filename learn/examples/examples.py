@@ -56,7 +56,7 @@ def psnr(network: nn.Module, pairs: tuple[Tensor, Tensor]) -> float:
     """
     noisy, clean = pairs
     batches = list(zip(noisy.split(_BATCH), clean.split(_BATCH), strict=True))
-    return 10 * math.log10(_PEAK**2 / evaluate(network, batches, F.mse_loss).loss)
+    return 10 * math.log10(_PEAK**2 / evaluate(network, batches, F.mse_loss)["loss"])
 
 
 def ssim(network: nn.Module, pairs: tuple[Tensor, Tensor]) -> float:

@@ -8,8 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..data.images import ImageData
-from ..data.loaders import Loaders
+from ..data.images import ImageData, Loaders
 from ..training.evaluate import Loss
 from ..training.recipe import Recipe
 from ..training.records import Record

@@ -29,7 +29,7 @@ from torch import nn
 
 from ...convert.arguments import as_integer
 from ...convert.files.write import FORMAT
-from ..data.loaders import Loaders
+from ..data.images import Loaders
 from ..training.fit import Trained, check_machine, fit, last_epoch
 from ..training.folders import begin_or_resume
 from ..training.recipe import Machine, Recipe

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,25 +11,11 @@ from torch import Tensor, nn
 
 from ...convert.attention.computed import in_eval_mode
 from ...convert.outputs import class_scores
-from ..data.images import Split
-from ..data.loaders import Pairs
+from ..data.images import Pairs, Split
 
 _BATCH = 32  # content attention over all pairs takes memory in proportion
 Loss = Callable[[Any, Tensor], Tensor]
 """From what a network returns and what that is to be, to one number, the mean over a batch."""
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Scores of a network.
-
-    Attributes:
-        loss: Its mean.
-        accuracy: Share of images whose class has the highest score; None where a loss was given, which may have none.
-    """
-
-    loss: float
-    accuracy: float | None
 
 
 def cross_entropy(output: Any, labels: Tensor) -> Tensor:
@@ -39,13 +24,16 @@ def cross_entropy(output: Any, labels: Tensor) -> Tensor:
 
 
 @torch.no_grad()
-def evaluate(network: nn.Module, part: Split | Pairs, loss: Loss | None = None) -> Evaluation:
+def evaluate(network: nn.Module, part: Split | Pairs, loss: Loss | None = None) -> dict[str, float]:
     """Runs a network in eval mode on all images, in the precision and on the device of its weights.
 
     Args:
         network: The network.
         part: Images with labels, or batches of inputs and targets.
-        loss: Of an output and its target; None means the cross entropy of class scores, and counts right answers.
+        loss: Of an output and its target; None means the cross entropy of class scores.
+
+    Returns:
+        The mean "loss"; without a loss of one's own also "accuracy", the share of images whose class scores highest.
     """
     weight = next(network.parameters())
     total, right, count = 0.0, 0, 0
@@ -58,15 +46,12 @@ def evaluate(network: nn.Module, part: Split | Pairs, loss: Loss | None = None) 
                 right += int((output.argmax(1) == target).sum())
             total += float((loss or cross_entropy)(output, target)) * len(target)
             count += len(target)
-    return Evaluation(total / count, None if loss is not None else right / count)
+    return {"loss": total / count} | ({"accuracy": right / count} if loss is None else {})
 
 
 def accuracy(network: nn.Module, split: Split) -> float:
     """The share of images whose class has the highest score; the network is run as ``evaluate`` does."""
-    found = evaluate(network, split).accuracy
-    if found is None:
-        raise TypeError("an evaluation without a loss counts right answers")
-    return found
+    return evaluate(network, split)["accuracy"]
 
 
 def _pairs(part: Split | Pairs) -> Pairs:

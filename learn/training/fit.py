@@ -23,8 +23,7 @@ from torch import nn
 
 from ...convert.errors import CheckpointError, ConversionError, ToolError, first_line, refusing
 from ...convert.outputs import class_scores
-from ..data.images import ImageData
-from ..data.loaders import Loaders
+from ..data.images import ImageData, Loaders
 from .batches import Order
 from .evaluate import Loss, cross_entropy
 from .folders import begin_or_resume

@@ -11,7 +11,6 @@ import math
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,7 @@ from torch.utils.data import DataLoader, RandomSampler
 
 from ...convert.attention.computed import in_eval_mode
 from ...convert.errors import ConversionError, refusing
-from ..data.images import ImageData
-from ..data.loaders import Loaders
+from ..data.images import ImageData, Loaders
 from .batches import batches
 from .checkpoints import BEST, LAST, RECORDS_KEY, AtomicFiles, Kept, read_epoch
 from .evaluate import Loss, cross_entropy, evaluate
@@ -135,9 +133,8 @@ class Training(lightning.LightningModule):
     def _record(self, epoch: int, known: Record) -> None:
         network = self.network
         with refusing(_FAILS), in_eval_mode(network), torch.no_grad():
-            on_clean = evaluate(network, self._data.validation, self._loss)
+            validation = evaluate(network, self._data.validation, self._loss)
             more = self._recorder(network)
-        validation = {name: value for name, value in asdict(on_clean).items() if value is not None}
         self.records.append({"epoch": epoch, **known, "validation": validation, **more})
         if self.global_rank == 0:
             write_records(self.records, self._folder)

@@ -17,7 +17,7 @@ from ...size import Size
 from ...spec import ConvSpec
 from ..data import convolve_padded
 from ..layer import padded_range, pixel_errors
-from .rules.interval import Arithmetic, Interval, UnboundedError, checked, linear_map
+from .rules.interval import Interval, UnboundedError, checked, linear_map
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class LayerBound:
 
 
 def bound_layer(
-    name: str, module: SelfAttention, x: Interval, output: torch.Size, arithmetic: Arithmetic
+    name: str, module: SelfAttention, x: Interval, output: torch.Size, block: int | None = None
 ) -> tuple[Interval, LayerBound]:
     """Bounds on the output of an attention layer and its convolution.
 
@@ -51,7 +51,7 @@ def bound_layer(
         module: The layer.
         x: Bounds on its input, [batch, in_channels, *size] or without the batch.
         output: The output's shape.
-        arithmetic: For ``block``: exact attention adds up its products so, as the convolution does.
+        block: As for ``Arithmetic``; exact attention adds up its products so, as the convolution does.
 
     Raises:
         ConversionError: The layer has no certificate.
@@ -70,7 +70,7 @@ def bound_layer(
         batch, lambda values: convolved(values, kernel), lambda values: convolved(values, absolute)
     )
     read, shape = (read + bias.abs()).transpose(0, 1), read.transpose(0, 1).shape
-    own, tail, *sides = pixel_errors(layer, read.flatten(1), input_range=limits, block=arithmetic.block)
+    own, tail, *sides = pixel_errors(layer, read.flatten(1), input_range=limits, block=block)
     if not math.isfinite(own):
         raise UnboundedError("no finite certificate is known for values this large")
     rounding, total = (

@@ -29,7 +29,7 @@ from .first_order import Evaluation, Value
 from .program import Program, Walk
 from .rules import bound as bound_call
 from .rules.call import Call
-from .rules.interval import Arithmetic, Interval
+from .rules.interval import Interval
 
 
 @dataclass(frozen=True)
@@ -147,19 +147,13 @@ def _on_cpu(model: nn.Module) -> nn.Module:
 class Bounds(Walk):
     """Bounds on values and differences, carried through a program.
 
-    Args:
-        program: The program.
-        repeatable: As for ``Arithmetic``.
-        block: Likewise.
-
     Attributes:
         layers: Every call of an attention layer that has a bound, in order.
     """
 
-    def __init__(self, program: Program, *, repeatable: bool = True, block: int | None = None) -> None:
+    def __init__(self, program: Program) -> None:
         super().__init__(program)
         self.layers: list[LayerBound] = []
-        self._repeatable, self._block = repeatable, block
 
     @torch.no_grad()
     def values_for(self, images: Interval) -> list[Interval]:
@@ -172,12 +166,11 @@ class Bounds(Walk):
 
     def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The operation's rule."""
-        return bound_call(Call.at(node, args, kwargs, repeatable=self._repeatable, block=self._block))
+        return bound_call(Call.at(node, args, kwargs))
 
     def attention(self, name: str, layer: SelfAttention, x: Interval, node: fx.Node) -> Interval:
         """The layer's rule."""
-        arithmetic = Arithmetic(layer.weight.dtype, block=self._block)
-        found, figures = bound_layer(name, layer, x, node.meta["val"].shape, arithmetic)
+        found, figures = bound_layer(name, layer, x, node.meta["val"].shape)
         self.layers.append(figures)
         return found
 

@@ -18,7 +18,7 @@ from .program import Program, Walk, name_of
 from .rules import RULES
 from .rules import bound as bound_call
 from .rules.call import Call
-from .rules.interval import Arithmetic, Interval, Known, UnboundedError
+from .rules.interval import Interval, Known, UnboundedError
 from .rules.roundings import ROUNDINGS
 
 _KINKS: dict[str, tuple[float, ...]] = {
@@ -111,9 +111,8 @@ class FirstOrder(Evaluation):
     def attention(self, name: str, layer: SelfAttention, x: Any, node: fx.Node) -> Any:
         """The convolution, which the layer's certificate says how much it can differ from."""
         found = super().attention(name, layer, x, node)
-        arithmetic = Arithmetic(layer.weight.dtype, repeatable=False, block=self._block)
         with torch.no_grad():
-            bounds, _ = bound_layer(name, layer, _point(x), node.meta["val"].shape, arithmetic)
+            bounds, _ = bound_layer(name, layer, _point(x), node.meta["val"].shape, self._block)
         self.sources[node] = found.tensor, bounds.error
         return found
 

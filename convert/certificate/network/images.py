@@ -3,8 +3,8 @@ r"""Certificates for given images: bounds on the difference between two programs
 The two are the attention, in whichever engine, and the CNN; or the same network on another machine: sums in any order,
 on any hardware with IEEE arithmetic. Two numbers for an image:
 
-``bound`` is rigorous: bounds on values and differences, carried from the image through the network (``interval.py``).
-It grows with every layer by the sum of the absolute weights.
+``bound`` is rigorous: bounds on differences, entry by entry and in the 2-norm, carried from the image through the
+network (``apart.py``). It grows with every layer by the norm of its kernel.
 
 ``estimate`` is to first order. Let rho_l be what an operation's result can differ by on equal inputs, and J_l the
 gradient of an output, or of a margin, with respect to that result. Where no unit passes a kink, differences are
@@ -31,10 +31,9 @@ from ...arguments import as_integer
 from ...errors import ConversionError, Problem
 from ...size import Size
 from ..wording import told
-from .certificate import Bounds, converted, program_of
+from .apart import Differences
+from .certificate import converted, program_of
 from .first_order import FirstOrder
-from .program import Program
-from .rules.interval import Interval
 
 MARGINS = 10
 
@@ -163,26 +162,27 @@ def certify_images(
         raise ConversionError("images must be finite; one holds NaN or an infinite value")
     program = program_of(model, first, Size(*images.shape[2:]))
     found, problems = [], list[Problem]()
+    differences = Differences(program, block)
     for image in images.to(first.weight.dtype).split(1):
-        certificate, unbounded = _certified(program, image, count, block)
+        certificate, unbounded = _certified(differences, image, count, block)
         found.append(certificate)
         problems += unbounded
     return ImagesCertificate(tuple(found), tuple(dict.fromkeys(problems)))
 
 
 def _certified(
-    program: Program, image: Tensor, margins: int, block: int | None
+    differences: Differences, image: Tensor, margins: int, block: int | None
 ) -> tuple[ImageCertificate, list[Problem]]:
-    bounds = Bounds(program, repeatable=False, block=block)
-    outputs, problems = bounds.values_for(Interval.point(image)), bounds.problems
+    outputs, problems = differences.outputs_for(image), differences.problems
     errors = None if problems else torch.cat([output.error.flatten() for output in outputs])
-    run = FirstOrder(program, image, block)
+    joint = math.sqrt(2) * sum(output.apart for output in outputs)
+    run = FirstOrder(differences.program, image, block)
     values = torch.cat([output.flatten() for output in run.outputs])
     order = values.detach().argsort(descending=True)[: margins + 1].tolist()
     top, others = order[0], order[1:]
     found = []
     for other in others:
-        bound = None if errors is None else float(errors[top] + errors[other]) * (1 + 2.0**-50)
+        bound = None if errors is None else min(float(errors[top] + errors[other]), joint) * (1 + 2.0**-50)
         margin = values[top] - values[other]
         found.append(Margin(other, float(margin.detach()), bound, run.estimate(margin)))
     delta, near, units = run.near_kinks()

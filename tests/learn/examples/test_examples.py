@@ -13,7 +13,7 @@ import torch
 from conv2attn.convert.errors import RunExistsError
 from conv2attn.convert.files.open import open_network
 from conv2attn.learn.data.digits import digits
-from conv2attn.learn.data.loaders import Loaders
+from conv2attn.learn.data.images import Loaders
 from conv2attn.learn.examples.batches import Draw, DrawnData
 from conv2attn.learn.examples.denoiser import LOOKS, PageDenoiser, PhotographDenoiser, with_context, with_larger_kernel
 from conv2attn.learn.examples.examples import PHOTOGRAPHS, STAMPS, psnr, score_pages, score_photographs, ssim

@@ -24,7 +24,7 @@ from conv2attn.convert.errors import (
     ToolError,
 )
 from conv2attn.learn.training.batches import Order
-from conv2attn.learn.training.evaluate import Evaluation, evaluate
+from conv2attn.learn.training.evaluate import evaluate
 from conv2attn.learn.training.fit import Trained, fit, last_epoch
 from conv2attn.learn.training.recipe import Machine, Recipe
 from conv2attn.learn.training.records import Record, read_records
@@ -76,7 +76,7 @@ def test_a_run_learns_and_records_each_epoch(tmp_path: Path) -> None:
     accuracies = [record["validation"]["accuracy"] for record in found.records]
     assert max(accuracies[1:]) > accuracies[0] + 0.3
     assert accuracies[found.best_epoch] == max(accuracies[1:])
-    assert evaluate(found.network, data().validation).accuracy == accuracies[found.best_epoch]
+    assert evaluate(found.network, data().validation)["accuracy"] == accuracies[found.best_epoch]
     assert list((tmp_path / "run" / "tensorboard").iterdir())
 
 
@@ -128,8 +128,7 @@ def test_a_killed_run_goes_on_as_if_it_had_not_been(call: int, tmp_path: Path) -
 def test_the_last_epoch_can_be_had_as_well_as_the_best(tmp_path: Path) -> None:
     whole = fit(network(), data(), Recipe(epochs=8, batch_size=8, lr=0.05), tmp_path / "run")
     last = last_epoch(tmp_path / "run", network())
-    accuracy, loss = whole.records[-1]["validation"]["accuracy"], whole.records[-1]["validation"]["loss"]
-    assert evaluate(last, data().validation) == Evaluation(loss, accuracy)
+    assert evaluate(last, data().validation) == whole.records[-1]["validation"]
     assert not last.training
     assert whole.best_epoch < 8
     assert not torch.equal(state(whole)["0.weight"], last.state_dict()["0.weight"])

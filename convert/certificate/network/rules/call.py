@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -39,7 +39,7 @@ class Call:
         return cls(target, named, shape, arithmetic)
 
     @classmethod
-    def at(cls, node: fx.Node, args: Any, kwargs: Any, *, repeatable: bool, block: int | None) -> Call:
+    def at(cls, node: fx.Node, args: Any, kwargs: Any, *, repeatable: bool = True, block: int | None = None) -> Call:
         """A node's operation.
 
         Raises:
@@ -116,13 +116,17 @@ class Call:
 
     def each(self, bound: str) -> Any:
         """The operator with one of the bounds in place of every interval, and of every constant's."""
+        return self.applied(lambda interval: getattr(interval, bound))
+
+    def applied(self, choose: Callable[[Interval], Tensor]) -> Any:
+        """The operator with a tensor in place of every interval, and of every constant's."""
 
         def replaced(value: Any) -> Any:
             if isinstance(value, list | tuple):
                 return [replaced(each) for each in value]
             if isinstance(value, Tensor) and value.is_floating_point():  # places among others stay integers
                 value = Interval.point(value)
-            return getattr(value, bound) if isinstance(value, Interval) else value
+            return choose(value) if isinstance(value, Interval) else value
 
         return self._called({name: replaced(value) for name, value in self.arguments.items()})
 

@@ -35,15 +35,7 @@ def normalise(call: Call) -> Interval:
     Raises:
         UnboundedError: Instance norm has statistics of its own, or rounding may eat up the variance.
     """
-    x, shape = call.x, call.x.low.shape
-    if call.name == "layer_norm":
-        count = len(call["normalized_shape"])
-        view = (*shape[:-count], -1)
-    else:
-        if call.name == "instance_norm" and (call["running_mean"] is not None or not call["use_input_stats"]):
-            raise UnboundedError("no bound is known for instance norm with statistics of its own")
-        groups = call["num_groups"] if call.name == "group_norm" else shape[1]
-        count, view = len(shape) - 1, (shape[0], groups, -1)
+    x, shape, view = call.x, call.x.low.shape, normalised_view(call)
     weight, bias = (
         _scales(call.constant(name), default, x.low, call.name) for name, default in (("weight", 1.0), ("bias", 0.0))
     )
@@ -55,6 +47,20 @@ def normalise(call: Call) -> Interval:
     outward = outer * (OUTWARD - 1)
     moved = Interval(ends.amin(0) + bias - outward, ends.amax(0) + bias + outward, exact.error * weight.abs() * OUTWARD)
     return rounded(call, moved, outer, lost=lost * weight.abs() + 8 * call.arithmetic.smallest)
+
+
+def normalised_view(call: Call) -> tuple[int, ...]:
+    """The shape in which the values that are normalised together lie along the last dimension.
+
+    Raises:
+        UnboundedError: Instance norm has statistics of its own.
+    """
+    shape = call.x.low.shape
+    if call.name == "layer_norm":
+        return (*shape[: -len(call["normalized_shape"])], -1)
+    if call.name == "instance_norm" and (call["running_mean"] is not None or not call["use_input_stats"]):
+        raise UnboundedError("no bound is known for instance norm with statistics of its own")
+    return (shape[0], call["num_groups"] if call.name == "group_norm" else shape[1], -1)
 
 
 def _scales(values: Tensor | None, default: float, like: Tensor, name: str) -> Tensor:
