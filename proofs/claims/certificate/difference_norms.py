@@ -135,7 +135,7 @@ def difference_norms() -> Checks:
     **Proof.** With zeros around it, an image is one on $\mathbb{Z}^n$, where Fourier's transform is an isometry that
     takes a convolution to products with $F$; cutting out a part enlarges nothing. $p = u^* F v$ is a trigonometric
     polynomial of degree $d = (K - 1) / 2$ in each $\omega_a$, times $e^{i d \omega_a}$. M. Riesz (1914): where a real
-    one, as $\mathrm{Re}\, z p$ with $|z| = 1$ is, has its maximum $m$, it is at least $m \cos d t$ at any distance
+    one, as $\mathrm{Re}(z p)$ with $|z| = 1$ is, has its maximum $m$, it is at least $m \cos d t$ at any distance
     $|t| \le \pi / (2 d)$. $M$ equidistant points leave $|t| \le \pi / M$. So, axis by axis, $\sup |p|$ is at most the
     largest $|p|$ on a grid divided by $\prod_a \cos(\pi d_a / M)$, for all unit vectors $u$, $v$. Every $s$-th output
     makes one frequency of the $s^n$ at $\omega + 2 \pi j / s$, whose mean keeps of $e^{i n \omega}$ those where $s$
