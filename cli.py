@@ -49,8 +49,8 @@ from .proofs.terminal.options import (
     torch_device,
     torch_dtype,
 )
-from .proofs.terminal.outcome import Outcome, Wrote, outcome_json, result_file
-from .proofs.terminal.output import prepare_streams, progress, say, say_document
+from .proofs.terminal.outcome import Done, Outcome, outcome_json, result_file, wrote
+from .proofs.terminal.output import Table, prepare_streams, progress, say, say_document
 from .proofs.terminal.signals import ended_by_signals
 
 if TYPE_CHECKING:
@@ -181,8 +181,7 @@ def restore(
 
     state, is_layers = restore_file(source, out, opening, force=force)
     what = "convolution weights only" if is_layers else "the state dict of the CNN, bit for bit"
-    about = {"tensors": list(state), "content": "layers" if is_layers else "network"}
-    return Wrote(out, about, what)
+    return wrote(out, what, tensors=list(state), content="layers" if is_layers else "network")
 
 
 @command(app, LOOK, example="--out demo")
@@ -237,8 +236,7 @@ def show(
     scaled = size_of(size, axes=2)
     pixel = None if query is None else pixel_of(query)
     view = View(layer, image, scaled, pixel, alpha, picture, normalization_of(mean, std))
-    layers = show(source, out, view, opening, force=force)
-    return Wrote(out, {"layers": layers})
+    return wrote(out, layers=show(source, out, view, opening, force=force))
 
 
 @command(app, TRAIN, example="--data digits --out learned")
@@ -295,22 +293,19 @@ def learn(
 def prove(
     only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Prove only this claim. Repeatable.")] = None,
     show: Annotated[str | None, typer.Option(metavar="NAME", help="Prove this claim and print its derivation.")] = None,
-    form: Annotated[
-        ProofFormat, typer.Option("--format", help="Format of the printed derivations.")
-    ] = ProofFormat.text,
+    form: Annotated[ProofFormat, typer.Option("--format", help="Format of the printed derivations.")] = "text",
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the derivations to a file.")] = None,
     limit: Annotated[
         float | None, typer.Option(callback=positive, help="Time limit for each check, in seconds (default 20).")
     ] = None,
 ) -> None:
     """Prove by machine the claims that the construction relies on."""
-    from .proofs.prover.document import document_file, for_terminal, render_markdown, sections
-    from .proofs.prover.outcome import Proved, describe
+    from .proofs.prover.document import Proved, describe, document_file, for_terminal, render_markdown, sections
     from .proofs.prover.registry import all_claims, select
     from .proofs.prover.run import DEFAULT_LIMIT, iter_results
 
     chosen = select(all_claims(), [*(only or ()), *([] if show is None else [show])] or None)
-    printed = out is None and (show is not None or form is not ProofFormat.text)
+    printed = out is None and (show is not None or form != "text")
     results = []
     with document_file(out) as write:
         for result in iter_results(chosen, limit=limit or DEFAULT_LIMIT):
@@ -318,8 +313,8 @@ def prove(
             results.append(result)
         proved = Proved(results)
         say(proved.summary, err=printed)
-        if out is not None or form is not ProofFormat.text:
-            text = outcome_json("prove", proved) if form is ProofFormat.json else render_markdown(results)
+        if out is not None or form != "text":
+            text = outcome_json("prove", proved) if form == "json" else render_markdown(results)
         else:
             text = for_terminal("\n\n".join(sections(results)) + "\n")
         if out is not None:
@@ -334,10 +329,12 @@ def prove(
 @command(app, CHECK)
 def claims() -> Outcome:
     """List the claims that prove can prove."""
-    from .proofs.prover.outcome import Listing
     from .proofs.prover.registry import all_claims
 
-    return Listing(all_claims())
+    rows = tuple((claim.name, claim.title, str(claim.status)) for claim in all_claims())
+    header = ("claim", "title", "status")
+    names = ("name", "title", "status")
+    return Done({"claims": [dict(zip(names, row, strict=True)) for row in rows]}, [Table(header, rows)])
 
 
 @command(app, CHECK)
@@ -347,9 +344,10 @@ def formal(
     ] = None,
 ) -> Outcome:
     """Have Coq check the theorems of proofs/formal."""
-    from .proofs.formal.coq.ask import DEFAULT_LIMIT, check_formal, count_steps
+    from .proofs.formal.coq.ask import DEFAULT_LIMIT, check_formal
+    from .proofs.formal.coq.library import sources
 
-    with progress("Coq checks the theorems", total=count_steps()) as advance:
+    with progress("Coq checks the theorems", total=len(sources())) as advance:
         return check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
 
 
@@ -374,7 +372,7 @@ def bench(
         ),
     ] = None,
     device: Annotated[str, typer.Option(help="Device to measure on: cpu, cuda, ...")] = "cpu",
-    dtype: Annotated[Dtype, typer.Option(help="Precision of weights and inputs.")] = Dtype.float32,
+    dtype: Annotated[Dtype, typer.Option(help="Precision of weights and inputs.")] = "float32",
     backward: Annotated[bool, typer.Option("--backward", help="Also measure forward and backward together.")] = False,
     compiled: Annotated[
         bool, typer.Option("--compile", help="Also measure the layers compiled by torch.compile.")
@@ -552,7 +550,7 @@ def export(
     to: Annotated[
         Target,
         typer.Option(help="Format: ONNX, or the tensors of nn.MultiheadAttention (mha) or of ConViT's GPSA."),
-    ] = Target.onnx,
+    ] = "onnx",
     alpha: AlphaOption = None,
     skip_unsupported: SkipOption = False,
     size: Annotated[
@@ -595,7 +593,7 @@ def soak(
     seed: Annotated[int, typer.Option(min=0, help="Seed for the layers.")] = 0,
     engine: EngineOption = None,
     dtype: Annotated[
-        list[Dtype] | None, typer.Option(help="Precision of the layers. Repeatable (default: all).")
+        list[str] | None, typer.Option(metavar="NAME", help="Precision of the layers. Repeatable (default: all).")
     ] = None,
     device: DeviceOption = "cpu",
     max_size: Annotated[int, typer.Option(help="Longest side of the layers' inputs, in pixels.")] = 64,

@@ -24,8 +24,7 @@ from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import Convolution, ConvSpec
-from conv2attn.proofs.benchmark.networks import resnet50
-from conv2attn.proofs.benchmark.tables import network_layers
+from conv2attn.proofs.benchmark.tables import network_layers, resnet50
 from conv2attn.proofs.evidence.strategies import convolution_of
 from conv2attn.proofs.evidence.worst_case import gain, largest_difference
 

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, load_converted
@@ -29,7 +29,7 @@ from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture
-from tests.command import exit_code, result_of
+from tests.command import exit_code
 from tests.processes import PATIENCE, finished, started
 
 PROGRAM = Path(sysconfig.get_path("scripts"), "conv2attn")
@@ -75,11 +75,6 @@ class Padded(nn.Conv2d):
 def mixed():
     layers = {"fine": nn.Conv2d(3, 4, 3), "one": Other(2, 2, 2), "up": Up(2, 2, 2)}
     return nn.ModuleDict(layers | {"padded": Padded(2, 2, 2)})
-
-def normed():
-    conv = nn.Conv2d(4, 2, 2)
-    vars(conv)["weight"] = conv._parameters.pop("weight") * 1
-    return nn.Sequential(nn.Conv2d(3, 4, 3), conv)
 
 def complexes():
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3, dtype=torch.complex64))
@@ -213,20 +208,6 @@ def test_the_written_folder_computes_the_same_bit_for_bit(
     assert torch.equal(converted(x), cnn(x))
 
 
-def test_a_conversion_without_its_page_writes_the_same_network(run: Run) -> None:
-    save(network())
-    done(run(*convert()))
-    page, weights = Path("out/report.html"), load_file("out/model.safetensors")
-    assert page.is_file()
-    found = result_of("convert", done(run(*convert("--no-page", "--force", "--json"))))
-    assert found["page"] is None
-    assert sorted(path.name for path in Path("out").iterdir()) == ["config.json", "model.safetensors", "report.json"]
-    again = load_file("out/model.safetensors")
-    assert weights.keys() == again.keys()
-    assert all(torch.equal(again[key], value) for key, value in weights.items())
-    assert done(run(*convert("--no-page", "--force"))).splitlines()[-1] == "Wrote out"
-
-
 def test_the_network_s_outputs_stay_within_the_bound_that_is_printed_and_kept(run: Run) -> None:
     cnn, x = network(), images()
     save(cnn)
@@ -358,15 +339,6 @@ def test_weights_that_are_not_finite_are_converted_with_a_warning_and_without_a_
 # What a plan shows
 
 
-def test_a_plan_warns_of_weights_that_are_not_finite(run: Run) -> None:
-    cnn = network()
-    nn.init.constant_(cnn.get_parameter("2.weight"), math.inf)
-    save(cnn)
-    outcome = run(*plan())
-    assert outcome.code == 0
-    assert outcome.err == "warning: NaN or infinity in 2.weight; these layers are not certified\n"
-
-
 def test_a_plan_shows_heads_parameters_and_memory_and_writes_nothing(run: Run) -> None:
     save(network("large"))
     before = tree()
@@ -380,14 +352,6 @@ def test_a_plan_shows_heads_parameters_and_memory_and_writes_nothing(run: Run) -
     assert tree() == before
 
 
-def test_a_plan_is_for_the_size_that_is_asked_for(run: Run) -> None:
-    save(network("large"))
-    planned = data(done(run(*plan("--size", "32x48", "--json", factory="large"))))
-    assert planned["size"] == [32, 48]
-    assert planned["layers"][0]["literal_bytes"] == 4 * 9 * (32 * 48) * (34 * 50)
-    assert data(done(run(*plan("--size", "32", "--json", factory="large"))))["size"] == [32, 32]
-
-
 def test_a_plan_says_what_cannot_be_converted_and_why(run: Run) -> None:
     save(network("mixed"))
     before = tree()
@@ -397,11 +361,6 @@ def test_a_plan_says_what_cannot_be_converted_and_why(run: Run) -> None:
     unsupported = data(done(run(*plan("--json", factory="mixed"))))["unsupported"]
     assert [problem["name"] for problem in unsupported] == ["one", "up", "padded"]
     assert tree() == before
-
-
-def test_a_network_that_cannot_be_copied_is_planned_too(run: Run) -> None:
-    save(network("normed"))
-    assert "1 cannot be converted:\n  1: its weight is not a plain parameter" in done(run(*plan(factory="normed")))
 
 
 def test_a_plan_of_a_network_without_convolutions_says_so(run: Run) -> None:
@@ -606,30 +565,6 @@ def test_numpy_is_imported_before_torch_which_swallows_an_interrupt_while_it_imp
     assert packages.index("numpy") < packages.index("torch")
 
 
-FIRST_TORCH = """
-import os, sys
-from conv2attn.cli import main
-
-class Watch:
-    def find_spec(self, name, path=None, target=None):
-        if name == "torch":
-            os.write(2, str(os.environ.get("OMP_WAIT_POLICY")).encode())
-            os._exit(0)
-
-sys.meta_path.insert(0, Watch())
-sys.argv = ["conv2attn", *{arguments!r}]
-main()
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("arguments", "policy"), [(convert(), "PASSIVE"), (plan(), "None")])
-def test_threads_do_not_spin_while_convert_runs(arguments: tuple[str, ...], policy: str) -> None:
-    """torch reads the variable when it is imported, and does many small operations afterwards."""
-    result = finished([sys.executable, "-c", FIRST_TORCH.format(arguments=arguments)])
-    assert result.stderr == policy
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("option", [(), ("--json",)])
 def test_a_reader_that_leaves_early_causes_no_traceback(option: tuple[str, ...]) -> None:
@@ -702,13 +637,6 @@ def test_the_demo_s_networks_agree_in_every_engine_and_every_layer(run: Run) -> 
     after = {name: changed for name, changed in tree().items() if name.startswith("demo/")}
     assert after.keys() == before.keys()
     assert all(after[name] > before[name] for name in before)
-
-
-def test_the_demo_prints_its_seed_and_where_it_wrote(run: Run) -> None:
-    out = done(run("demo", "--images", "5", "--seed", "7"))
-    assert out.splitlines()[-1] == "Seed of the images: 7"
-    assert [f"Wrote conv2attn-demo/{name}" in out for name in NETWORKS] == [True] * len(NETWORKS)
-    assert [Path("conv2attn-demo", name, "report.html").is_file() for name in NETWORKS] == [True] * len(NETWORKS)
 
 
 @pytest.mark.parametrize("in_the_way", ["demo/residual/notes.txt", "demo/mobile", "demo"])

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conv2attn.proofs.prover.outcome import describe
+from conv2attn.proofs.prover.document import describe
 from conv2attn.proofs.prover.registry import all_claims
 from conv2attn.proofs.prover.run import Outcome, Result, Verdict
 

@@ -74,7 +74,6 @@ LONG = {
     "cli.py": "the signatures of all commands",
     "convert/attention/layer.py": "the layer, half of it docstrings",
     "convert/bounds/rounding.py": "one derivation, formula after formula",
-    "proofs/show/freezing.py": "one command, with the module and the plot that it writes",
     "convert/spec.py": "one geometry, with what each of its options means and may be",
     "convert/files/open.py": "the one door, with all that can be behind it",
     "proofs/evidence/campaign/checks/all.py": "every check of a layer",

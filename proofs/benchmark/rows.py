@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from ...convert import SelfAttention, convert_model
+from ...convert.certificate.sampled import inputs_of_layers
 from ...convert.size import Size
 from .candidates import CANDIDATES, KEY_DIM, TRAINED, Built, Candidate, draw_content, reference_output
 from .cases import SOFT_ALPHA, Case
@@ -103,19 +104,10 @@ def measure_network(name: str, settings: Settings, *, size: Size = IMAGE_SIZE) -
 @torch.no_grad()
 def add_content(network: nn.Module, x: torch.Tensor, seed: int) -> None:
     """Adds gated content to the layers of several taps that see images of at most ``_CONTENT_SIZE`` pixels a side."""
-    layers, seen = [m for m in network.modules() if isinstance(m, SelfAttention) and m.num_heads > 1], {}
-    hooks = [
-        layer.register_forward_pre_hook(lambda layer, inputs: seen.update({layer: max(inputs[0].shape[2:])}))
-        for layer in layers
-    ]
-    was_training = network.training
-    network.eval()(x)
-    network.train(was_training)
-    for hook in hooks:
-        hook.remove()
     generator = torch.Generator().manual_seed(seed)
-    for layer in layers:
-        if seen[layer] <= _CONTENT_SIZE:
+    for name, seen in inputs_of_layers(network, x).items():
+        layer = network.get_submodule(name)
+        if isinstance(layer, SelfAttention) and layer.num_heads > 1 and max(seen.shape[2:]) <= _CONTENT_SIZE:
             draw_content(layer.add_content(KEY_DIM, gated=True), generator)
 
 

@@ -11,13 +11,11 @@ from typing import Any, ClassVar
 
 from ...convert.errors import OutputError, SelectionError
 from ...convert.files.write import check_distinct, check_file, check_marked, file_system_errors, write_file
-from ..evidence.arithmetic import check_device
-from ..evidence.machine import describe_machine
-from ..terminal.table import Table
+from ..evidence.arithmetic import check_device, describe_machine
+from ..terminal.output import Table
 from .candidates import TRAINED
 from .measure import Settings, settings_applied
-from .report import ratio_tables, section, summary_table, trust
-from .results import Phase, Row, steadiness, summarise
+from .results import Phase, Row, ratio_tables, section, steadiness, summarise, summary_table, trust
 from .rows import measure_layer, measure_network
 from .tables import LADDER, NETWORK, NETWORKS, TABLES, check_table_names
 

@@ -1,4 +1,4 @@
-"""Runs a CNN and its attention side by side on images, and compares all their outputs.
+"""Runs a CNN and its attention side by side on images, compares all their outputs, and shows the comparison.
 
 Each attention layer is also held against its convolution on the very same input, so that a layer's own
 difference is not mixed with what it inherits, and against the bound that its certificate gives for the values
@@ -19,10 +19,13 @@ from torch import Tensor, nn
 from ...convert.attention.layer import SelfAttention, set_engine
 from ...convert.certificate.comparison import LayerComparison, watched
 from ...convert.certificate.reference import right_convolutions
+from ...convert.certificate.wording import told
 from ...convert.engines import AUTO
 from ...convert.errors import ConversionError
 from ...convert.inputs import as_inputs, call_with
 from ...convert.outputs import named_tensors, scores_of
+from ..terminal.names import layer_name, note_lines
+from ..terminal.output import Table
 
 Outputs = list[dict[str, Tensor]]  # for each batch, the network's output tensors by name
 
@@ -191,3 +194,56 @@ def _share(found: Tensor | None, wanted: Tensor | None) -> float | None:
     if found is None or wanted is None or found.shape != wanted.shape:
         return None
     return float((found == wanted).double().mean())
+
+
+NOTHING_RAN = "No attention layer ran: nothing is verified."
+
+
+def agreement_shown(title: str, agreement: Agreement) -> list[Table | str]:
+    """Each layer beside its convolution, notes on them, and the network beside the CNN.
+
+    Args:
+        title: Heading of the column of layers.
+        agreement: The comparison.
+    """
+    engines = {engine.engine: engine.layers for engine in agreement.engines}
+    notes = note_lines((layer.name, layer.note) for layer in agreement.engines[0].layers)
+    return [layer_table(title, agreement.shapes, engines), *notes, _networks(agreement)]
+
+
+def layer_table(title: str, shapes: Mapping[str, LayerShape], found: Mapping[str, Sequence[LayerComparison]]) -> Table:
+    """Each layer beside its convolution, with a column for each engine."""
+    header = (title, "geometry", "heads", "alpha", *(f"{way}: difference / bound" for way in found))
+    rows = []
+    for layers in zip(*found.values(), strict=True):
+        shape = shapes[layers[0].name]
+        cells = (f"{layer.own:.1e} / {told(layer.bound, layer.outputs, form='.1e')}" for layer in layers)
+        rows.append((layer_name(layers[0].name), shape.geometry, shape.heads, f"{shape.alpha:g}", *cells))
+    return Table(header, tuple(rows))
+
+
+def beyond_line(names: Sequence[str]) -> str:
+    """A line that names the layers beyond their bounds, or with NaN."""
+    return f"Beyond the bound, or not finite: {', '.join(names)}."
+
+
+def _networks(agreement: Agreement) -> Table:
+    """The whole network beside the CNN, in every engine."""
+    images = f"{agreement.images} image{'s' * (agreement.images != 1)}"
+    header = (images, "accuracy", "top-1 agreement", "logit difference", "seconds")
+    cnn = ("CNN", _percent(agreement.accuracy), "", "", f"{agreement.seconds:.2f}")
+    rows = (
+        (
+            f"attention, {engine.engine}",
+            _percent(engine.accuracy),
+            _percent(engine.top1_agreement),
+            f"{engine.logit_difference:.1e}",
+            f"{engine.seconds:.2f}",
+        )
+        for engine in agreement.engines
+    )
+    return Table(header, (cnn, *rows))
+
+
+def _percent(value: float | None) -> str:
+    return "unknown" if value is None else f"{value:.1%}"

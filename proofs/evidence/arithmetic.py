@@ -1,4 +1,4 @@
-"""Switches torch to the arithmetic that the certificate assumes, while a campaign runs.
+"""The machine: its description, and torch switched to the arithmetic that the certificate assumes.
 
 The certificate bounds sums of products, accumulated in at least binary32 in any order. A library may do something
 else: round factors to TF32, add up half-precision numbers in half precision, or transform a convolution (Winograd,
@@ -8,12 +8,38 @@ torch's own kernels instead of cuDNN's and NNPACK's. What holds then does not sa
 
 from __future__ import annotations
 
+import os
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib import metadata
 
 import torch
 
 from ...convert.errors import ConversionError, first_line
+
+
+def describe_machine(device: torch.device | str) -> str:
+    """The processor, what torch's kernels depend on, the versions and the day (in UTC)."""
+    gpu = [torch.cuda.get_device_name(device)] if torch.device(device).type == "cuda" else []
+    parts = [
+        *gpu,
+        str(torch.cpu.get_capabilities().get("cpu_name", platform.machine())),
+        f"{core_count()} cores",
+        f"{torch.get_num_threads()} threads",
+        torch.backends.cpu.get_cpu_capability(),
+        f"torch {torch.__version__}",
+        f"conv2attn {metadata.version('conv2attn')}",
+        datetime.now(UTC).date().isoformat(),
+    ]
+    return ", ".join(parts)
+
+
+def core_count() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
 
 _EXCLUDED = ("allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
 

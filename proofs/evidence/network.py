@@ -19,13 +19,12 @@ from ...convert.engines import AUTO
 from ...convert.errors import ConversionError, InputError, Problem, refusing
 from ...convert.files.checkpoint import Opening
 from ...convert.size import USUAL_SIZES, Size
-from ..terminal.table import Table
-from .agreement import Agreement, compare
+from ..terminal.output import Table
+from .agreement import NOTHING_RAN, Agreement, agreement_shown, beyond_line, compare
 from .arithmetic import certified_arithmetic
 from .image_folder import FolderImages
 from .inputs import Inputs, Pair, choose_inputs, load_pair
 from .random_layers import channel_limits
-from .tables import NOTHING_RAN, agreement_shown, beyond_line
 
 # "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
 DEFAULT_ENGINES = ("separable", AUTO)
@@ -130,18 +129,7 @@ def verify_checkpoint(
     progress: Callable[..., AbstractContextManager[Callable[[int], None]]],
     **options: Any,
 ) -> NetworkCheck:
-    """``conv2attn verify`` for a network that PyTorch runs.
-
-    Args:
-        path: As for ``load_pair``, like what follows.
-        opening: Options for opening it.
-        alpha: Locality strength.
-        skip_unsupported: Leave unsupported layers as they are.
-        device: Where to compute.
-        dtype: Precision.
-        engines: Engines to run the attention in; ``DEFAULT_ENGINES`` by default.
-        progress: Opens a progress bar with a total.
-        options: As for ``choose_inputs``.
+    """``conv2attn verify`` for a network that PyTorch runs. The arguments are the command's options.
 
     Raises:
         ConversionError: As ``load_pair``, ``choose_inputs`` and ``verify_network``.

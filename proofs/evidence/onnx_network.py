@@ -6,8 +6,9 @@ The two files are also run beside each other; the difference of their outputs is
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,7 +20,7 @@ from torch import nn
 from ...convert.certificate.comparison import LayerComparison
 from ...convert.certificate.data import measure_input
 from ...convert.certificate.layer import certify_error
-from ...convert.errors import OptionError, refusing
+from ...convert.errors import OptionError, Problem, refusing
 from ...convert.export.onnx.forms import DEFAULT_FORM, FORMS, form_named
 from ...convert.export.onnx.watched import Watched, watched_model
 from ...convert.export.onnx.whole import FORM, SOURCE, attention_model
@@ -30,10 +31,75 @@ from ...convert.heads.values import LayerValues
 from ...convert.model.convert import convert_model
 from ...convert.plain import path_in
 from ...convert.size import Size
-from .agreement import LayerShape
+from ..terminal.names import problem_lines
+from ..terminal.output import Table
+from .agreement import NOTHING_RAN, LayerShape, beyond_line, layer_table
 from .inputs import refuse_conversion
-from .onnx_check import OnnxCheck
 from .onnx_run import IMAGES, Feeds, random_feeds, session
+
+
+@dataclass(frozen=True)
+class OnnxCheck:
+    """The check of a network in an ONNX file.
+
+    Attributes:
+        form: Form of the attention.
+        layers: Each layer, beside its convolution on the same input.
+        alone: Names of the layers that lie within other nodes, and were run by themselves on random numbers.
+        shapes: The layers, by name.
+        outputs: The largest difference between the two networks' outputs, and the largest output, by name.
+        left: Convolution nodes that are left.
+        seed: Seed of the inputs.
+        is_kept: Whether the existing file gives exactly the same bits as one that is written now.
+    """
+
+    form: str
+    layers: tuple[LayerComparison, ...]
+    alone: tuple[str, ...]
+    shapes: Mapping[str, LayerShape]
+    outputs: Mapping[str, tuple[float, float]]
+    left: tuple[Problem, ...]
+    seed: int
+    is_kept: bool = True
+
+    @property
+    def passed(self) -> bool:
+        """Whether some layer ran, and every one stayed within its bound, and all outputs have one shape and no NaN."""
+        finite = all(difference < float("inf") for difference, _ in self.outputs.values())
+        return bool(self.layers) and finite and self.is_kept and not self._beyond
+
+    @property
+    def _beyond(self) -> list[str]:
+        return [layer.name for layer in self.layers if not layer.own <= layer.bound]
+
+    @property
+    def exit_code(self) -> int:
+        """0 if the check passed."""
+        return int(not self.passed)
+
+    def to_json(self) -> dict[str, Any]:
+        """The check as plain data."""
+        return {
+            "form": self.form,
+            "seed": self.seed,
+            "kept": self.is_kept,
+            "layers": [layer.to_json() | {"alone": layer.name in self.alone} for layer in self.layers],
+            "outputs": {name: {"difference": d, "largest": size} for name, (d, size) in self.outputs.items()},
+            "left": [vars(problem) for problem in self.left],
+        }
+
+    def shown(self) -> list[Table | str]:
+        """The check as tables and lines."""
+        within = f"All {len(self.layers)} layers are within their bounds, in the form {self.form}, run by ONNX Runtime."
+        lines = [beyond_line(self._beyond) if self._beyond else within if self.layers else NOTHING_RAN]
+        if not self.is_kept:
+            lines.append("The folder's ONNX file gives other outputs than its layers give when they are written anew.")
+        if self.alone:
+            lines.append(f"{len(self.alone)} of them lie within other nodes, and were run by themselves.")
+        for name, (apart, largest) in self.outputs.items():
+            lines.append(f"Output {name}: {apart:.1e} apart; the largest is {largest:.2g}.")
+        table = layer_table("layer", self.shapes, {self.form: self.layers})
+        return [table, *problem_lines("left as they are", self.left), *lines, f"Seed: {self.seed}"]
 
 
 def verify_onnx_file(
@@ -47,17 +113,7 @@ def verify_onnx_file(
     size: Size | None,
     seed: int | None,
 ) -> OnnxCheck:
-    """``conv2attn verify`` of a network in an ONNX file.
-
-    Args:
-        path: The file; or with ``original`` a folder that ``conv2attn convert`` wrote.
-        original: The file that the folder was converted from.
-        form: Form of the attention; a folder's own by default, else "separable".
-        alpha: Locality strength, as for ``convert_model``; a folder has its own.
-        skip_unsupported: As for ``convert_model``.
-        count: Images in a batch, where the file leaves that open.
-        size: The inputs' last sizes, where the file leaves them open.
-        seed: Seed of the inputs.
+    """``conv2attn verify`` of a network in an ONNX file, or of a folder that was converted from the file ``original``.
 
     Raises:
         OptionError: The folder has no complete file, was made of another file, or is in another form.

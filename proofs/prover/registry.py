@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import pkgutil
 from collections.abc import Sequence
+from difflib import SequenceMatcher
 
 from .claim import Claim
 
@@ -31,19 +31,8 @@ def claims_of(module: str) -> list[Claim]:
 
 
 def all_claims(modules: Sequence[str] | None = None) -> list[Claim]:
-    """All claims of some modules, in order; by default of all that conv2attn has.
-
-    Raises:
-        ConversionError: Two claims have the same name.
-    """
-    found = [claim for module in (claim_modules() if modules is None else modules) for claim in claims_of(module)]
-    names = [claim.name for claim in found]
-    repeated = sorted({name for name in names if names.count(name) > 1})
-    if repeated:
-        from ...convert.errors import ConversionError  # imports torch, which no claim needs
-
-        raise ConversionError(f"two claims have the name {', '.join(repeated)}")
-    return found
+    """All claims of some modules, in order; by default of all that conv2attn has."""
+    return [claim for module in (claim_modules() if modules is None else modules) for claim in claims_of(module)]
 
 
 def select(found: Sequence[Claim], names: Sequence[str] | None) -> list[Claim]:
@@ -55,12 +44,9 @@ def select(found: Sequence[Claim], names: Sequence[str] | None) -> list[Claim]:
     if names is None:
         return list(found)
     known = [claim.name for claim in found]
-    unknown = [name for name in dict.fromkeys(names) if name not in known]
-    if unknown or not names:
-        from ...convert.errors import SelectionError
+    if unknown := [name for name in dict.fromkeys(names) if name not in known]:
+        from ...convert.errors import SelectionError  # imports torch, which no claim needs
 
-        near = list(dict.fromkeys(match for name in unknown for match in difflib.get_close_matches(name, known)))
-        listed = ", ".join(near + [name for name in known if name not in near])
-        what = f"there is no claim {', '.join(map(repr, unknown))}" if unknown else "no claim was named"
-        raise SelectionError(f"{what}; the claims are {listed}")
+        known.sort(key=lambda name: -max(SequenceMatcher(None, name, wanted).ratio() for wanted in unknown))
+        raise SelectionError(f"there is no claim {', '.join(map(repr, unknown))}; the claims are {', '.join(known)}")
     return [claim for claim in found if claim.name in names]

@@ -15,7 +15,7 @@ from enum import StrEnum
 from functools import cache
 from multiprocessing import connection
 
-from .claim import Check, Claim, Status
+from .claim import Check, Claim
 from .registry import all_claims, claims_of, select
 
 DEFAULT_LIMIT = 20.0  # seconds a check
@@ -56,7 +56,7 @@ class Result:
 
     Attributes:
         claim: The claim.
-        verdicts: One for each check; a refused claim has a single one.
+        verdicts: One for each check.
     """
 
     claim: Claim
@@ -69,8 +69,8 @@ class Result:
 
     @property
     def outcome(self) -> Outcome:
-        """The worst of the checks' outcomes."""
-        return min((verdict.outcome for verdict in self.verdicts), key=_WORST_FIRST.index)
+        """The worst of the checks' outcomes; without a check, nothing was shown."""
+        return min((verdict.outcome for verdict in self.verdicts), key=_WORST_FIRST.index, default=Outcome.ERROR)
 
     @property
     def holds(self) -> bool:
@@ -81,20 +81,6 @@ class Result:
     def failures(self) -> tuple[str, ...]:
         """The failures, each text beginning with the name of its check."""
         return tuple(f"{verdict.check}: {failure}" for verdict in self.verdicts for failure in verdict.failures)
-
-
-def refused(claim: Claim) -> list[Verdict]:
-    """The refusal of a claim whose checks could pass without showing what its status says; else nothing."""
-    names = [check.name for check in claim.checks]
-    reasons = [f"two checks have the name {name!r}" for name in dict.fromkeys(names) if names.count(name) > 1]
-    if not names:
-        reasons.append("it has no checks, so nothing would be shown")
-    if claim.status is Status.COQ and not claim.coq:
-        reasons.append("it names no theorem in Coq")
-    if claim.status is Status.ALGEBRA:
-        partial = [check.name for check in claim.checks if check.cases]
-        reasons += [f"the check {name!r} covers instances, but the claim says '{claim.status}'" for name in partial]
-    return [Verdict("the claim itself", Outcome.ERROR, tuple(reasons))] if reasons else []
 
 
 def decide(check: Check) -> Verdict:
@@ -145,11 +131,11 @@ def iter_results(chosen: Sequence[Claim], *, limit: float = DEFAULT_LIMIT) -> It
         futures = {
             (claim, n): pool.schedule(_decide, (claim.module, claim.name, n), timeout=limit)
             for claim in chosen
-            for n in range(0 if refused(claim) else len(claim.checks))
+            for n in range(len(claim.checks))
         }
         for claim in chosen:
             answers = (_answer(check.name, futures[claim, n], limit) for n, check in enumerate(claim.checks))
-            yield Result(claim, tuple(refused(claim) or answers))
+            yield Result(claim, tuple(answers))
     finally:
         pool.stop()  # type: ignore[no-untyped-call]
         pool.join()

@@ -21,8 +21,7 @@ from ...convert.model.report import Report
 from ...convert.model.selection import name_filter
 from ...convert.size import Size
 from ..terminal.names import extra_lines, layer_name, non_finite_lines, note_lines, problem_lines
-from ..terminal.output import progress, say
-from ..terminal.table import Table
+from ..terminal.output import Table, progress, say
 from .page.write import QUICK, make_page
 from .program import Program, program_of
 
@@ -35,7 +34,7 @@ class Converted:
         folder: Its path.
         certified: The conversion report with bounds.
         program: The network as an ONNX file, where one was converted.
-        has_page: Whether the page about the network was written.
+        page: The page about the network, if it was written.
         left_out: Tensors of the checkpoint that are not in the folder, if only layers were converted; else None.
         extra: Keys of the checkpoint that belong to no part of the network.
     """
@@ -43,15 +42,10 @@ class Converted:
     folder: Path
     certified: CertifiedReport
     program: Program | None = None
-    has_page: bool = True
+    page: Path | None = None
     left_out: int | None = None
     extra: tuple[str, ...] = ()
     exit_code: ClassVar[int] = 0
-
-    @property
-    def page(self) -> Path | None:
-        """The page about the network."""
-        return self.folder / PAGE if self.has_page else None
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain data."""
@@ -131,23 +125,7 @@ def convert_checkpoint(
     force: bool,
     page: bool = True,
 ) -> Converted:
-    """Converts a checkpoint, certifies it, and writes the folder.
-
-    Args:
-        checkpoint: Whatever ``open_network`` opens.
-        out: The folder.
-        opening: Options for opening it.
-        device: Where to convert.
-        dtype: Precision to convert in; None means the architecture's.
-        include: Name patterns of the layers to convert; none means all.
-        exclude: Name patterns of the layers to leave alone.
-        alpha: Locality strength; None means large enough for exactly one-hot attention.
-        skip_unsupported: Leave layers that cannot be converted as they are.
-        input_range: Smallest and largest value of the images that bounds are for.
-        size: Image size that the whole network's bound is for; None for the usual one.
-        form: Form of the attention in a whole ONNX file; "separable" by default.
-        force: Replace a folder that conv2attn wrote.
-        page: Write the interactive page, which takes longer than the conversion.
+    """Converts a checkpoint, certifies it, and writes the folder. The arguments are the command's options.
 
     Raises:
         OptionError: A form is given, and no ONNX file is converted.
@@ -183,7 +161,9 @@ def convert_checkpoint(
             program=None if program is None or program.whole is None else program.write,
             force=force,
         )
-    return Converted(out, certified, program, page, _left_out(network, report), network.checkpoint.extra)
+    return Converted(
+        out, certified, program, out / PAGE if page else None, _left_out(network, report), network.checkpoint.extra
+    )
 
 
 def _left_out(network: Network, report: Report) -> int | None:

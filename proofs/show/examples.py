@@ -14,7 +14,7 @@ from ...convert.files.write import write_file
 from ...convert.plain import json_text
 from ...learn.melting.comparison import Comparison, Outcomes
 from ...learn.melting.run import run_comparison
-from ..terminal.table import Table
+from ..terminal.output import Table
 from .trained.table import spread
 
 RESULT = "result.json"
@@ -98,16 +98,7 @@ class ExampleRun:
 def show_example(
     example: Comparison, out: Path, *, full: bool, seeds: int, resume: bool, progress: bool, say: Callable[[str], None]
 ) -> ExampleRun:
-    """Runs an example, and writes its numbers and pictures.
-
-    Args:
-        example: The example.
-        out: The folder.
-        full: Every control, and a sweep of rates.
-        seeds: Number of seeds.
-        resume: Continue an interrupted run.
-        progress: Show bars on standard error.
-        say: Called with a line when a step begins.
+    """Runs an example, and writes its numbers and pictures. The arguments are the command's options.
 
     Raises:
         ConversionError: The folder cannot be written, holds something else, or something that is needed is missing.

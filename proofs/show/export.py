@@ -8,11 +8,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...convert.attention.layer import SelfAttention
-from ...convert.errors import ConversionError, OptionError, OutputError, Problem, UnsupportedLayerError, refusing
+from ...convert.certificate.sampled import inputs_of_layers
+from ...convert.errors import ConversionError, OptionError, OutputError, Problem, UnsupportedLayerError
 from ...convert.export.gpsa import GPSAConvolution, gpsa_from_attention
 from ...convert.export.multihead import MultiheadConvolution, multihead_from_attention
 from ...convert.export.network import export_onnx
@@ -21,14 +21,13 @@ from ...convert.files.checkpoint import Opening
 from ...convert.files.open import open_network
 from ...convert.files.tensors import write_safetensors
 from ...convert.files.write import check_file, write_file
-from ...convert.inputs import InputSpec, call_with, example_image, random_inputs
+from ...convert.inputs import InputSpec, example_image, random_inputs
 from ...convert.model.convert import convert_model
-from ...convert.names import names_by_module
 from ...convert.size import USUAL_SIZES, Size
 from ..terminal.options import Target
-from ..terminal.outcome import Wrote
+from ..terminal.outcome import Done, wrote
 
-_NAMES = {Target.mha: "multihead_attention", Target.gpsa: "gpsa"}  # names in the file's metadata
+_NAMES = {"mha": "multihead_attention", "gpsa": "gpsa"}  # names in the file's metadata
 _Module = MultiheadConvolution | GPSAConvolution
 
 
@@ -44,29 +43,17 @@ def export_network(
     form: str | None,
     force: bool,
     inputs: Sequence[InputSpec] = (),
-) -> Wrote:
-    """Writes a network for another tool.
-
-    Args:
-        source: Whatever ``open_network`` opens; a CNN is converted first.
-        out: The file to write.
-        to: The tool.
-        opening: Options for opening it.
-        alpha: Locality strength of a conversion; a converted network has its own.
-        skip_unsupported: Leave layers that cannot be converted as they are.
-        size: Size of the images; None for the usual one.
-        form: Form of the attention in ONNX; None for "separable".
-        force: Replace a file that is there.
-        inputs: The network's inputs, if it takes more than one image.
+) -> Done:
+    """Writes a network for another tool. The arguments are the command's options.
 
     Raises:
         OptionError: A form is given for a tool other than ONNX, or alpha for a converted network.
         ConversionError: The network cannot be opened, converted or expressed in the tool's terms.
     """
-    ending = ".onnx" if to is Target.onnx else ".safetensors"
+    ending = ".onnx" if to == "onnx" else ".safetensors"
     if out.suffix != ending:
         raise OutputError(f"{out} must end in {ending}, which is the kind of file that is written for {to}")
-    if form is not None and to is not Target.onnx:
+    if form is not None and to != "onnx":
         raise OptionError("a form is for ONNX files only")
     check_file(out, force=force, sources=[source])
     network = open_network(source, opening)
@@ -77,38 +64,41 @@ def export_network(
         model = convert_model(model, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported).model
     elif alpha is not None or skip_unsupported:
         raise OptionError(f"{source} is converted already, so alpha and skipping layers have no meaning")
-    layers = _layers(model)
-    if inputs and (size is not None or to is not Target.onnx):
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, SelfAttention)}
+    if inputs and (size is not None or to != "onnx"):
         raise OptionError("inputs are described for ONNX files, and have their own sizes")
     known = None if network.preprocessing is None else network.preprocessing.size
     axes = next(iter(layers.values())).spec.axes
     size = (size or known or USUAL_SIZES[axes]).along(axes)
-    if to is Target.onnx:
+    if to == "onnx":
         given: dict[str, Any] = {"inputs": random_inputs(inputs)} if inputs else {"size": size}
         made = export_onnx(model, out, **given, form=form or DEFAULT_FORM, force=force, sources=sources)
         told = f"without {', '.join(made.unused)}, which no output depends on" if made.unused else ""
-        return Wrote(out, {"form": made.form, "layers": list(made.layers), "unused": list(made.unused)}, told)
-    modules = _modules(layers, input_sizes(model, layers, size), to)
+        return wrote(out, told, form=made.form, layers=list(made.layers), unused=list(made.unused))
+    seen = inputs_of_layers(model, example_image(model, size))
+    if missing := layers.keys() - seen.keys():
+        raise ConversionError(f"the network does not call {', '.join(sorted(missing))}")
+    modules = _modules({name: (layers[name], Size(*x.shape[2:])) for name, x in seen.items()}, to)
     metadata = {_NAMES[to]: json.dumps({name: arguments(module) for name, module in modules.items()})}
     tensors = {
         f"{name}.{key}".removeprefix("."): value for name, module in modules.items() for key, value in _state(module)
     }
     write_file(out, partial(write_safetensors, tensors, metadata=metadata), force=force, sources=sources)
-    return Wrote(out, {"layers": list(modules)})
+    return wrote(out, layers=list(modules))
 
 
-def _modules(layers: dict[str, SelfAttention], sizes: dict[str, Size], to: Target) -> dict[str, _Module]:
-    """Each layer as the tool's attention.
+def _modules(layers: dict[str, tuple[SelfAttention, Size]], to: Target) -> dict[str, _Module]:
+    """Each layer, for inputs of a size, as the tool's attention.
 
     Raises:
         UnsupportedLayerError: Layers cannot be expressed in its terms; all of them are named.
     """
-    make = gpsa_from_attention if to is Target.gpsa else multihead_from_attention
+    make = gpsa_from_attention if to == "gpsa" else multihead_from_attention
     modules: dict[str, _Module] = {}
     problems = []
-    for name, size in sizes.items():
+    for name, (layer, size) in layers.items():
         try:
-            modules[name] = make(layers[name], size=size)
+            modules[name] = make(layer, size=size)
         except ConversionError as error:
             problems.append(Problem(name, str(error)))
     if problems:
@@ -131,40 +121,6 @@ def arguments(module: _Module) -> dict[str, object]:
         "output_size": list(module.spec.output_size(module.size)),
         "geometry": module.spec.to_json(),
     }
-
-
-@torch.no_grad()
-def input_sizes(model: nn.Module, layers: dict[str, SelfAttention], size: Sequence[int]) -> dict[str, Size]:
-    """The size of the images that come to each layer, for images of a size: of its last call.
-
-    Raises:
-        ConversionError: The network does not run on such images, or does not call a layer.
-    """
-    found: dict[str, Size] = {}
-
-    def note(name: str, _: nn.Module, inputs: tuple[Tensor, ...]) -> None:
-        found[name] = Size(*inputs[0].shape[2:])
-
-    handles = [layer.register_forward_pre_hook(partial(note, name)) for name, layer in layers.items()]
-    try:
-        with refusing(f"the network does not run on images of {Size(*size)}"):
-            call_with(model, example_image(model, size))
-    finally:
-        for handle in handles:
-            handle.remove()
-    if missing := layers.keys() - found.keys():
-        raise ConversionError(f"the network does not call {', '.join(sorted(missing))}")
-    return found
-
-
-def _layers(model: nn.Module) -> dict[str, SelfAttention]:
-    """The attention layers, each under its first name."""
-    named = ((names[0], model.get_submodule(names[0])) for names in names_by_module(model, _is_attention))
-    return {name: layer for name, layer in named if isinstance(layer, SelfAttention)}
-
-
-def _is_attention(module: nn.Module) -> bool:
-    return isinstance(module, SelfAttention)
 
 
 def _state(module: _Module) -> list[tuple[str, Tensor]]:

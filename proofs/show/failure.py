@@ -9,7 +9,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from ..terminal.outcome import JSON_VERSION
 from ..terminal.output import say, say_document
@@ -20,28 +20,12 @@ _EXAMPLE = "torchvision.models:resnet18"
 _NO_MEMORY = "t allocate memory: you tried to allocate"  # torch's RuntimeError for it
 
 
-@runtime_checkable
-class _UsageError(Protocol):
-    """Errors that typer raises for arguments, which have no common public class."""
-
-    message: str
-    exit_code: int
-    ctx: Any
-
-    def show(self) -> None:
-        """Prints the command's usage and the message on stderr."""
-
-    def format_message(self) -> str:
-        """The message in one line."""
-        ...
-
-
 def is_usage(error: Exception) -> bool:
-    """Whether the command line was used wrongly, which no traceback explains."""
-    return isinstance(error, _UsageError)
+    """Whether the command line was used wrongly, which no traceback explains: typer's errors have no public class."""
+    return hasattr(error, "format_message")
 
 
-def explain(error: Exception, arguments: Sequence[str] = ()) -> int:
+def explain(error: Any, arguments: Sequence[str] = ()) -> int:
     """Prints an error, and returns its exit code.
 
     Args:
@@ -49,7 +33,7 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> int:
         arguments: Arguments of the command line. With ``--json`` among them, one JSON object is printed on standard
             output in place of a sentence on stderr.
     """
-    if isinstance(error, _UsageError):
+    if is_usage(error):
         error.message = printable(_plain(error.message))
         sentence, code = error.format_message(), error.exit_code
     elif isinstance(error, OSError):
@@ -63,7 +47,7 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> int:
     if "--json" in arguments:
         with suppress(OSError, ValueError):
             say_document(json.dumps({"version": JSON_VERSION, "error": sentence, "exit_code": code}, indent=2) + "\n")
-    elif isinstance(error, _UsageError):
+    elif is_usage(error):
         with suppress(OSError):
             error.show()
         example = error.ctx and error.ctx.command.epilog
@@ -72,16 +56,14 @@ def explain(error: Exception, arguments: Sequence[str] = ()) -> int:
         say(f"conv2attn: {sentence}", err=True)
         if code == BUG:
             say("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
-    return code
+    return int(code)
 
 
 def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
     """Sentence and exit code for errors from neither the command line nor the system; imports torch."""
-    try:
-        from ...convert import errors
-        from ...learn.data.pictures import ImageSizesError
-    except (ImportError, OSError, MemoryError) as failed:  # as where memory is limited
-        return f"PyTorch cannot be loaded: {failed or 'there is not enough memory'}", WRONG_INPUT
+    from ...convert import errors
+    from ...learn.data.pictures import ImageSizesError
+
     if not isinstance(error, errors.ConversionError):
         return f"internal error: {type(error).__name__}: {error}", BUG
     command = f"conv2attn {shlex.join(arguments)}"

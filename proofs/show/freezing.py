@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,7 +30,8 @@ from ...learn.freezing.same import SameConv
 from ...learn.melting.melt import attention_layers
 from ...learn.training.evaluate import accuracy
 from ..terminal.names import layer_name
-from ..terminal.table import Table
+from ..terminal.outcome import Done
+from ..terminal.output import Table
 
 ENDING, WEIGHTS, MODULE = ".pt2", ".pth", ".py"
 PLOTS = ".png", ".svg", ".pdf"
@@ -64,60 +65,6 @@ def freeze(cnn: nn.Module) -> nn.Module:
 '''
 
 
-@dataclass(frozen=True)
-class Frozen:
-    """A program that was written.
-
-    Attributes:
-        file: Its path; the state dict and the module lie beside it.
-        tolerance: Largest difference of each layer's outputs, away from borders.
-        input_range: Range of each layer's input that the bounds assume.
-        frozen: The network and its layers.
-        accuracy: On test images, of the attention and of the frozen network; None without images.
-    """
-
-    file: Path
-    tolerance: float
-    input_range: tuple[float, float]
-    frozen: FrozenModel
-    accuracy: tuple[float, float] | None = None
-    exit_code: ClassVar[int] = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """The outcome as plain data."""
-        layers = [{"names": list(each.names), **asdict(each.certificate)} for each in self.frozen.layers]
-        found = {"file": str(self.file), "tolerance": self.tolerance, "range": list(self.input_range), "layers": layers}
-        return found if self.accuracy is None else {**found, "accuracy": list(self.accuracy)}
-
-    def shown(self) -> list[Table | str]:
-        """The outcome as a table and lines."""
-        low, high = self.input_range
-        rows = tuple(
-            (
-                ", ".join(map(layer_name, each.names)),
-                str(Size(*each.certificate.kernel_size)),
-                f"{each.certificate.cut_off:.3g}",
-                f"{each.certificate.border:.3g}",
-            )
-            for each in self.frozen.layers
-        )
-        return [
-            Table(("layer", "kernel", "cut-off", "with borders"), rows),
-            f"Bounds on how far a layer's outputs are from its attention's, in exact arithmetic, for its inputs on "
-            f"[{low:g}, {high:g}]: away from borders, and anywhere",
-            *self._accuracies(),
-            f"Wrote {self.file}: torch.export.load({str(self.file)!r}).module() computes it; "
-            f"{self.file.with_suffix(WEIGHTS).name} has its weights, and freeze() of "
-            f"{self.file.with_suffix(MODULE).name} puts its convolutions into the CNN that was melted",
-        ]
-
-    def _accuracies(self) -> list[str]:
-        if self.accuracy is None:
-            return []
-        before, after = self.accuracy
-        return [f"Test accuracy: {before:.1%} as attention, {after:.1%} frozen"]
-
-
 def freeze_checkpoint(
     checkpoint: Path,
     out: Path,
@@ -129,20 +76,8 @@ def freeze_checkpoint(
     data: str | None,
     plot: Path | None,
     force: bool,
-) -> Frozen:
-    """Freezes a network and writes it.
-
-    Args:
-        checkpoint: Output of ``melt`` or ``convert``, or the state dict of a network that was trained further.
-        out: The file, which ends in .pt2.
-        opening: Options for opening it.
-        tolerance: Largest allowed difference of each layer's outputs, away from borders.
-        input_range: Smallest and largest value of each layer's input.
-        size: Image size of the program, through which any number of images goes; None means what the network was
-            trained on, or the usual one.
-        data: Images on which accuracy is measured before and after, as ``load_data`` takes them; None measures none.
-        plot: Where to draw kernel size against tolerance.
-        force: Replace files that exist.
+) -> Done:
+    """Freezes a network and writes it. The arguments are the command's options.
 
     Raises:
         ConversionError: The network cannot be opened or frozen, or a file cannot be written.
@@ -173,11 +108,39 @@ def freeze_checkpoint(
     write_file(weights, partial(write_stream, partial(torch.save, state)), force=force, sources=sources)
     text = _module(frozen, weights)
     write_file(module, lambda path: path.write_text(text, "utf-8"), force=force, sources=sources)
-    return Frozen(out, tolerance, input_range, frozen, _accuracy(model, frozen.model, images))
+    found = {
+        "file": str(out),
+        "tolerance": tolerance,
+        "range": list(input_range),
+        "layers": [{"names": list(each.names), **asdict(each.certificate)} for each in frozen.layers],
+    }
+    told = _shown(out, frozen, input_range)
+    if images is not None:
+        before, after = accuracy(model, images.test), accuracy(frozen.model, images.test)
+        found["accuracy"] = [before, after]
+        told.insert(-1, f"Test accuracy: {before:.1%} as attention, {after:.1%} frozen")
+    return Done(found, told)
 
 
-def _accuracy(model: nn.Module, frozen: nn.Module, images: ImageData | None) -> tuple[float, float] | None:
-    return None if images is None else (accuracy(model, images.test), accuracy(frozen, images.test))
+def _shown(out: Path, frozen: FrozenModel, input_range: tuple[float, float]) -> list[Table | str]:
+    """A row for each layer, and what was written."""
+    low, high = input_range
+    rows = tuple(
+        (
+            ", ".join(map(layer_name, each.names)),
+            str(Size(*each.certificate.kernel_size)),
+            f"{each.certificate.cut_off:.3g}",
+            f"{each.certificate.border:.3g}",
+        )
+        for each in frozen.layers
+    )
+    return [
+        Table(("layer", "kernel", "cut-off", "with borders"), rows),
+        f"Bounds on how far a layer's outputs are from its attention's, in exact arithmetic, for its inputs on "
+        f"[{low:g}, {high:g}]: away from borders, and anywhere",
+        f"Wrote {out}: torch.export.load({str(out)!r}).module() computes it; {out.with_suffix(WEIGHTS).name} has its "
+        f"weights, and freeze() of {out.with_suffix(MODULE).name} puts its convolutions into the CNN that was melted",
+    ]
 
 
 def _module(frozen: FrozenModel, weights: Path) -> str:

@@ -26,7 +26,7 @@ from ...learn.melting.compare import CLEAN, compare
 from ...learn.melting.comparison import ArmResult, Outcomes
 from ...learn.training.recipe import Machine, Recipe
 from ..terminal.names import layer_name
-from ..terminal.table import Table
+from ..terminal.output import Table
 from .trained.table import spread
 
 COMPARISON = "melt.json"
@@ -139,25 +139,7 @@ def melt_checkpoint(
     progress: bool,
     say: Callable[[str], None],
 ) -> Melted:
-    """Fine-tunes a CNN and its attention, and keeps both.
-
-    Args:
-        checkpoint: Whatever ``open_network`` opens; None trains a small CNN on the data first.
-        out: The folder.
-        opening: Options for opening it.
-        data: As ``load_data`` takes it.
-        size: Size to which a folder's pictures are scaled.
-        normalization: Normalization that the CNN was trained with; None means values from -1 to 1.
-        melting: Keyword arguments of ``melt``.
-        include: Name patterns of the layers to melt; none means all.
-        exclude: Name patterns of the layers to leave alone.
-        recipe: Recipe of the fine-tuning.
-        rates: As for ``compare``.
-        seeds: Number of runs.
-        machine: Options for Lightning.
-        resume: Continue an interrupted run.
-        progress: Show bars on standard error.
-        say: Called with a line when a step begins.
+    """Fine-tunes a CNN and its attention, and keeps both. The arguments are the command's options.
 
     Raises:
         ConversionError: The checkpoint or the data cannot be opened, or do not fit, or the folder cannot be written.

@@ -28,8 +28,8 @@ from ...convert.preprocessing import Normalization
 from ...convert.size import USUAL_SIZES, Size
 from ...learn.data.pictures import LONGEST, read_picture, read_prepared
 from .film.write import film_page
-from .page.room import too_large
 from .page.views import own_views
+from .pictures.limits import too_large
 from .pictures.scene import Scene, find_layer, scenes
 from .subject import Subject, load_subject, set_alpha
 from .trained.show import Runs, draw_runs, runs_at

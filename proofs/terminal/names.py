@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from .table import LISTED
+from .output import LISTED
 
 if TYPE_CHECKING:
     from ...convert.errors import Problem
@@ -13,20 +13,6 @@ if TYPE_CHECKING:
 LONGEST_NAME = 60  # characters of a name that a table shows
 _CUT = "\u2026"
 _LISTED = 10  # names in a line
-
-
-def short_names(names: Sequence[str], limit: int = LONGEST_NAME) -> list[str]:
-    """Shortens names in the middle to at most ``limit`` characters; different names stay different.
-
-    Args:
-        names: The names; the same one may come several times.
-        limit: Characters that a name may have.
-    """
-    shortened = {name: short_name(name, limit) for name in names}
-    owners: dict[str, set[str]] = {}
-    for name, short in shortened.items():
-        owners.setdefault(short, set()).add(name)
-    return [shortened[name] if len(owners[shortened[name]]) == 1 else name for name in names]
 
 
 def short_name(name: str, limit: int = LONGEST_NAME) -> str:

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Mapping
-from enum import StrEnum
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
@@ -16,42 +14,19 @@ if TYPE_CHECKING:
     from ...convert.preprocessing import Normalization
     from ...convert.size import Size
 
+_Number = TypeVar("_Number", int, float)
 
-class Dtype(StrEnum):
-    """Precisions that a model can be converted in."""
+Dtype = Literal["float64", "float32", "bfloat16", "float16"]
+"""Precisions that a model can be converted in."""
 
-    float64 = "float64"
-    float32 = "float32"
-    bfloat16 = "bfloat16"
-    float16 = "float16"
+Picture = Literal["maps", "contours", "error", "kernel", "training", "curves", "table"]
+"""Pictures of a converted network: the first four; of an experiment: maps, contours and the last three."""
 
+Target = Literal["onnx", "mha", "gpsa"]
+"""Attention formats of other libraries."""
 
-class Picture(StrEnum):
-    """Pictures of a converted network: the first four; of an experiment: maps, contours and the last three."""
-
-    maps = "maps"
-    contours = "contours"
-    error = "error"
-    kernel = "kernel"
-    training = "training"
-    curves = "curves"
-    table = "table"
-
-
-class Target(StrEnum):
-    """Attention formats of other libraries."""
-
-    onnx = "onnx"
-    mha = "mha"
-    gpsa = "gpsa"
-
-
-class ProofFormat(StrEnum):
-    """Formats of the document that holds the proofs."""
-
-    text = "text"
-    markdown = "markdown"
-    json = "json"
+ProofFormat = Literal["text", "markdown", "json"]
+"""Formats of the document that holds the proofs."""
 
 
 def positive(value: float | None) -> float | None:
@@ -185,7 +160,7 @@ def torch_dtype(dtype: Dtype | None) -> Any:
     """Returns torch's dtype of a precision."""
     import torch
 
-    return None if dtype is None else getattr(torch, dtype.value)
+    return None if dtype is None else getattr(torch, dtype)
 
 
 def torch_device(name: str) -> Any:
@@ -204,21 +179,16 @@ def size_of(text: str | None, axes: int | None = None) -> Size | None:
         return None
     from ...convert.size import Size
 
-    found = re.fullmatch(r"\d{1,99}(x\d{1,99}){0,2}", text.lower())
-    lengths = [] if found is None else [int(number) for number in text.lower().split("x")]
-    if not lengths or not all(lengths):
-        wanted = "must be ROWSxCOLUMNS, like 224x224, or 224 for a square"
-        others = "LENGTH for sequences, PLANESxROWSxCOLUMNS for volumes"
-        raise typer.BadParameter(f"{wanted} ({others}); got {text}", param_hint="--size")
+    wanted = "ROWSxCOLUMNS, like 224x224, or 224 for a square (LENGTH for sequences, PLANESxROWSxCOLUMNS for volumes)"
+    lengths = _numbers(text.lower(), int, "--size", wanted, (1, 2, 3), separator="x")
+    if min(lengths) < 1:
+        raise typer.BadParameter(f"must be {wanted}; got {text}", param_hint="--size")
     return Size(*lengths) if axes is None else Size(*lengths).along(axes)
 
 
 def range_of(text: str) -> tuple[float, float]:
     """Parses a smallest and a largest value, such as -1,1."""
-    try:
-        low, high = map(float, text.split(","))
-    except ValueError:
-        low, high = math.nan, math.nan
+    low, high = _numbers(text, float, "--input-range", "LOW,HIGH, like -1,1", (2,))
     if not -math.inf < low <= high < math.inf:
         raise typer.BadParameter(f"must be LOW,HIGH, like -1,1; got {text}", param_hint="--input-range")
     return low, high
@@ -231,23 +201,32 @@ def normalization_of(mean: str | None, std: str | None) -> Normalization | None:
     if mean is None and std is None:
         return None
     if mean is None or std is None:
-        raise typer.BadParameter(
-            "needs the other of --mean and --std", param_hint="--std" if mean is None else "--mean"
-        )
-    return Normalization(_numbers(mean, "--mean"), _numbers(std, "--std"))
-
-
-def _numbers(text: str, option: str) -> tuple[float, ...]:
-    try:
-        return tuple(map(float, text.split(",")))
-    except ValueError as error:
-        wanted = "must be numbers separated by commas, like 0.485,0.456,0.406"
-        raise typer.BadParameter(f"{wanted}; got {text}", param_hint=option) from error
+        missing = "--std" if mean is None else "--mean"
+        raise typer.BadParameter("needs the other of --mean and --std", param_hint=missing)
+    wanted = "numbers separated by commas, like 0.485,0.456,0.406"
+    return Normalization(_numbers(mean, float, "--mean", wanted), _numbers(std, float, "--std", wanted))
 
 
 def pixel_of(text: str) -> tuple[int, int]:
     """Parses a row and a column, such as 12,40."""
-    found = re.fullmatch(r"(\d{1,99}),(\d{1,99})", text)
-    if found is None:
-        raise typer.BadParameter(f"must be ROW,COLUMN, like 12,40; got {text}", param_hint="--query")
-    return int(found[1]), int(found[2])
+    row, column = _numbers(text, int, "--query", "ROW,COLUMN, like 12,40", (2,))
+    return row, column
+
+
+def _numbers(
+    text: str,
+    kind: Callable[[str], _Number],
+    option: str,
+    wanted: str,
+    counts: tuple[int, ...] = (),
+    *,
+    separator: str = ",",
+) -> tuple[_Number, ...]:
+    """Parses numbers, of which there may be so many."""
+    try:
+        found = tuple(map(kind, text.split(separator)))
+        if not counts or len(found) in counts:
+            return found
+    except ValueError:
+        pass
+    raise typer.BadParameter(f"must be {wanted}; got {text}", param_hint=option)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
-from .output import print_table, say, say_document
-from .table import Table
+from .output import Table, print_table, say, say_document
 
 JSON_VERSION = 1
 
@@ -32,27 +31,30 @@ class Outcome(Protocol):
 
 
 @dataclass(frozen=True)
-class Wrote:
-    """Outcome of a command that wrote a file and checked nothing.
+class Done:
+    """Outcome of a command that did its work and checked nothing.
 
     Attributes:
-        file: Its path.
-        about: Other facts about it, for JSON.
-        content: A short description of its content, or nothing.
+        data: It as plain data.
+        parts: Tables and lines, in the order in which they are read.
     """
 
-    file: Path
-    about: Mapping[str, Any] = field(default_factory=dict)
-    content: str = ""
-    exit_code: ClassVar[int] = 0
+    data: Mapping[str, Any]
+    parts: Iterable[Table | str]
+    exit_code: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain data."""
-        return {"file": str(self.file), **self.about}
+        return dict(self.data)
 
-    def shown(self) -> list[Table | str]:
+    def shown(self) -> Iterable[Table | str]:
         """Tables and lines, in the order in which they are read."""
-        return [f"Wrote {self.file}: {self.content}" if self.content else f"Wrote {self.file}"]
+        return self.parts
+
+
+def wrote(file: Path, told: str = "", /, **about: Any) -> Done:
+    """Outcome of a command that wrote a file: what is told of its content, if anything, and other facts for JSON."""
+    return Done({"file": str(file), **about}, [f"Wrote {file}: {told}" if told else f"Wrote {file}"])
 
 
 def print_outcome(command: str, outcome: Outcome, *, as_json: bool) -> None:
@@ -71,7 +73,7 @@ def print_outcome(command: str, outcome: Outcome, *, as_json: bool) -> None:
         return
     for part in outcome.shown():
         if isinstance(part, Table):
-            print_table(part.header, part.rows)
+            print_table(part)
         else:
             say(part)
 

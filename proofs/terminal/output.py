@@ -8,32 +8,35 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stdout, suppress
-from typing import TextIO
+from typing import NamedTuple, TextIO
 
 from .printable import CELL, printable
-from .table import LISTED
 
+LISTED = 1000  # rows of a table, or lines of one kind, that are printed; JSON holds all
 _NARROWEST_NAME = 12  # the first column may be folded to this, the others at spaces only
 _UNLIMITED = 100_000  # characters of a table's line in a file
 _STANDARD_OUTPUT, _STANDARD_ERROR = 1, 2
 _results: TextIO | None = None  # where results go while everything else that is printed goes to standard error
 
 
-def prepare_streams() -> None:
-    """Makes the standard streams fit for any text, and opens those that were closed when the program started.
+class Table(NamedTuple):
+    """A table of texts and numbers.
 
-    Otherwise the next files that are opened would have their numbers, and get what is printed. Characters that a
-    terminal's encoding lacks become escapes.
+    Attributes:
+        header: A text for each column.
+        rows: Each has a text or a number for each column.
+        title: Its heading, which documents show and terminals do not.
     """
-    for number, mode in enumerate((os.O_RDONLY, os.O_RDONLY, os.O_WRONLY)):
-        try:
-            os.fstat(number)
-        except OSError:
-            os.set_inheritable(os.open(os.devnull, mode), True)  # it is the lowest free number, this one
-    sys.stdout = os.fdopen(1, "w", closefd=False) if sys.stdout is None else sys.stdout
-    sys.stderr = os.fdopen(2, "w", closefd=False) if sys.stderr is None else sys.stderr
+
+    header: tuple[str, ...]
+    rows: tuple[tuple[object, ...], ...]
+    title: str = ""
+
+
+def prepare_streams() -> None:
+    """Makes the standard streams fit for any text: characters that a terminal's encoding lacks become escapes."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -44,38 +47,26 @@ def results_alone() -> Iterator[None]:
     """Redirects the output of all other code to standard error; only what is printed here reaches standard output.
 
     An architecture's code may print at any time: while it is built, run, traced or trained, here or in programs and
-    processes that it starts.
+    processes that it starts. So the process's standard output is standard error's meanwhile, and a duplicate is ours.
     """
     global _results
-    before = _results
+    stream = sys.stdout
+    own = os.dup(_STANDARD_OUTPUT) if stream is sys.__stdout__ else None
+    if own is not None:
+        stream.flush()
+        os.dup2(_STANDARD_ERROR, _STANDARD_OUTPUT)
+    _results = stream if own is None else os.fdopen(own, "w", encoding=stream.encoding, errors=stream.errors)
     try:
-        with _own_descriptor(before or sys.stdout) as _results, redirect_stdout(sys.stderr):
+        with redirect_stdout(sys.stderr):
             yield
     finally:
-        _results = before
-
-
-@contextmanager
-def _own_descriptor(stream: TextIO) -> Iterator[TextIO]:
-    """Yields the stream; if it is the process's standard output, a duplicate, while its number is standard error's."""
-    try:
-        is_standard = stream.fileno() == _STANDARD_OUTPUT
-    except OSError:  # it is none of the system's
-        is_standard = False
-    if not is_standard:
-        yield stream
-        return
-    stream.flush()
-    own = os.dup(_STANDARD_OUTPUT)
-    os.dup2(_STANDARD_ERROR, _STANDARD_OUTPUT)
-    try:
-        with os.fdopen(own, "w", encoding=stream.encoding, errors=stream.errors, closefd=False) as found:
-            yield found
-    finally:
-        with suppress(OSError):
-            stream.flush()  # what was printed to it all the same
-        os.dup2(own, _STANDARD_OUTPUT)
-        os.close(own)
+        if own is not None:
+            with suppress(OSError):  # what was printed to it all the same
+                stream.flush()
+            os.dup2(own, _STANDARD_OUTPUT)
+            with suppress(OSError):  # a reader that left early was told of when it was printed to
+                _results.close()
+        _results = None
 
 
 def say(*lines: object, err: bool = False) -> None:
@@ -99,7 +90,7 @@ def say_document(text: str, *, err: bool = False) -> None:
         stream.flush()
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+def print_table(table: Table) -> None:
     """Prints a table; nothing if it has no rows.
 
     On a terminal it fits the width: cells are folded, and where not even their words fit, each row becomes a block of
@@ -107,31 +98,32 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> None
     """
     from rich import box
     from rich.console import Console
-    from rich.table import Table
+    from rich.table import Table as Grid
     from rich.text import Text
 
+    header, rows, _ = table
     if not rows:
         return
     console = Console(file=_results or sys.stdout, highlight=False)
     if not console.is_terminal:
         console.width = _UNLIMITED
     texts = [[f"{c:,}" if isinstance(c, int) else printable(c, CELL) for c in row] for row in rows[:LISTED]]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="")
+    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, header_style="")
     for index, name in enumerate(header):
         is_number = index > 0 and isinstance(rows[0][index], int)
-        table.add_column(
+        grid.add_column(
             Text(printable(name, CELL)), justify="right" if is_number else "left", overflow="fold", no_wrap=is_number
         )
     for row in texts:
-        table.add_row(*map(Text, row))
-    least = console.measure(table, options=console.options.update(width=_UNLIMITED)).minimum
+        grid.add_row(*map(Text, row))
+    least = console.measure(grid, options=console.options.update(width=_UNLIMITED)).minimum
     longest_name = max(len(word) for row in texts for word in row[0].split(" "))
     if least - max(longest_name - _NARROWEST_NAME, 0) > console.width:
         for first, *others in texts:
             lines = [first, *(f"  {name}: {cell}" for name, cell in zip(header[1:], others, strict=True)), ""]
             console.print(Text("\n".join(lines), overflow="fold"))
     else:
-        console.print(table)
+        console.print(grid)
     if len(rows) > LISTED:
         say(f"and {len(rows) - LISTED:,} more rows; --json prints all")
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import sympy
 
+from ...prover.checks import Expr, has_negative_coefficient
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, has_negative_coefficient
 from .rounding import added, folded, gamma, round_to, shapes
 
 PRECISION = 4

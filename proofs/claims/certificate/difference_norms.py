@@ -10,8 +10,8 @@ from itertools import product
 
 import sympy
 
+from ...prover.checks import Expr, not_nonnegative, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, not_nonnegative, unequal
 
 HALF, QUARTER = sympy.Rational(1, 2), sympy.Rational(1, 4)
 P = sympy.Symbol("p", real=True)

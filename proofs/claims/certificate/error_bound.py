@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 import sympy
 
+from ...prover.checks import Expr, not_nonnegative, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, not_nonnegative, unequal
 
 OTHER_KEYS = (1, 2, 3, 5, 8)
 

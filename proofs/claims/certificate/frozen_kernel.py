@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import sympy
 
+from ...prover.checks import Expr, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, unequal
 from .smoothed_kernel import range_failures
 
 OPPOSITE, RANDOM = 20, 300

@@ -7,8 +7,8 @@ from itertools import accumulate, product
 
 import sympy
 
+from ...prover.checks import Expr, not_nonnegative
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, not_nonnegative
 
 FIRST, SECOND = sympy.symbols("e_1 e_2", nonnegative=True)
 LOST = 1 - (1 - FIRST) * (1 - SECOND)  # what a product of two softmaxes leaves out

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import sympy
 
+from ...prover.checks import Expr, not_nonnegative
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, not_nonnegative
 
 EXP, ACTIVATION = 64, 64  # roundings that an error of 32 units in the last place counts for
 SIZES = (1, 2, 3, 7)  # terms of a sum

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sympy
 
+from ...prover.checks import Expr, not_nonnegative, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, not_nonnegative, unequal
 from .propagation_rules import outside
 
 SILU_SLOPE, GELU_SLOPE, HARDSWISH_SLOPE = sympy.Rational(11, 10), sympy.Rational(113, 100), sympy.Rational(3, 2)

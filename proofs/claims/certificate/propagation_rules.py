@@ -11,8 +11,8 @@ from itertools import product
 
 import sympy
 
+from ...prover.checks import Expr, not_nonnegative, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, not_nonnegative, unequal
 
 A, B, C, D = sympy.symbols("a b c d", real=True)  # values of one network, a and b, and of the other, c and d
 E, G = sympy.symbols("e g", nonnegative=True)  # |a - c| <= e, |b - d| <= g

@@ -9,8 +9,8 @@ from typing import TypeVar
 
 import sympy
 
+from ...prover.checks import Expr, has_negative_coefficient, not_nonnegative
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, has_negative_coefficient, not_nonnegative
 
 Term = TypeVar("Term")
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 
 import sympy
 
+from ...prover.checks import Expr, not_nonnegative, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, not_nonnegative, unequal
 from ..common.lattice import LISTED, RANDOM, Kernel, differences, grids_around, iv, smoothed_bound, tested_kernels
 
 HALF = sympy.Rational(1, 2)

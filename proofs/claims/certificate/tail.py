@@ -13,8 +13,8 @@ from itertools import product
 
 import sympy
 
+from ...prover.checks import Expr, has_negative_coefficient, not_nonnegative, on_unit_interval, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, has_negative_coefficient, not_nonnegative, on_unit_interval, unequal
 from ..theorem.one_hot import Q, squared_distance
 
 GRIDS = ((1,), (7,), (1, 1), (1, 4), (3, 2), (3, 5), (6, 6), (1, 2, 3), (3, 2, 3), (2, 2, 2, 2))

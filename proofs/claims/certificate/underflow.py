@@ -8,8 +8,8 @@ from itertools import product
 
 import sympy
 
+from ...prover.checks import has_negative_coefficient
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import has_negative_coefficient
 from .rounding import folded, gamma, round_to, shapes
 
 PRECISION = 4

@@ -8,8 +8,8 @@ from typing import Any
 
 import sympy as sp
 
+from ...prover.checks import plain
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import plain
 from .floating_point import FORMATS
 
 LARGEST_SIDE = {"binary32": 2895, "binary64": 67_108_863}  # of a square key grid, for a 5 x 5 kernel

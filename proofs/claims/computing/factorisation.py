@@ -15,8 +15,8 @@ from sympy import QQ
 from sympy.polys.fields import field
 from sympy.polys.rings import ring
 
+from ...prover.checks import Expr
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr
 from ..common.small_convolutions import Case, Element, Grid, Symbols, convolution, pad, pixels, symbols
 from ..common.small_transposed import Places
 from ..theorem.assembly import Positions, head_center, query_position

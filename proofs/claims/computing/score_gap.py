@@ -10,9 +10,8 @@ from typing import Any
 
 import sympy as sp
 
-from ...prover.checks import equal
+from ...prover.checks import equal, has_negative_coefficient
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import has_negative_coefficient
 from ..certificate.rounding import round_to
 
 D, R = sp.symbols("D R", nonnegative=True)

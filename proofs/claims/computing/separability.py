@@ -7,8 +7,8 @@ from itertools import combinations, product
 
 import sympy
 
+from ...prover.checks import Expr, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, unequal
 
 GRIDS = ((4,), (1, 1), (1, 3), (2, 2), (3, 2), (4, 3), (2, 2, 2), (2, 1, 3))
 AXES = (1, 2, 3)

@@ -7,8 +7,8 @@ from itertools import product
 
 import sympy
 
+from ...prover.checks import Expr, unequal
 from ...prover.claim import Checks, Status
-from ...prover.decide import Expr, unequal
 from ..common.small_convolutions import Case, Pixel
 from ..theorem.assembly import assembly_failures, padded_keys
 from .erratum import erratum, readings

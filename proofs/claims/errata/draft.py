@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import sympy
 from sympy.matrices.exceptions import ShapeError
 
+from ...prover.checks import Expr, unequal
 from ...prover.claim import Checks, Status
-from ...prover.decide import Expr, unequal
 from .convolution import centred, index_set_failures
 from .erratum import erratum, readings
 

@@ -7,8 +7,8 @@ from itertools import permutations
 
 import sympy
 
+from ...prover.checks import Expr, unequal
 from ...prover.claim import Checks, Status
-from ...prover.decide import Expr, unequal
 from ..theorem.one_hot import ALPHA
 from .erratum import erratum, readings
 

@@ -7,8 +7,8 @@ from itertools import product
 
 import sympy
 
+from ...prover.checks import Expr, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, unequal
 from ..common.small_convolutions import pixels
 from .sinusoidal_alpha import W, X, nearest_turn
 

@@ -7,8 +7,8 @@ from fractions import Fraction
 
 import sympy
 
+from ...prover.checks import Expr, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, unequal
 
 SIDES = (2, 3, 4, 5, 8)
 

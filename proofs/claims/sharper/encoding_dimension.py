@@ -7,9 +7,8 @@ from itertools import product
 
 import sympy
 
-from ...prover.checks import all_equal
+from ...prover.checks import Expr, all_equal, not_positive, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, not_positive, unequal
 from ..certificate.tail import MAJORANT
 from ..common.small_convolutions import pixels
 from ..theorem.encoding import dot

@@ -9,8 +9,8 @@ from typing import Any
 import sympy
 from sympy import QQ
 
+from ...prover.checks import Expr, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, unequal
 from .head_count import SHAPE, shifts
 from .head_dimension import exact, rank
 from .head_mixtures import KERNELS, Heads, Kernel, with_values

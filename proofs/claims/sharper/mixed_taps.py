@@ -14,8 +14,8 @@ from typing import Any
 import sympy
 from sympy import QQ
 
+from ...prover.checks import Expr, has_negative_coefficient, not_nonnegative, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, has_negative_coefficient, not_nonnegative, unequal
 from ..common.lattice import iv
 from ..common.small_convolutions import Pixel, pixels
 from .head_dimension import exact

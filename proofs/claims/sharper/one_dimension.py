@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import sympy
 
+from ...prover.checks import Expr, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, unequal
 from ..theorem.encoding import dot
 
 DIMENSIONS = (1, 2, 3)

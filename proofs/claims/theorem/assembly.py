@@ -11,8 +11,8 @@ from itertools import product
 
 import sympy
 
+from ...prover.checks import Expr, not_nonnegative, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, not_nonnegative, unequal
 from ..common.small_convolutions import Case, Element, Grid, Pixel, Symbols, convolution, pad, pixels, symbols
 
 STRIDE, DILATION, OUTPUT, TAP, MIDDLE_TAP = sympy.symbols("s d i m m_0", integer=True, nonnegative=True)

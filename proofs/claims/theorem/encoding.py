@@ -7,9 +7,8 @@ from typing import Any
 
 import sympy as sp
 
-from ...prover.checks import all_equal, chained, constant, equal
+from ...prover.checks import all_equal, chained, constant, equal, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import unequal
 from ..common.notation import Delta_1, Delta_2, alpha, delta_1, delta_2
 
 Point = tuple[Any, ...]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import sympy
 
+from ...prover.checks import Expr, has_negative_coefficient, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import Expr, has_negative_coefficient, unequal
 
 ALPHA, Q = sympy.Symbol("alpha", positive=True), sympy.Symbol("q", positive=True)
 OTHER_KEYS = range(1, 4)

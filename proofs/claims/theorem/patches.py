@@ -14,8 +14,8 @@ import sympy
 from sympy import ZZ
 from sympy.polys.rings import ring
 
+from ...prover.checks import unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import unequal
 
 
 class Line(NamedTuple):

@@ -8,9 +8,8 @@ from typing import Any
 
 import sympy as sp
 
-from ...prover.checks import all_equal
+from ...prover.checks import all_equal, is_zero
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import is_zero
 from ...prover.fields import latex
 from .decomposition import RELATIVE, D_p, E_i, E_j, R, W_kE, W_kR, W_q, d, d_k, total, u, v
 

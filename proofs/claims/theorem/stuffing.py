@@ -12,8 +12,8 @@ from typing import Any
 
 import sympy
 
+from ...prover.checks import not_nonnegative, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.decide import not_nonnegative, unequal
 from ..common.small_convolutions import Element
 from ..common.small_transposed import (
     CASES,

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from ....convert.errors import CheckpointError, SelectionError
 from ....convert.plain import from_plain, read_object
-from ...terminal.table import Table
+from ...terminal.output import Table
 from .settings import Settings, Shard
 from .tally import Finding, Tally
 

@@ -22,8 +22,7 @@ import torch
 
 from ....convert.errors import ConversionError
 from ....convert.parent import end_with_parent, interrupts_ignored
-from ..arithmetic import check_device
-from ..machine import core_count, describe_machine
+from ..arithmetic import check_device, core_count, describe_machine
 from .checks.all import compare_layer
 from .result import INTERRUPTED, OUT_OF_TIME, Campaign, Part
 from .settings import Settings, Shard

@@ -9,27 +9,47 @@ the weights alone, and so is whether a layer is one that the theorem covers: the
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from ....convert.errors import CheckpointError, GeometryError
+from ....convert.errors import CheckpointError
 from ....convert.files.folder import read_folder
 from ....convert.files.report import checksum
 from ....convert.files.write import CONFIG, REPORT
 from ....convert.heads.encoding import is_power_of_two
 from ....convert.heads.regime import ONE_HOT_ALPHA, compute_dtype
 from ....convert.model.report import LayerRecord
-from ....convert.plain import path_in, read_json
+from ....convert.plain import from_plain, path_in, read_json, read_object
 from ....convert.spec import ConvSpec
 from .program import DTYPES, Claimed, Running, Stored, running
 from .verdicts import OTHER_FOLDER, REFUSALS, Checked, CheckedLayer, Verdict
 
 _MOST = 200  # characters of a report's text that are repeated
+
+
+@dataclass(frozen=True)
+class _Certificate:
+    """Bounds of a report on a layer: its parts, and their sum."""
+
+    bound: float
+    tail: float
+    rounding_attention: float
+    rounding_convolution: float
+
+
+@dataclass(frozen=True)
+class _Record:
+    """A report's record of a layer, as far as it is read."""
+
+    spec: ConvSpec
+    heads: int
+    dtype: str
+    alpha: float
+    certificate: _Certificate
 
 
 def check_folder(folder: Path, *, progress: Callable[[int], None] = lambda _: None) -> Checked:
@@ -44,7 +64,8 @@ def check_folder(folder: Path, *, progress: Callable[[int], None] = lambda _: No
         ToolError: The program that checks is not built.
     """
     config, saved = read_folder(folder)
-    report, input_range, records = _report(folder)
+    report = read_object(folder / REPORT)
+    input_range, records = _read(report, folder / REPORT)
     description: Any = read_json(path_in(folder, CONFIG))
     is_whole = report.get("sha256") == checksum(report, description, saved.state_dict)
     layers = []
@@ -54,8 +75,24 @@ def check_folder(folder: Path, *, progress: Callable[[int], None] = lambda _: No
             layer = check_layer(program, record, entry, saved.state_dict, input_range)
             layers.append(layer if is_whole else _of_another_folder(layer))
             progress(1)
-    layers += [CheckedLayer(names[0], Verdict.REFUSED, "the folder holds no such layer") for names in records]
+    layers += [CheckedLayer(str(names[0]), Verdict.REFUSED, "the folder holds no such layer") for names in records]
     return Checked(folder, input_range, tuple(layers))
+
+
+def _read(report: Mapping[str, Any], path: Path) -> tuple[tuple[float, float], dict[tuple[str, ...], Any]]:
+    """A report's range, and its record of each layer, by the layer's names.
+
+    Raises:
+        CheckpointError: It is malformed.
+    """
+    try:
+        low, high = report["certified_range"]
+        records = {tuple(record["names"]): record for record in report["layers"]}
+        if len(records) < len(report["layers"]) or not all(records) or {type(low), type(high)} - {int, float}:
+            raise ValueError("a layer has no name, or one that another has, or the range is none")
+        return (float(low), float(high)), records
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise CheckpointError(f"{path} is malformed: {error!r:.{_MOST}}") from error
 
 
 def check_layer(
@@ -77,74 +114,30 @@ def check_layer(
     name = entry.names[0]
     if record is None:
         return CheckedLayer(name, Verdict.REFUSED, "the report does not name this layer")
-    certificate = record.get("certificate")
-    bound: Any = certificate.get("bound") if isinstance(certificate, Mapping) else None
-    bound = float(bound) if type(bound) in (int, float) and abs(bound) <= sys.float_info.max else None
     if (reason := _scores_otherwise(entry, state)) is not None:
-        return CheckedLayer(name, Verdict.NOT_COVERED, reason, bound)
+        return CheckedLayer(name, Verdict.NOT_COVERED, reason)
     stored = _stored(entry, state)
     if isinstance(stored, str):
-        return CheckedLayer(name, Verdict.REFUSED, stored, bound)
+        return CheckedLayer(name, Verdict.REFUSED, stored)
     if (reason := _computed_otherwise(stored)) is not None:
-        return CheckedLayer(name, Verdict.NOT_COVERED, reason, bound)
-    if certificate is None:
+        return CheckedLayer(name, Verdict.NOT_COVERED, reason)
+    if record.get("certificate") is None:
         given = str(record.get("uncertified"))[:_MOST]
         return CheckedLayer(name, Verdict.NOT_COVERED, f"the report has no certificate: {given}")
     try:
-        claimed = _claimed(record, bound, input_range)
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        return CheckedLayer(name, Verdict.REFUSED, f"the report is malformed: {str(error)[:_MOST]}", bound)
+        claimed = _claimed(record, input_range)
+    except (KeyError, TypeError, ValueError) as error:
+        return CheckedLayer(name, Verdict.REFUSED, f"the report is malformed: {str(error)[:_MOST]}")
     answer = program.verdict(claimed, stored)
     if answer == "Accepted":
-        return CheckedLayer(name, Verdict.ACCEPTED, None, bound)
-    return CheckedLayer(name, Verdict.REFUSED, REFUSALS.get(answer, answer), bound)
+        return CheckedLayer(name, Verdict.ACCEPTED, None, claimed.bound)
+    return CheckedLayer(name, Verdict.REFUSED, REFUSALS.get(answer, answer), claimed.bound)
 
 
 def _of_another_folder(layer: CheckedLayer) -> CheckedLayer:
     """Verdict on a layer whose report, description and weights do not belong together."""
     accepted = layer.verdict is Verdict.ACCEPTED
     return replace(layer, verdict=Verdict.REFUSED, reason=OTHER_FOLDER) if accepted else layer
-
-
-def _report(
-    folder: Path,
-) -> tuple[Mapping[str, Any], tuple[float, float], dict[tuple[str, ...], Mapping[str, Any]]]:
-    """A report, its range, and its record of each layer, by the layer's names.
-
-    Raises:
-        CheckpointError: It cannot be read.
-    """
-    path = folder / REPORT
-    try:
-        report: Any = read_json(path_in(folder, REPORT))
-        low, high = map(_number, report["certified_range"])
-        records = {tuple(map(_text, record["names"])): record for record in report["layers"]}
-        if len(records) < len(report["layers"]) or not all(records):
-            raise CheckpointError(f"{path} is malformed: a layer has no name, or one that another has")
-    except OSError as error:
-        raise CheckpointError(f"{path} cannot be read ({error.strerror})") from error
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, CheckpointError):
-            raise
-        raise CheckpointError(f"{path} is malformed: {error!r:.{_MOST}}") from error
-    return report, (low, high), records
-
-
-def _number(value: Any) -> float:
-    """A number of a report.
-
-    Raises:
-        TypeError: It is none.
-    """
-    if type(value) not in (int, float):
-        raise TypeError(f"{value!r:.80} is no number")
-    return float(value)
-
-
-def _text(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{value!r:.80} is no name")
-    return value
 
 
 def _scores_otherwise(entry: LayerRecord, state: Mapping[str, Tensor]) -> str | None:
@@ -192,31 +185,26 @@ def _computed_otherwise(stored: Stored) -> str | None:
     return None
 
 
-def _claimed(record: Mapping[str, Any], bound: float | None, input_range: tuple[float, float]) -> Claimed:
+def _claimed(record: Mapping[str, Any], input_range: tuple[float, float]) -> Claimed:
     """A report's claim about a layer.
 
     Raises:
         KeyError: Something is missing.
-        TypeError: Something is of another type.
-        ValueError: Something has another value.
+        TypeError: The certificate is no mapping.
+        ValueError: Something is of another kind, or has another value.
     """
-    dtypes = {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}
-    alpha = record["alpha"]
-    if bound is None or type(alpha) not in (int, float):
-        raise TypeError("bound and alpha are numbers")
-    certificate = record["certificate"]
-    parts = [_number(certificate[name]) for name in ("tail", "rounding_attention", "rounding_convolution")]
-    if min(parts) < 0 or not math.isclose(math.fsum(parts), bound, rel_tol=2.0**-20):
+    certificate = {name: record["certificate"][name] for name in _Certificate.__dataclass_fields__}
+    plain = {name: record[name] for name in _Record.__dataclass_fields__} | {"certificate": certificate}
+    found = from_plain(_Record, plain)
+    bounds, dtypes = found.certificate, {str(dtype).removeprefix("torch."): dtype for dtype in DTYPES}
+    parts = (bounds.tail, bounds.rounding_attention, bounds.rounding_convolution)
+    if min(parts) < 0 or not math.isclose(math.fsum(parts), bounds.bound, rel_tol=2.0**-20):
         raise ValueError("tail and rounding do not add up to the bound")
-    if record["dtype"] not in dtypes:
-        raise ValueError(f"there is no dtype {record['dtype']!r:.80}")
-    try:
-        spec = ConvSpec.from_json(dict(record["spec"]))
-    except GeometryError as error:
-        raise ValueError(str(error)) from error
-    if record["heads"] != spec.num_heads or type(record["heads"]) is not int:
-        raise ValueError(f"a layer of {spec} has {spec.num_heads} heads")
-    return Claimed(spec, dtypes[record["dtype"]], float(alpha), *input_range, bound)
+    if found.dtype not in dtypes:
+        raise ValueError(f"there is no dtype {found.dtype!r:.80}")
+    if found.heads != found.spec.num_heads:
+        raise ValueError(f"a layer of {found.spec} has {found.spec.num_heads} heads")
+    return Claimed(found.spec, dtypes[found.dtype], found.alpha, *input_range, bounds.bound)
 
 
 def _key(entry: LayerRecord, own: str) -> str:

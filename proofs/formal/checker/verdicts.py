@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ...terminal.names import layer_name
-from ...terminal.table import Table
+from ...terminal.output import Table
 
 
 class Verdict(StrEnum):

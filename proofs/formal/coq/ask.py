@@ -3,36 +3,38 @@
 Every file is compiled; Print Assumptions lists the axioms of every theorem, and an axiom beyond those of the real
 numbers is an objection, so that nothing admitted passes; coqchk, a checker of its own, reads the compiled files once
 more, and all of the standard library and Flocq that they need; last, Coq evaluates its formulas for tau, and
-``proofs/formal/coq/enclosure.py`` must give the same fractions.
+``proofs/formal/coq/enclosure.py`` must give the same fractions. What is not understood of an answer is an objection.
 
 Everything is written to a temporary folder. Coq is not installed with conv2attn: it is no Python package.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from .answers import assumption_queries, axioms_of, evaluation_query, fractions_of, summary_objections
 from .enclosure import POINTS, tau_lower, tau_upper
 from .library import FOLDER, LIBRARY, sources, statements
 from .outcome import AXIOMS, FormalResult, FormalTheorem
 
 DEFAULT_LIMIT = 300.0  # seconds a file
 TOOLS = ("coqc", "coqchk")
+CLOSED = "Closed under the global context"
+
+_SECTION = re.compile(r"^\* (.+?):(.*?)(?=^\* |\Z)", re.MULTILINE | re.DOTALL)
+_PREDICATIVE = "Theory"  # the one section of coqchk's summary that is never empty
+_FRACTION = re.compile(r"(\d+)\s*#\s*(\d+)")
 
 
 class KernelError(Exception):
     """A program of Coq refused a file, or took too long."""
-
-
-def count_steps(folder: Path = FOLDER) -> int:
-    """Number of times that ``check_formal`` calls ``progress``."""
-    return len(sources(folder)) + 3
 
 
 def check_formal(
@@ -48,105 +50,151 @@ def check_formal(
         folder: The library: its files and _CoqProject.
         limit: Seconds that each file, and each later check, may take.
         whole: Have coqchk read what the library needs of other libraries, too.
-        progress: Called with 1 after each of ``count_steps`` steps.
+        progress: Called with 1 after each file.
 
     Raises:
         ToolError: Coq is not installed.
     """
     missing = [tool for tool in TOOLS if shutil.which(tool) is None]
     if missing:
-        raise _missing(f"Coq 8.16 or later, and {' and '.join(missing)} cannot be found", "coq")
+        from ....convert.errors import ToolError  # imports torch, which no proof needs
+
+        raise ToolError(
+            f"the formal proofs need Coq 8.16 or later with Flocq, and {' and '.join(missing)} cannot be found; "
+            "install them with: apt-get install coq libcoq-flocq"
+        )
     start = time.monotonic()
     theorems: list[FormalTheorem] = []
     failures: list[str] = []
     with TemporaryDirectory(prefix="conv2attn-formal-") as name:
-        place = Path(name)
+        coq = _Coq(Path(name), limit)
         for path in filter(Path.is_file, folder.iterdir()):
-            shutil.copyfile(path, place / path.name)
-        version = _run(place, limit, "coqc", "--print-version").split()[0]
-        _require_flocq(place, limit)
+            shutil.copyfile(path, coq.place / path.name)
+        version = coq.run("coqc", "--print-version").split()[0]
         try:
-            for source in sources(place):
-                _compile(place, source.name, limit)
+            for source in sources(coq.place):
+                coq.compile(source.name)
                 progress(1)
-            theorems = _theorems(place, limit)
+            theorems = _theorems(coq)
             failures += _axiom_objections(theorems)
-            progress(1)
-            failures += _checker_objections(place, limit, whole=whole)
-            progress(1)
-            failures += _tau_objections(place, limit)
-            progress(1)
+            failures += _checker_objections(coq, whole=whole)
+            failures += _tau_objections(coq)
         except KernelError as error:
             failures.append(str(error))
     return FormalResult(version, tuple(theorems), tuple(failures), time.monotonic() - start)
 
 
-def _missing(what: str, package: str) -> Exception:
-    """The error that something is not installed."""
-    from ....convert.errors import ToolError  # imports torch, which no proof needs
+@dataclass(frozen=True)
+class _Coq:
+    """Coq, working on a copy of the library.
 
-    return ToolError(f"the formal proofs need {what}; install it with: apt-get install {package}")
-
-
-def _require_flocq(place: Path, limit: float) -> None:
-    """Raises ToolError if coqc does not find Flocq, which has the formats of floating point."""
-    (place / "Needed.v").write_text("From Flocq Require Core.\n", encoding="utf-8")
-    try:
-        _compile(place, "Needed.v", limit)
-    except KernelError as error:
-        raise _missing("Flocq, which coqc cannot find", "libcoq-flocq") from error
-
-
-def _run(place: Path, limit: float, *command: str) -> str:
-    """Runs a program, and returns its output.
-
-    Raises:
-        KernelError: It failed or took too long.
+    Attributes:
+        place: The folder with the copy.
+        limit: Seconds that each run may take.
     """
-    try:
-        done = subprocess.run(
-            command, cwd=place, timeout=limit, stdin=subprocess.DEVNULL, capture_output=True, encoding="utf-8"
-        )
-    except subprocess.TimeoutExpired as error:
-        raise KernelError(f"{' '.join(command)}: stopped after {limit:g} s") from error
-    if done.returncode != 0:
-        raise KernelError(f"{command[0]} refused: {' '.join((done.stderr or done.stdout).split())}")
-    return done.stdout + done.stderr
+
+    place: Path
+    limit: float
+
+    def run(self, *command: str) -> str:
+        """Runs a program, and returns its output.
+
+        Raises:
+            KernelError: It failed or took too long.
+        """
+        try:
+            done = subprocess.run(
+                command,
+                cwd=self.place,
+                timeout=self.limit,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                encoding="utf-8",
+            )
+        except subprocess.TimeoutExpired as error:
+            raise KernelError(f"{' '.join(command)}: stopped after {self.limit:g} s") from error
+        if done.returncode != 0:
+            raise KernelError(f"{command[0]} refused: {' '.join((done.stderr or done.stdout).split())}")
+        return done.stdout + done.stderr
+
+    def compile(self, name: str) -> None:
+        """Compiles a file."""
+        self.run("coqc", "-q", "-Q", ".", LIBRARY, name)
+
+    def ask(self, name: str, lines: list[str]) -> None:
+        """Compiles a file of queries, whose answers are redirected to files."""
+        (self.place / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        self.compile(name)
+
+    def answer(self, name: object) -> str:
+        """The answer to the query of this name."""
+        return (self.place / f"{name}.out").read_text(encoding="utf-8")
 
 
-def _compile(place: Path, name: str, limit: float) -> None:
-    _run(place, limit, "coqc", "-q", "-Q", ".", LIBRARY, name)
-
-
-def _theorems(place: Path, limit: float) -> list[FormalTheorem]:
+def _theorems(coq: _Coq) -> list[FormalTheorem]:
     """Every theorem with the axioms that Print Assumptions lists for it."""
-    found = statements(place)
-    (place / "Assumptions.v").write_text(assumption_queries(found), encoding="utf-8")
-    _compile(place, "Assumptions.v", limit)
-    return [
-        FormalTheorem(statement, axioms_of((place / f"{statement}.out").read_text(encoding="utf-8")))
-        for statement in found
-    ]
+    found = statements(coq.place)
+    modules = " ".join(dict.fromkeys(statement.module for statement in found))
+    queries = [f'Redirect "{statement}" Print Assumptions {LIBRARY}.{statement}.' for statement in found]
+    coq.ask("Assumptions.v", [f"From {LIBRARY} Require {modules}.", *queries])
+    return [FormalTheorem(statement, axioms_of(coq.answer(statement))) for statement in found]
 
 
-def _axiom_objections(theorems: Sequence[FormalTheorem]) -> list[str]:
+def axioms_of(printed: str) -> tuple[str, ...]:
+    """The axioms that Print Assumptions lists; a line of another kind is listed as it is."""
+    lines = [line for line in printed.splitlines() if line.strip()]
+    if lines == [CLOSED]:
+        return ()
+    if not lines or lines[0] != "Axioms:":
+        return (f"not understood: {printed.strip()!r}",)
+    named = [line for line in lines[1:] if not line[0].isspace()]
+    return tuple(re.split(r"\s*:\s*|\s+", line)[0] if re.match(r"[\w.']+(\s|$)", line) else line for line in named)
+
+
+def _axiom_objections(theorems: list[FormalTheorem]) -> list[str]:
     if not theorems:
         return ["there is no theorem"]
-    found = ((theorem.statement, name) for theorem in theorems for name in theorem.axioms)
-    return [f"{statement} rests on {name}" for statement, name in found if name not in AXIOMS]
+    return [f"{one.statement} rests on {name}" for one in theorems for name in one.axioms if name not in AXIOMS]
 
 
-def _checker_objections(place: Path, limit: float, *, whole: bool) -> list[str]:
+def _checker_objections(coq: _Coq, *, whole: bool) -> list[str]:
     """Objections of coqchk against this library, and with ``whole`` against everything that it needs."""
     alone = () if whole else ("-norec",)
-    modules = [word for source in sources(place) for word in (*alone, f"{LIBRARY}.{source.stem}")]
-    return summary_objections(_run(place, limit, "coqchk", "-silent", "-o", "-Q", ".", LIBRARY, *modules))
+    modules = [word for source in sources(coq.place) for word in (*alone, f"{LIBRARY}.{source.stem}")]
+    return summary_objections(coq.run("coqchk", "-silent", "-o", "-Q", ".", LIBRARY, *modules))
 
 
-def _tau_objections(place: Path, limit: float) -> list[str]:
+def summary_objections(printed: str) -> list[str]:
+    """Objections in the summary of coqchk -o against a library: an axiom of its own, or a skipped check.
+
+    It lists all axioms of everything that is loaded, and the sealed definitions of the standard library among them;
+    what a theorem uses of those is for ``axioms_of`` to say.
+    """
+    sections = dict(_SECTION.findall(printed.partition("CONTEXT SUMMARY")[2]))
+    if _PREDICATIVE not in sections or "Axioms" not in sections:
+        return [f"coqchk: its answer was not understood: {printed.strip()[-200:]!r}"]
+    del sections[_PREDICATIVE]
+    axioms = [name for name in sections.pop("Axioms").split() if name != "<none>"]
+    skipped = [f"{name}: {' '.join(text.split())}" for name, text in sections.items() if "<none>" not in text]
+    return [f"coqchk: {what}" for what in (*(f"the axiom {n}" for n in axioms if not n.startswith("Coq.")), *skipped)]
+
+
+def _tau_objections(coq: _Coq) -> list[str]:
     """Objections where Coq does not evaluate its formulas for tau to the fractions of ``enclosure.py``."""
-    (place / "Values.v").write_text(evaluation_query(POINTS), encoding="utf-8")
-    _compile(place, "Values.v", limit)
-    found = fractions_of((place / "values.out").read_text(encoding="utf-8"))
-    expected = [bound(q, terms) for q, terms in POINTS for bound in (tau_lower, tau_upper)]
+    terms = [
+        f"({bound} ({q.numerator} # {q.denominator}) {n})" for q, n in POINTS for bound in ("tau_lower", "tau_upper")
+    ]
+    needed = [
+        "From Coq Require Import QArith List.",
+        "Import ListNotations.",
+        f"From {LIBRARY} Require Import Enclosure.",
+    ]
+    coq.ask("Values.v", [*needed, f'Redirect "values" Eval vm_compute in [{"; ".join(terms)}].'])
+    found = fractions_of(coq.answer("values"))
+    expected = [bound(q, n) for q, n in POINTS for bound in (tau_lower, tau_upper)]
     return [] if found == expected else [f"tau: Coq evaluates {found}, proofs/formal/coq/enclosure.py {expected}"]
+
+
+def fractions_of(printed: str) -> list[Fraction]:
+    """The fractions a # b of an answer, in order."""
+    return [Fraction(int(numerator), int(denominator)) for numerator, denominator in _FRACTION.findall(printed)]

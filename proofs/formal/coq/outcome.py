@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from ...terminal.table import Table
+from ...terminal.output import Table
 from .library import Statement
 
 # What the standard library's real numbers rest on, and the excluded middle, by which it proves that exp grows: the name
@@ -21,14 +21,8 @@ AXIOMS = {
 }
 
 
-@dataclass(frozen=True)
-class FormalTheorem:
-    """A theorem that the kernel accepted.
-
-    Attributes:
-        statement: The theorem's place and statement.
-        axioms: Axioms that it uses, beyond Coq's logic.
-    """
+class FormalTheorem(NamedTuple):
+    """A theorem that the kernel accepted, and the axioms that it uses beyond Coq's logic."""
 
     statement: Statement
     axioms: tuple[str, ...]

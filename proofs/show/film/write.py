@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import base64
 from importlib.metadata import version
-from importlib.resources import files
 from typing import Any
 
 import torch
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-from markupsafe import Markup
 from torch import Tensor
 
 from ....learn.experiment.history import History
 from ...terminal.printable import CELL, printable
+from ..page.write import filled
 from ..pictures.captions import evenly
 
 MOST_FRAMES = 101  # epochs 0 to 100; of more, as many as that, evenly, which keeps the file under 5 MB
-_FOLDER = "static"
 _SCRIPTS = ("frames.js", "draw.js", "film.js")  # each uses those before it
 
 
@@ -28,21 +25,9 @@ def film_page(history: History, *, title: str) -> str:
         history: The run.
         title: Name of the run, for people.
     """
-    environment = Environment(
-        loader=PackageLoader("conv2attn.proofs.show.film", _FOLDER),
-        autoescape=select_autoescape(default=True),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("film.html").render(
-        title=printable(title, CELL),
-        encoding=printable(history.encoding, CELL),
-        program=f"conv2attn {version('conv2attn')}",
-        data=film_data(history),
-        style=Markup(_text("film.css")),
-        scripts=[Markup(_text(name)) for name in _SCRIPTS],
-    )
+    names = {"title": printable(title, CELL), "encoding": printable(history.encoding, CELL)}
+    program = f"conv2attn {version('conv2attn')}"
+    return filled(__package__, "film", _SCRIPTS, **names, program=program, data=film_data(history))
 
 
 def film_data(history: History) -> dict[str, Any]:
@@ -75,7 +60,3 @@ def _packed(values: Tensor) -> str:
     """The numbers' bytes, little-endian, as text."""
     array = values.contiguous().numpy()
     return base64.b64encode(array.astype(array.dtype.newbyteorder("<")).tobytes()).decode("ascii")
-
-
-def _text(name: str) -> str:
-    return (files("conv2attn.proofs.show.film") / _FOLDER / name).read_text(encoding="utf-8")

@@ -5,11 +5,13 @@ The page computes, for the query q and in double precision,
     output[q] = bias + sum_h sum_k p_h(q, k) v_h(k),        v_h(k) = sum_c W_{c,h} x_c(k)
 
 It gets the values v_h of all heads, or the input's channels x_c and the weights W, whichever are fewer numbers: two of
-the ways to split W_Delta = W_val W_out.
+the ways to split W_Delta = W_val W_out. Tensors are base64 of little-endian numbers, and JSON has no NaN.
 """
 
 from __future__ import annotations
 
+import base64
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,7 +26,28 @@ from ....convert.certificate.layer import padded_range
 from ....convert.errors import ConversionError
 from ..pictures.curve import EXACT, bounds_or_none, convolution, error_curve, input_range, with_alpha
 from ..pictures.scene import Scene
-from .encode import encoded, finite
+
+
+def finite(value: Any) -> Any:
+    """A number, or a nested list of numbers, with None for what JSON cannot hold."""
+    if isinstance(value, list):
+        return [finite(item) for item in value]
+    return value if value is None or math.isfinite(value) else None
+
+
+def encoded(tensor: Tensor) -> dict[str, str]:
+    """A tensor's numbers, row by row: in double precision if it has it, else in single, which holds the narrower."""
+    wide = tensor.dtype == torch.float64
+    numbers = tensor.detach().cpu().contiguous().numpy() if wide else tensor.detach().cpu().float().contiguous().numpy()
+    kind = "f8" if wide else "f4"
+    return {"type": kind, "data": base64.b64encode(numbers.astype(f"<{kind}").tobytes()).decode()}
+
+
+def pixels(planes: Tensor) -> str:
+    """Planes [channels, rows, columns] with values 0 to 1 as base64 of bytes, pixel by pixel."""
+    values = (planes.double().nan_to_num().clamp(0, 1) * 255).round().to(torch.uint8)
+    return base64.b64encode(values.permute(1, 2, 0).contiguous().cpu().numpy().tobytes()).decode()
+
 
 ALPHAS = (*(2.0**k for k in range(-5, 0)), *(2.0 ** (k / 2) for k in range(9)), *(2.0**k for k in range(5, 11)))
 

@@ -28,9 +28,7 @@ from ....convert.model.report import LayerReport, Report
 from ...evidence.agreement import Agreement
 from ...terminal.printable import CELL, printable
 from ..pictures.scene import Scene
-from .channels import channels_data, numbers_of
-from .encode import finite, pixels
-from .room import LAYERS
+from .channels import channels_data, finite, numbers_of, pixels
 from .views import look
 
 BUDGET = 400_000  # numbers of four bytes in all channels: 2.1 MB of base64
@@ -70,11 +68,9 @@ def page_data(
     Raises:
         SelectionError: The pixel is outside the image.
     """
-    chosen = [entry for entry in report.layers if only is None or only in entry.names]
-    entries = chosen[:LAYERS]
+    entries = [entry for entry in report.layers if only is None or only in entry.names]
     found, unseen, left_out = look(model, entries, image, pixel, limit)
     trouble = unseen.get("")
-    left_out |= dict.fromkeys((entry.name for entry in chosen[LAYERS:]), f"the page lists {LAYERS:,} layers")
     counts = channel_counts([found[name] for name in found if trouble is None and name not in unseen])
     layers = []
     samples = {} if summary is None else dict(summary.samples)
@@ -92,22 +88,22 @@ def page_data(
         data |= {name: None if sample is None else finite(getattr(sample, name)) for name in _SAMPLED}
         layers.append(data)
     _name_apart(layers)
-    heads = sum(entry.heads for entry in chosen)
+    heads = sum(entry.heads for entry in entries)
     if summary is None:
-        summary = Summary(len(chosen), heads, samples, trouble is None and is_the_cnn(model, image))
+        summary = Summary(len(entries), heads, samples, trouble is None and is_the_cnn(model, image))
     return {
         "in_words": summary.in_words,
         "on_image": None if trouble is not None else _on_image(model, image),
         "image_size": list(image.shape[-2:]),
         "trouble": None if trouble is None else printable(trouble),
         "layers": layers,
-        "layer_count": len(chosen),
+        "layer_count": len(entries),
         "head_count": heads,
         "left_out": left_out,
-        "skipped": [_printable_problem(problem) for problem in report.skipped[:LAYERS]],
+        "skipped": [_printable_problem(problem) for problem in report.skipped],
         "skipped_count": len(report.skipped),
         "agreement": None if agreement is None else _agreement_data(agreement),
-        "trained": _trained(model, chosen),
+        "trained": _trained(model, entries),
     }
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from ....convert.certificate.sampled import QUERIES
 from ....convert.certificate.wording import is_useful, told
-from ...terminal.names import short_names
-from ...terminal.numbers import scientific
+from ...terminal.names import short_name
+from ...terminal.printable import scientific
 
 NUMBER, WORDS = "number", "words"
 
@@ -45,7 +45,7 @@ def table_rows(data: dict[str, Any]) -> list[list[Cell]]:
     """The cells of all layers, in the order of ``COLUMNS``."""
     compared = {} if data["agreement"] is None else data["agreement"]["layers"]
     layers = data["layers"]
-    names = short_names([", ".join(each or "the network itself" for each in layer["names"]) for layer in layers])
+    names = [short_name(", ".join(each or "the network itself" for each in layer["names"])) for layer in layers]
     return [_row(layer, name, compared) for layer, name in zip(layers, names, strict=True)]
 
 

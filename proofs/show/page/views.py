@@ -1,11 +1,10 @@
-"""The page's view of each layer: its input, an empty one if none is known, or nothing if there is no room.
+"""The page's view of each layer: its input, an empty one if none is known, or nothing if it is too large.
 
 A network that does not run on the image shows the input of no layer; of layers alone, each sees its own image, or not.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -19,9 +18,8 @@ from ....convert.files.layers import Layers
 from ....convert.model.report import LayerReport
 from ....convert.size import Size
 from ....convert.spec import ConvSpec
+from ..pictures.limits import too_large
 from ..pictures.scene import Scene, own_scene, query_pixel, scenes
-from ..pictures.work import Work
-from .room import Room
 
 _UNSEEN = 32  # pixels of the side of an input that no network has computed; a quarter of a volume's
 _VOLUME = 3  # axes
@@ -33,7 +31,7 @@ class Look(NamedTuple):
     Attributes:
         found: The scene of each layer, by name: before its input, or an empty one.
         unseen: Why a layer's input is not known, by its name; "" is the whole network.
-        left_out: Why the page has no room for a layer, by its name.
+        left_out: Why a layer is not drawn, by its name.
     """
 
     found: dict[str, Scene]
@@ -44,32 +42,32 @@ class Look(NamedTuple):
 def look(
     model: nn.Module, entries: Sequence[LayerReport], image: Tensor, pixel: tuple[int, int] | None, limit: float
 ) -> Look:
-    """Finds the view of each layer, within the page's room.
+    """Finds the view of each layer that is not too large.
 
     Args:
         model: The converted network, or layers alone, each of which then sees an image of its own.
         entries: The layers.
         image: The network's input, [1, channels, rows, columns].
         pixel: The query, as a pixel of the image; by default its middle.
-        limit: Most multiply-adds that the layers may take together.
+        limit: Most multiply-adds that running the network may take.
 
     Raises:
         SelectionError: The pixel is outside the image.
     """
-    seen, unseen = (own_views if isinstance(model, Layers) else _views)(model, entries, image, pixel, limit)
-    room, found, left_out = Room(), {}, {}
+    if isinstance(model, Layers):
+        seen, unseen = own_views(model, entries, image, pixel)
+    else:
+        seen, unseen = _views(model, image, pixel, limit)
+    found, left_out = dict[str, Scene](), dict[str, str]()
     for entry in entries:
-        is_unseen = "" in unseen or entry.name in unseen
-        if not is_unseen and entry.name not in seen:
-            continue
-        spec, size = entry.spec, _unseen_size(entry.spec)
-        if not is_unseen:
-            spec, size = seen[entry.name].layer.spec, seen[entry.name].size
+        scene = seen.get(entry.name)
+        if scene is None and unseen.keys().isdisjoint(("", entry.name)):
+            continue  # the network does not use it
+        spec, size = (entry.spec, _unseen_size(entry.spec)) if scene is None else (scene.layer.spec, scene.size)
         try:
-            reason = room.take(spec, size)
+            reason = too_large(spec, size)
             if reason is None:
-                layer = attention_named(model, entry.name)
-                found[entry.name] = _unseen(entry.name, layer, size) if is_unseen else seen[entry.name]
+                found[entry.name] = scene or _unseen(entry.name, attention_named(model, entry.name), size)
         except ConversionError as error:
             reason = str(error)
         if reason is not None:
@@ -78,7 +76,7 @@ def look(
 
 
 def _views(
-    model: nn.Module, entries: Sequence[LayerReport], image: Tensor, pixel: tuple[int, int] | None, limit: float
+    model: nn.Module, image: Tensor, pixel: tuple[int, int] | None, limit: float
 ) -> tuple[dict[str, Scene], dict[str, str]]:
     """The scenes of a network's layers, by name; or why it does not run on the image."""
     try:
@@ -94,14 +92,12 @@ def own_views(
     entries: Sequence[LayerReport],
     image: Tensor,
     pixel: tuple[int, int] | None,
-    limit: float = math.inf,
 ) -> tuple[dict[str, Scene], dict[str, str]]:
     """The scenes of layers without their network, by name, and reasons for those without one, "" if all."""
-    query, work = query_pixel(image, pixel), Work(limit)
-    seen, unseen = {}, {}
+    query, seen, unseen = query_pixel(image, pixel), {}, {}
     for entry in entries:
         try:
-            seen[entry.name] = own_scene(entry.name, attention_named(model, entry.name), image, query, work)
+            seen[entry.name] = own_scene(entry.name, attention_named(model, entry.name), image, query)
         except ConversionError as error:
             unseen[entry.name] = str(error)
     if unseen and not seen:

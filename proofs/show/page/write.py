@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any, NamedTuple
@@ -16,8 +17,7 @@ from ....convert.files.summary import Summary
 from ....convert.inputs import likely_channels
 from ....convert.model.report import Report
 from ...evidence.agreement import Agreement
-from ...terminal.numbers import scientific
-from ...terminal.printable import CELL, printable
+from ...terminal.printable import CELL, printable, scientific
 from .data import not_drawn, page_data
 from .table import COLUMNS, caption, layers_by_note, table_rows
 
@@ -86,28 +86,25 @@ def make_page(
 
 
 def render(data: dict[str, Any]) -> str:
-    """Fills the template; names in the data are text, never markup (tojson escapes what could end a script)."""
+    """The page of some data: names in them are text, never markup (tojson escapes what could end a script)."""
+    tables = {
+        "columns": COLUMNS,
+        "rows": table_rows(data),
+        "notes": layers_by_note(data),
+        "table_caption": caption(data),
+    }
+    return filled(__package__, "page", SCRIPTS, data=data, **tables)
+
+
+def filled(package: str, name: str, scripts: Sequence[str], **values: Any) -> str:
+    """Fills the template NAME.html in a package's folder ``static``, and inlines its scripts and NAME.css."""
     environment = Environment(
-        loader=PackageLoader("conv2attn.proofs.show.page", _FOLDER),
+        loader=PackageLoader(package, _FOLDER),
         autoescape=select_autoescape(default=True),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters["scientific"] = scientific
-    # ours, not data: inlined as they are
-    scripts = [Markup(_text(name)) for name in SCRIPTS]
-    style = Markup(_text("page.css"))
-    return environment.get_template("page.html").render(
-        data=data,
-        scripts=scripts,
-        style=style,
-        columns=COLUMNS,
-        rows=table_rows(data),
-        notes=layers_by_note(data),
-        table_caption=caption(data),
-    )
-
-
-def _text(name: str) -> str:
-    return (files("conv2attn.proofs.show.page") / _FOLDER / name).read_text(encoding="utf-8")
+    own = [Markup((files(package) / _FOLDER / file).read_text("utf-8")) for file in (f"{name}.css", *scripts)]
+    return environment.get_template(f"{name}.html").render(style=own[0], scripts=own[1:], **values)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ....convert.errors import ConversionError
 from ....convert.heads.regime import ONE_HOT_ALPHA
-from ...terminal.numbers import raised
+from ...terminal.printable import raised
 from .captions import evenly
 from .curve import ALPHAS, Point, error_curve
 from .scene import Scene

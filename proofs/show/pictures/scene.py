@@ -21,13 +21,12 @@ from ....convert.certificate.sampled import inputs_of_layers
 from ....convert.errors import ConversionError, SelectionError
 from ....convert.examples.drawn import drawn_input, network_input
 from ....convert.files.layers import Layers
-from ....convert.names import names_by_module
 from ....convert.size import Size
 from ....convert.spec import Convolution
 from ...terminal.names import short_name
 from ...terminal.printable import CELL, printable
+from .limits import too_large, within
 from .plane import plane_of
-from .work import Work
 
 _LISTED = 5  # layers named where none comes close
 
@@ -122,14 +121,12 @@ def scenes(
 
     Raises:
         SelectionError: The pixel is outside the image.
-        ConversionError: The network does not run on the image, or not within ``limit`` or ``work.MOST_NUMBERS``.
+        ConversionError: The network does not run on the image, or not within the limits.
     """
     pixel = query_pixel(image, pixel)
-    groups = names_by_module(model, lambda module: isinstance(module, SelfAttention))
-    layers = {names[0]: layer for names in groups if isinstance(layer := model.get_submodule(names[0]), SelfAttention)}
+    layers = {name: module for name, module in model.named_modules() if isinstance(module, SelfAttention)}
     if isinstance(model, Layers):
-        work = Work(limit)
-        return [own_scene(name, layer, image, pixel, work) for name, layer in layers.items()]
+        return [own_scene(name, layer, image, pixel) for name, layer in layers.items()]
     inputs = _inputs(model, image, limit)
     return [_scene(name, layers[name], inputs[name], image, pixel) for name in layers if name in inputs]
 
@@ -147,17 +144,15 @@ def query_pixel(image: Tensor, pixel: tuple[int, int] | None) -> tuple[int, int]
     return pixel
 
 
-def own_scene(name: str, layer: SelfAttention, image: Tensor, pixel: tuple[int, int], work: Work) -> Scene:
+def own_scene(name: str, layer: SelfAttention, image: Tensor, pixel: tuple[int, int]) -> Scene:
     """The scene of a layer without its network: before an image of its own channels, as large as the one that is given.
 
     Raises:
-        ConversionError: The layer does not fit the image, or takes more than is left.
+        ConversionError: The layer does not fit the image, or is too large.
     """
-    size = Size(*image.shape[-2:])
-    x = network_input(image[:, :1], layer.spec.axes)
-    if not (work.draw(layer.in_channels * x.numel()) and work.add(layer, 1, Size(*x.shape[2:]))):
-        raise ConversionError(f"the layers take too long, or have too many channels, for images of {size}")
-    return _scene(name, layer, drawn_input(layer, size), image, pixel)
+    if reason := too_large(layer.spec, Size(*network_input(image[:, :1], layer.spec.axes).shape[2:])):
+        raise ConversionError(reason)
+    return _scene(name, layer, drawn_input(layer, Size(*image.shape[-2:])), image, pixel)
 
 
 def _scene(name: str, layer: SelfAttention, x: Tensor, image: Tensor, pixel: tuple[int, int]) -> Scene:
@@ -167,11 +162,8 @@ def _scene(name: str, layer: SelfAttention, x: Tensor, image: Tensor, pixel: tup
 
 def _inputs(model: nn.Module, image: Tensor, limit: float) -> dict[str, Tensor]:
     """The first input of each layer, as one image."""
-    work = Work(limit)
     axes = next((len(layer.kernel_size) for layer in _convolutional(model)), 2)
-    inputs = inputs_of_layers(
-        model, network_input(image, axes), allowed=lambda layer, x: work.add(layer, len(x), Size(*x.shape[2:]))
-    )
+    inputs = inputs_of_layers(model, network_input(image, axes), allowed=within(limit))
     return {name: x[:1] for name, x in inputs.items()}
 
 

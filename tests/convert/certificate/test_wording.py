@@ -19,7 +19,7 @@ from conv2attn.proofs.evidence.network import verify_network
 from conv2attn.proofs.show.conversion import Converted
 from conv2attn.proofs.show.page.table import table_rows
 from conv2attn.proofs.terminal.outcome import Outcome
-from conv2attn.proofs.terminal.table import Table
+from conv2attn.proofs.terminal.output import Table
 
 
 def test_a_bound_is_told_as_a_number_only_where_it_is_at_most_the_outputs() -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import copy
 import itertools
-import json
 import math
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert import ConvSpec, SelfAttention2d, convert_model
+from conv2attn.convert import ConvSpec
 from conv2attn.convert.attention.layer import DEFAULT_MEMORY_LIMIT
 from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.errors import ConversionError
@@ -27,23 +23,19 @@ from conv2attn.proofs.benchmark.candidates import (
     CANDIDATES,
     DENSE,
     LITERAL,
-    ONE_HOT_ENGINES,
-    TRAINED,
     Candidate,
     reference_output,
 )
 from conv2attn.proofs.benchmark.cases import Case, Regime
-from conv2attn.proofs.benchmark.measure import CPU, Settings, measure, peak_bytes, time_in_turns
+from conv2attn.proofs.benchmark.measure import CPU, Settings, measure, peak_bytes
 from conv2attn.proofs.benchmark.plot import draw_ladder
-from conv2attn.proofs.benchmark.report import trust
-from conv2attn.proofs.benchmark.results import Kind, Measurement, Phase, Row, steadiness, summarise
-from conv2attn.proofs.benchmark.rows import add_content, measure_network
+from conv2attn.proofs.benchmark.results import Kind, Measurement, Phase, Row, summarise
+from conv2attn.proofs.benchmark.rows import measure_network
 from conv2attn.proofs.benchmark.run import Benchmark, measurements, run_benchmark
 from conv2attn.proofs.benchmark.tables import (
     TABLES,
     BenchmarkLayer,
     ladder_layers,
-    square_layer,
 )
 from tests.command import exit_code
 
@@ -53,10 +45,6 @@ LAYERS = [
     BenchmarkLayer("single", ConvSpec(4, 6, (1, 1), stride=(2, 2)), Size(7, 5)),
     BenchmarkLayer("depthwise", ConvSpec(4, 4, (3, 3), padding=(1, 1), groups=4), Size(8, 5)),
 ]
-ROW_FIELDS = {
-    *("table", "layer", "geometry", "kind", "size", "batch", "count", "phase", "candidate"),
-    *("ms", "ratio", "peak_bytes", "seconds", "ratios", "error", "bound", "reason"),
-}
 
 
 # The tables
@@ -131,53 +119,7 @@ def test_single_precision_stays_within_the_bound_that_is_shown(candidate: Candid
     assert error <= (rounding_bound(case, candidate.regime) if bound is None else bound)
 
 
-@pytest.mark.parametrize("regimes", list(itertools.permutations(Regime, 2)), ids=str)
-def test_one_regimes_output_is_far_from_anothers_reference(regimes: tuple[Regime, Regime]) -> None:
-    case = case_of(LAYERS[0])
-    difference = (reference_output(regimes[0], case) - reference_output(regimes[1], case)).abs().max()
-    assert difference > 1000 * max(rounding_bound(case, regime) for regime in regimes)
-
-
-@pytest.mark.parametrize(
-    ("limits", "expected"),
-    [
-        ({"memory_limit": 100}, {LITERAL, DENSE}),
-        ({"limit_flops": 100.0}, {LITERAL, DENSE, *ONE_HOT_ENGINES}),
-    ],
-)
-def test_quadratic_attention_beyond_a_limit_is_refused_with_the_reason(limits: Any, expected: set[str]) -> None:
-    case = case_of(LAYERS[0], **limits)
-    refused = {candidate.method: candidate.refusal(case) for candidate in CANDIDATES if not runs_on(candidate, case)}
-    assert refused.keys() == expected
-    assert all("the limit is" in str(reason) for reason in refused.values())
-
-
-@pytest.mark.parametrize("table", TRAINED)
-def test_training_a_layer_asks_for_the_gradient_of_every_parameter_and_none_is_zero(table: str) -> None:
-    case = case_of(LAYERS[0])
-    for candidate in TRAINED[table][1:]:
-        built = candidate.build(case)
-        assert isinstance(built.function, SelfAttention2d)
-        names = [name for name, _ in built.function.named_parameters()]
-        parameters = [parameter.requires_grad_() for parameter in built.parameters]
-        gradients = torch.autograd.grad(built.function(case.x).square().sum(), parameters)
-        assert {"weight", "bias", "log_alpha", "centers"} <= set(names)
-        assert [name for name, gradient in zip(names, gradients, strict=True) if not gradient.any()] == []
-
-
 # How they are measured
-
-
-def test_every_round_times_every_call_and_starts_with_another() -> None:
-    order: list[str] = []
-
-    def call(name: str) -> None:
-        if order[-1:] != [name]:
-            order.append(name)
-
-    times = time_in_turns({name: partial(call, name) for name in "abc"}, rounds=5, device=CPU)
-    assert "".join(order) == "abcbcacababcbca"
-    assert {name: len(seconds) for name, seconds in times.items()} == {"a": 5, "b": 5, "c": 5}
 
 
 def test_a_call_that_fails_has_a_reason_and_the_others_their_times() -> None:
@@ -232,38 +174,6 @@ def test_a_run_has_a_row_for_each_layer_phase_and_candidate(benchmark: Benchmark
         assert row.bound is None or row.error is None or row.error <= row.bound
 
 
-def test_the_json_has_the_documented_fields_and_no_nan(benchmark: Benchmark) -> None:
-    data = json.loads(json.dumps(benchmark.to_json(), allow_nan=False))
-    assert set(data) == {"seed", "machine", "load", "settings", "steady", "rows", "summaries"}
-    assert all(set(row) == ROW_FIELDS for row in data["rows"])
-    assert all(len(row["seconds"]) in (0, 5) for row in data["rows"])
-    assert data["settings"]["dtype"] == "float32"
-    assert data["seed"] == data["settings"]["seed"] == 0
-    assert f"torch {torch.__version__}" in data["machine"]
-
-
-def test_the_section_of_the_results_holds_every_table(benchmark: Benchmark) -> None:
-    section = benchmark.markdown()
-    assert section.startswith("## ")
-    assert "### ladder, forward\n" in section
-    assert "### ladder, forward + backward" in section
-    tables = [part.splitlines() for part in section.split("\n\n") if part.startswith("|")]
-    assert all(len({line.count("|") for line in table}) == 1 for table in tables)
-
-
-def test_layers_that_are_trained_are_measured_forward_and_backward_whatever_is_asked(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    for table in TRAINED:
-        monkeypatch.setitem(TABLES, table, lambda: (square_layer(2, 5),))
-    settings, advanced = Settings(rounds=5, batch=1, threads=1), list[int]()
-    found = run_benchmark(list(TRAINED), settings, progress=advanced.append)
-    expected = [(table, candidate.name) for table, candidates in TRAINED.items() for candidate in candidates]
-    assert [(row.table, row.candidate) for row in found.rows] == expected
-    assert all(row.phase is Phase.training and row.measurement is not None for row in found.rows)
-    assert sum(advanced) == 2
-
-
 def row(candidate: str, ratio: float | None, **changes: Any) -> Row:
     """A made-up row of ResNet-50's table; a ratio of 1 is 2 ms."""
     measurement = None if ratio is None else Measurement((2e-3 * ratio,) * 5, (ratio,) * 5, 2**20)
@@ -292,28 +202,6 @@ def test_a_network_is_measured_beside_its_conversions(monkeypatch: pytest.Monkey
     expected += [(Phase.conversion, "copy.deepcopy"), (Phase.conversion, "convert_model")]
     assert [(row.phase, row.candidate) for row in found] == expected
     assert all(row.measurement is not None for row in found)
-
-
-def test_layers_of_several_taps_over_small_images_get_content() -> None:
-    strided = nn.Conv2d(3, 4, 3, stride=2)
-    network: Any = convert_model(nn.Sequential(strided, nn.Conv2d(4, 4, 1), nn.Conv2d(4, 2, 3)), alpha=2.0).model
-    for size, found in ((29, [False, False, True]), (31, [False, False, False]), (14, [True, False, True])):
-        part = copy.deepcopy(network)
-        add_content(part, torch.randn(1, 3, size, 12), seed=0)
-        assert [layer.content is not None for layer in part] == found
-        assert part.training
-    assert bool((part[0].content.gate == 0.5).all())
-
-
-@pytest.mark.parametrize(("slow", "believed"), [(1.29, True), (1.31, False)])
-def test_numbers_of_a_busy_machine_are_not_to_be_believed(slow: float, believed: bool) -> None:
-    steady, shaken = ((1.0, 1.0, 1.0), (1.0, slow, slow))
-    rows = [
-        replace(row("a", 1.0), measurement=Measurement(seconds, (1.0,) * 3, 0)) for seconds in (*[steady] * 8, shaken)
-    ]
-    assert steadiness(rows) == (9, 9) if believed else (8, 9)
-    assert trust(rows).startswith("The machine was quiet" if believed else "These numbers are unreliable")
-    assert trust([*rows, *rows[:1]]).startswith("The machine was quiet")
 
 
 # The plot
@@ -366,14 +254,6 @@ def test_the_command_prints_tables_verdicts_machine_and_seed(run: Run) -> None:
     twice = Path("b.md").read_text(encoding="utf-8")
     assert twice.startswith(once)
     assert twice.count("\n## ") == 1
-
-
-def test_the_command_prints_one_json_object(run: Run) -> None:
-    code, out, err = run("--table", "ladder", "--json", "--dtype", "float64")
-    assert (code, err) == (0, "")
-    data = json.loads(out)
-    assert (data["version"], data["command"], data["seed"]) == (1, "bench", 0)
-    assert {row["table"] for row in data["rows"]} == {"ladder"}
 
 
 @pytest.mark.parametrize(

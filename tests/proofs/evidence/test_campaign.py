@@ -5,11 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import math
-import multiprocessing
-import os
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from concurrent.futures import Executor
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,7 +36,7 @@ from conv2attn.convert.certificate.network import certificate as network_certifi
 from conv2attn.convert.engines import ENGINES, axes, factored, literal, separable
 from conv2attn.convert.engines import convolution as calls
 from conv2attn.convert.engines.convolution import NARROW, Geometry, known_fault
-from conv2attn.convert.errors import CheckpointError, ConversionError, SelectionError
+from conv2attn.convert.errors import SelectionError
 from conv2attn.convert.heads.regime import EXACT_ALPHA
 from conv2attn.convert.heads.values import LayerValues, opened_gate
 from conv2attn.convert.size import Size
@@ -327,29 +325,6 @@ def test_without_a_fault_nothing_is_found() -> None:
     assert set(tally.checks) >= {"integers, one-hot", "certificate, soft", "adversarial, soft", "round trip, soft"}
 
 
-def test_every_engine_is_compared_in_each_check_of_one_hot_attention() -> None:
-    found = compare_layer(draw_layer(0, 0))
-    for check in ("integers", "certificate", "adversarial", "gradients"):
-        words = [made.what for made in found if made.check == check and made.kind == "one-hot"]
-        assert {what.rpartition(", ")[2] for what in words} - {"convolution"} == set(ENGINES), check
-
-
-def test_a_check_alone_finds_what_it_finds_among_the_others() -> None:
-    layer = draw_layer(0, 0)
-    together = compare_layer(layer)
-    alone = [made for check in CHECKS for made in compare_layer(layer, checks=[check])]
-    assert [(made.check, made.kind, made.what, made.bound) for made in alone] == [
-        (made.check, made.kind, made.what, made.bound) for made in together
-    ]
-
-
-@pytest.mark.parametrize("name", PATTERNS)
-def test_every_adversarial_input_is_tried_in_every_regime(name: str) -> None:
-    layer = replace(draw_layer(0, 0), alpha=1.0)
-    found = [made for made in compare_layer(layer, checks=["adversarial"]) if made.what.startswith(name)]
-    assert {made.kind for made in found} == {"one-hot", "soft"}
-
-
 def test_the_worst_case_reaches_most_of_the_bound_of_soft_attention() -> None:
     tally = check_block(Settings(dtypes=("float64",)), 0, range(24))
     assert tally.checks["adversarial, soft"].worst.ratio > 0.9
@@ -414,31 +389,6 @@ def test_shards_have_each_layer_once(count: int, layers: int) -> None:
     assert sorted(indices) == list(range(layers))
 
 
-@pytest.mark.parametrize("text", ["1", "2/2", "-1/2", "1/0"])
-def test_a_shard_that_is_none_is_refused(text: str) -> None:
-    with pytest.raises(SelectionError, match="a shard is i/n"):
-        Shard.parse(text)
-
-
-def test_a_shard_is_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("RANK", raising=False)
-    assert Shard.parse(None) == Shard(0, 1)
-    monkeypatch.setenv("RANK", "2")
-    assert Shard.parse(None) == Shard(0, 1)
-    monkeypatch.setenv("WORLD_SIZE", "5")
-    assert Shard.parse(None) == Shard(2, 5)
-    assert Shard.parse("1/3") == Shard(1, 3)
-    monkeypatch.setenv("RANK", "five")
-    with pytest.raises(SelectionError, match="five"):
-        Shard.parse(None)
-
-
-@pytest.mark.parametrize("wrong", [{"engines": ("lateral",)}, {"dtypes": ("float32",) * 2}, {"max_size": 0}])
-def test_settings_that_are_none_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(SelectionError, match="must be"):
-        Settings(**wrong)
-
-
 def plain(campaign: Campaign) -> Campaign:
     """A campaign without what may differ between two runs."""
     return replace(campaign, seconds=0.0, runs=())
@@ -463,12 +413,6 @@ def test_several_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) 
 
 
 @contextmanager
-def processes() -> Iterator[Executor]:
-    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as executor:
-        yield executor
-
-
-@contextmanager
 def dask_cluster() -> Iterator[Executor]:
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]
@@ -479,29 +423,12 @@ def dask_cluster() -> Iterator[Executor]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("executors", [processes, dask_cluster])
-def test_an_executor_of_the_callers_finds_what_one_process_finds(
-    executors: Callable[[], AbstractContextManager[Executor]],
-) -> None:
+def test_an_executor_of_the_callers_finds_what_one_process_finds() -> None:
     settings = Settings(engines=("literal",), max_size=4)
-    with executors() as executor:
+    with dask_cluster() as executor:
         theirs = run_campaign(settings, layers=40, executor=executor)
         assert executor.submit(len, "left as it is").result() == 13
     assert plain(theirs) == plain(run_campaign(settings, layers=40, workers=0))
-
-
-@pytest.mark.slow
-def test_a_process_that_dies_ends_the_campaign(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConversionError, match="a process of the campaign died"):
-        run_campaign(Dying(), layers=8, workers=2)
-
-
-class Dying(Settings):
-    """Settings that end the process that uses them, as a lack of memory does."""
-
-    def layer(self, seed: int, index: int) -> RandomLayer:
-        """Ends the process."""
-        os._exit(9)
 
 
 def test_a_campaign_ends_in_time_with_its_first_layers() -> None:
@@ -536,21 +463,6 @@ def test_results_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
             merge(written(tmp_path, [first, wrong]))
     elsewhere = run_campaign(settings, layers=3, seed=1)
     assert merge(written(tmp_path, [first, elsewhere])).tally.layers == 5
-
-
-@pytest.mark.parametrize(
-    ("content", "reason"),
-    [
-        ("{", "is not JSON"),
-        ('{"version": 1, "command": "bench", "campaign": {}}', "is not the result of a campaign"),
-        ('{"version": 1, "command": "soak", "campaign": {}}', "is malformed"),
-    ],
-)
-def test_a_file_that_is_no_result_is_refused(content: str, reason: str, tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    path.write_text(content)
-    with pytest.raises(CheckpointError, match=reason):
-        merge([path])
 
 
 def test_a_comparison_without_a_number_never_holds() -> None:

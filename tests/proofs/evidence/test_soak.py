@@ -13,40 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from conv2attn.proofs.evidence.campaign.result import Campaign
 from conv2attn.proofs.evidence.campaign.run import run_campaign
 from conv2attn.proofs.evidence.campaign.settings import Settings
-from conv2attn.proofs.evidence.campaign.tally import Finding, Tally
 from tests.command import Run, result_of
 from tests.faults import drop_a_head
 from tests.processes import PATIENCE, started
-
-
-def test_a_summary_says_what_was_tried_and_what_was_found(run: Run) -> None:
-    code, out, err = run("soak", "--layers", "6", "--seed", "3")
-    assert (code, err) == (0, "")
-    for part in (
-        "stride > 1",
-        "padding, zeros",
-        "groups > 1",
-        "integers, one-hot",
-        "adversarial, soft",
-        "no violation",
-    ):
-        assert part in out
-    assert "6 layers, " in out
-    assert "layers/s" in out
-    assert "Largest error / bound: " in out
-    assert out.endswith("Seed 3, layers from 0\n")
-
-
-def test_json_and_the_file_are_the_same_object(run: Run) -> None:
-    code, out, _ = run("soak", "--layers", "3", "--json", "--out", "result.json")
-    assert code == 0
-    data = result_of("soak", out)
-    assert data == result_of("soak", Path("result.json").read_text(encoding="utf-8"))
-    assert data["campaign"]["parts"] == [{"seed": 0, "first": 0, "step": 1, "count": 3}]
-    assert os.listdir() == ["result.json"]
 
 
 def test_shards_merge_into_the_whole(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,17 +57,6 @@ def test_a_failure_gives_a_snippet_and_exit_code_1(run: Run, monkeypatch: pytest
     assert "layer 0 of seed 0: integers, one-hot: output, literal: error" in out
 
 
-def test_a_layer_far_into_a_campaign_is_checked_again_by_itself(run: Run) -> None:
-    failure = Finding(1.0, 7, 4711)
-    settings = Settings(("literal", "factored"), ("float64",), max_size=4)
-    campaign = Campaign(settings, (), Tally(failed=1, failures=(failure,)), 1.0, None, ())
-    (again,) = (str(line).partition("conv2attn ")[2] for line in campaign.shown() if "again: " in str(line))
-    code, out, _ = run(*again.split(), "--json")
-    found = result_of("soak", out)["campaign"]
-    assert (code, found["parts"]) == (0, [{"seed": 7, "first": 4711, "step": 4712, "count": 1}])
-    assert found["settings"] == {**asdict(settings), "engines": list(settings.engines), "dtypes": ["float64"]}
-
-
 def test_verify_without_a_network_verifies_the_theorem_on_random_layers(run: Run) -> None:
     code, out, _ = run("verify", "--random", "3", "--seed", "5", "--json", "--out", "result.json")
     assert code == 0
@@ -120,13 +80,6 @@ def test_wrong_usage_is_refused(arguments: tuple[str, ...], reason: str, run: Ru
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
     assert reason in " ".join(err.split())
-
-
-@pytest.mark.parametrize("device", ["cuda:99", "meta"])
-def test_a_device_that_cannot_compute_is_refused(device: str, run: Run) -> None:
-    code, out, err = run("soak", "--layers", "3", "--device", device)
-    assert (code, out) == (3, "")
-    assert f"the device {device!r} cannot be used: " in err
 
 
 TELLS_OF_PROGRESS = """

@@ -37,17 +37,6 @@ def write_network(layers: str) -> tuple[str, ...]:
     return "net.pt", "--arch", "net.py:net"
 
 
-def test_a_network_is_compared_layer_by_layer_and_as_a_whole(checkpoint: str, run: Run) -> None:
-    code, out, err = run("verify", checkpoint, *ARCH, "--random", "3", "--size", "16x12", "--seed", "4")
-    assert (code, err) == (0, "")
-    assert "separable: difference / bound" in out
-    assert "5.shortcut.0" in out
-    assert "top-1 agreement" in out
-    assert "All 9 layers are within their bounds; largest difference / bound" in out
-    assert "\nEnd to end, scores differ by " in out
-    assert out.endswith("Seed: 4\n")
-
-
 def test_a_network_s_result_is_data(checkpoint: str, run: Run) -> None:
     code, out, _ = run("verify", checkpoint, *ARCH, "--random", "2", "--size", "16x16", "--json", "--engine", "literal")
     assert code == 0
@@ -75,13 +64,6 @@ def test_a_network_beyond_its_bound_end_to_end_is_found(
     assert "Beyond the bound, or not finite: end to end (literal).\n" in out
 
 
-def test_a_network_that_cannot_be_bounded_says_why(run: Run) -> None:
-    network = write_network("nn.Sequential(nn.Conv2d(1, 2, 1), nn.Flatten(), nn.Softplus())")
-    code, out, _ = run("verify", *network, "--size", "4x4")
-    assert code == 0
-    assert "End to end, no finite bound is known; 2: no bound is known for softplus.\n" in out
-
-
 def test_a_network_is_certified_for_the_values_that_each_channel_of_the_images_has(run: Run) -> None:
     network = write_network("nn.Sequential(nn.Conv2d(2, 1, 1, bias=False), nn.Flatten())")
     torch.save({"0.weight": torch.ones(1, 2, 1, 1)}, "net.pt")
@@ -94,20 +76,6 @@ def test_a_network_is_certified_for_the_values_that_each_channel_of_the_images_h
     nn.init.ones_(conv.weight)
     certificate = certify(attention_from_conv(conv), input_range=([0.0, 2.0], [8.0, 2.0]))
     assert layer["own"] == certificate.bound
-
-
-def test_pictures_reach_the_network_as_it_was_trained_on_them(run: Run) -> None:
-    network = write_network("nn.Sequential(nn.Conv2d(3, 1, 1, bias=False), nn.Flatten())")
-    torch.save({"0.weight": torch.ones(1, 3, 1, 1)}, "net.pt")
-    Path("data").mkdir()
-    Image.new("RGB", (4, 3), (255, 0, 51)).save("data/a.png")
-    options = ("--data", "data", "--mean", "0.5,0.25,0.2", "--std", "0.25,0.5,1")
-    _, out, _ = run("verify", *network, *options, "--json")
-    (layer,) = result_of("verify", out)["network"]["certificate"]["layers"]
-    assert (layer["low"], layer["high"]) == (-0.5, 2.0)
-    code, _, err = run("verify", *network, "--mean", "0", "--std", "1")
-    assert code == 2
-    assert "mean and std are for the pictures of a folder" in err
 
 
 @pytest.mark.parametrize("alpha", [None, 2.0])
@@ -126,19 +94,6 @@ def test_a_network_that_differs_gives_exit_code_1(checkpoint: str, run: Run, mon
     code, out, _ = run("verify", checkpoint, *ARCH, "--random", "1", "--size", "16x16", "--engine", "literal")
     assert code == 1
     assert "Beyond the bound, or not finite: 0 (literal), 3.body.0 (literal)" in out
-
-
-def test_a_network_that_writes_into_its_images_is_compared_on_the_same_images(run: Run) -> None:
-    arguments = write_network(
-        "nn.Sequential(nn.LeakyReLU(0.5, True), nn.Conv2d(3, 4, 3), nn.ReLU(True), nn.AvgPool2d((6, 4)), nn.Flatten())"
-    )
-    code, out, err = run("verify", *arguments, "--random", "3", "--size", "8x6", "--engine", "factored", "--json")
-    assert (code, err) == (0, "")
-    (engine,) = result_of("verify", out)["network"]["engines"]
-    (layer,) = engine["layers"]
-    assert layer["total"] <= layer["bound"]
-    assert layer["inherited"] == 0
-    assert engine["logit_difference"] <= layer["bound"]
 
 
 def test_images_of_a_folder_have_a_first_order_estimate_and_a_proven_bound_each_by_its_name(run: Run) -> None:
@@ -182,25 +137,6 @@ def test_images_of_a_folder_are_tensors_or_pictures(checkpoint: str, run: Run) -
     code, _, err = run("verify", checkpoint, *ARCH, "--data", "data")
     assert code == 3
     assert "data/b.jpg and data/a.png are of different sizes (--size makes pictures one size)" in err
-
-
-@pytest.mark.parametrize(
-    ("name", "content", "reason"),
-    [
-        ("a.png", b"no picture", "is not a picture of a kind that is read"),
-        ("a.npy", b"no array", "is not an array of numbers"),
-        ("a.pt", b"no tensor", "it is a text file"),
-        ("a.txt", b"", "holds no image"),
-    ],
-)
-def test_an_image_that_cannot_be_read_is_refused(
-    name: str, content: bytes, reason: str, checkpoint: str, run: Run
-) -> None:
-    Path("data").mkdir()
-    Path("data", name).write_bytes(content)
-    code, out, err = run("verify", checkpoint, *ARCH, "--data", "data")
-    assert (code, out) == (3, "")
-    assert reason in err
 
 
 def test_a_network_without_an_architecture_or_that_does_not_run_is_refused(checkpoint: str, run: Run) -> None:
@@ -283,24 +219,6 @@ def test_inputs_are_described_by_name_shape_and_dtype(run: Run) -> None:
     assert code == 2
     assert "described inputs are random" in err
     assert run("verify", *network, "--input", "sample=2xx6")[0] == 2
-
-
-@pytest.mark.parametrize("size", ["7x6", "2x7x6"])
-def test_channels_are_those_of_the_image_where_the_first_layer_sees_more(size: str, run: Run) -> None:
-    code, out, _ = run("verify", *write_several("Coordinates"), "--size", size, "--random", "1", "--json")
-    assert code == 0
-    reason = result_of("verify", out)["network"]["certificate"]["unbounded"][0]["reason"]
-    assert reason == "its first layer sees 3 channels, the image has 2"
-
-
-def test_images_of_classes_and_of_the_last_part_are_read(checkpoint: str, run: Run) -> None:
-    for name in ("train/ring/a", "train/disc/a", "test/ring/b", "test/disc/b", "test/disc/c"):
-        Path("data", name).parent.mkdir(parents=True, exist_ok=True)
-        Image.new("RGB", (16, 16), (255, 0, 51)).save(f"data/{name}.png")
-    for folder, count in (("data", 3), ("data/train", 2), ("data/test/disc", 2)):
-        code, out, _ = run("verify", checkpoint, *ARCH, "--data", folder, "--engine", "auto", "--json")
-        assert code == 0
-        assert result_of("verify", out)["network"]["images"] == count
 
 
 def test_what_a_folder_remembers_is_enough_and_code_that_it_names_takes_consent(run: Run) -> None:

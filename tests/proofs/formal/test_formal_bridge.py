@@ -24,7 +24,7 @@ from conv2attn.convert.bounds import rounding
 from conv2attn.convert.bounds.rounding import gamma
 from conv2attn.convert.bounds.tail import tail_fraction
 from conv2attn.proofs.claims.common.lattice import Kernel, smoothed_bound
-from conv2attn.proofs.formal.coq.enclosure import tau_lower, tau_upper, theta_partial, theta_upper
+from conv2attn.proofs.formal.coq.enclosure import tau_lower, tau_upper
 from conv2attn.proofs.formal.coq.library import FOLDER, statements
 
 OUTWARD = Fraction(1) + Fraction(1, 2**29)  # the certificate rounds up by 2^-30, and by its own rounding
@@ -57,12 +57,6 @@ def test_the_tail_of_the_code_lies_on_the_formal_one(alpha: float) -> None:
 def test_a_constant_that_is_slightly_wrong_is_noticed(factor: float) -> None:
     low, high = formal_tau(1.5)
     assert not high <= Fraction(tail_fraction(1.5) * factor) <= low * OUTWARD
-
-
-@given(st.fractions(Fraction(1, 100), Fraction(99, 100)), st.integers(0, 6))
-def test_more_terms_narrow_the_enclosure(q: Fraction, terms: int) -> None:
-    assert theta_partial(q, terms) <= theta_partial(q, terms + 1) <= theta_upper(q, terms + 1) <= theta_upper(q, terms)
-    assert 0 <= tau_lower(q, terms) < tau_upper(q, terms) < 1
 
 
 def test_the_restated_formulas_are_those_of_the_file() -> None:

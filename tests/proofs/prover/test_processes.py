@@ -25,21 +25,6 @@ if __name__ == "__main__":
     run_campaign(Settings(), layers=10**9, workers=2, progress=lambda _: print("checking", flush=True))
 """
 
-SOAK = """
-import sys
-from conv2attn import cli
-from conv2attn.proofs.evidence.campaign import run
-from conv2attn.proofs.terminal.output import say  # a command sends what is merely printed to standard error
-
-def noisy(*settings, progress, found=run.run_campaign, **options):
-    return found(*settings, workers=2, progress=lambda _: say("checking"), **options)
-
-run.run_campaign = noisy
-sys.argv = ["conv2attn", "soak", "--layers", "1000000", "--out", "result.json"]
-if __name__ == "__main__":
-    cli.main()
-"""
-
 PROOF = """
 import threading
 from conv2attn.proofs import prove
@@ -65,7 +50,6 @@ def slow_claim():
 COMMANDS = {
     "campaign": [sys.executable, "-c", CAMPAIGN],
     "proof": [sys.executable, "-c", PROOF],
-    "soak": [sys.executable, "-c", SOAK],
 }
 
 
@@ -91,18 +75,3 @@ def test_workers_end_with_their_parent_and_show_no_traceback(
         _, errors = process.communicate(timeout=LONG)  # until the last process has closed its end
     assert process.returncode == -sent
     assert "Traceback" not in errors  # multiprocessing itself may say what it has cleared away
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGHUP])
-def test_a_terminated_command_leaves_nothing_behind(
-    sent: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    with started(*COMMANDS["soak"]) as process:
-        assert next_line(process) == "checking\n"
-        process.send_signal(sent)
-        _, errors = process.communicate(timeout=LONG)
-    assert process.returncode == 128 + sent
-    assert errors == ""
-    assert sorted(os.listdir()) == ["slow.py"]

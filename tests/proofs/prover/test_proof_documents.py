@@ -9,15 +9,11 @@ from pathlib import Path
 import pytest
 import sympy as sp
 
-from conv2attn.convert.errors import OutputError
-from conv2attn.proofs import Check, Checks, Outcome, Result, Status, claim
+from conv2attn.proofs import Check, Checks, Status, claim
 from conv2attn.proofs.prover.checks import equal
-from conv2attn.proofs.prover.document import document_file, render_markdown
-from conv2attn.proofs.prover.fields import fill, latex, scaled
-from conv2attn.proofs.prover.outcome import Proved
+from conv2attn.proofs.prover.document import render_markdown
+from conv2attn.proofs.prover.fields import fill
 from conv2attn.proofs.prover.registry import all_claims
-from conv2attn.proofs.prover.run import Verdict
-from conv2attn.proofs.terminal.outcome import outcome_json
 from tests.claims import all_results
 from tests.command import exit_code
 
@@ -45,17 +41,6 @@ def test_what_is_printed_is_what_is_checked() -> None:
     for claim_, printed in ((a_square, "2 a b"), (a_square(middle=3 * a * b), "3 a b")):
         assert printed in fill(claim_.text, claim_.names)
     assert (a_square.name, a_square.title) == ("a-square", "A square is a sum")
-
-
-def test_a_section_tells_scope_status_checks_and_code() -> None:
-    verdicts = (Verdict("it is the square", Outcome.HOLDS), Verdict("nothing", Outcome.FAILS, ("it is 7",)))
-    result = Result(a_square, verdicts)
-    document = render_markdown([result])
-    assert "### a-square\n\n**Proposition 1 (algebra checked). A square is a sum.** *Scope:* Numbers.\n" in document
-    assert "as [a-square](#a-square) says of `ConvSpec`." in document
-    assert "*Checked:* it is the square; **fails:** nothing: it is 7." in document
-    assert "*Code:* [spec.py](../convert/spec.py) (`ConvSpec`)." in document
-    assert Proved([result]).shown()[1:] == ["    nothing: it is 7", "1 of 2 checks hold; not shown: a-square (fails)."]
 
 
 @pytest.mark.parametrize(
@@ -86,26 +71,6 @@ def test_a_sum_in_a_field_has_brackets_where_it_needs_them(text: str, expected: 
     assert fill(text, {"a": a, "b": b}) == expected
 
 
-def test_expressions_are_printed_as_people_write_them() -> None:
-    alpha, d, D = sp.symbols("alpha d D")
-    assert latex(2 * D * alpha) == r"2 \alpha D"
-    assert latex((a, b)) == r"\left(a, b\right)"
-    assert latex(d - D) == "d - D"
-    assert scaled(-alpha, (-alpha, 2 * alpha * D)) == r"- \alpha \left(1, - 2 D\right)"
-
-
-def test_a_field_that_names_nothing_is_refused() -> None:
-    with pytest.raises(NameError):
-        fill("{=c}", {"a": a})
-
-
-def test_json_says_what_was_checked() -> None:
-    data = json.loads(outcome_json("prove", Proved(all_results())))
-    assert (data["version"], data["command"], data["holds"]) == (1, "prove", True)
-    assert [found["name"] for found in data["claims"]] == [claim.name for claim in all_claims()]
-    assert {check["outcome"] for found in data["claims"] for check in found["checks"]} == {"holds"}
-
-
 # Markdown takes these backslashes out of a formula in a line; a fence keeps them.
 EATEN = re.compile(r"\\[{}\\,;!_*]")
 
@@ -123,24 +88,6 @@ def test_every_formula_is_balanced_and_survives_markdown() -> None:
             assert bare.count(r"\begin") == bare.count(r"\end"), formula
             assert len(re.findall(r"\\left\b", bare)) == len(re.findall(r"\\right\b", bare)), formula
         assert [formula for formula in inline if EATEN.search(formula)] == []
-
-
-def test_a_document_replaces_only_a_document(tmp_path: Path) -> None:
-    results, target = all_results()[:2], tmp_path / "proofs.md"
-    for text in (render_markdown(results), outcome_json("prove", Proved(results))):
-        with document_file(target) as write:
-            write(text)
-    before = target.read_text()
-    (tmp_path / "weights").write_text("precious")
-    for path, reason in (
-        (tmp_path / "weights", "did not write it"),
-        (tmp_path, "is a folder"),
-        (tmp_path / "a" / "b", "no folder"),
-    ):
-        with pytest.raises(OutputError, match=reason), document_file(path) as write:
-            write(before)
-    assert (tmp_path / "weights").read_text() == "precious"
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["proofs.md", "weights"]
 
 
 @pytest.mark.slow
@@ -178,11 +125,3 @@ def test_the_command_prints_nothing_but_the_document(capsys: pytest.CaptureFixtu
     assert exit_code("prove", "--only", "softmax-shift", "--format", "markdown", "--out", str(target)) == 0
     assert "Softmax ignores constants" in target.read_text()
     assert capsys.readouterr().out.splitlines()[-1] == f"Wrote {target}"
-
-
-@pytest.mark.slow
-def test_the_command_refuses_an_unknown_name_as_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code("prove", "--only", "softmax-shfit") == 2
-    assert capsys.readouterr().err.startswith(
-        "conv2attn: there is no claim 'softmax-shfit'; the claims are softmax-shift, "
-    )

@@ -11,7 +11,6 @@ from safetensors import safe_open
 from torch import nn
 
 from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, convert_model, load_converted, save_converted
-from conv2attn.convert.errors import OptionError
 from conv2attn.convert.examples.networks import plain_cnn
 from conv2attn.convert.export.gpsa import GatedPositionalAttention, GPSAConvolution, attention_from_gpsa
 from conv2attn.convert.files.architecture import Architecture
@@ -37,7 +36,7 @@ def export(folder: Path, out: Path, to: Target, form: str | None = None, size: S
 
 
 def test_tensors_of_multihead_attention_are_loaded_by_pytorchs_own_class(folder: Path, tmp_path: Path) -> None:
-    export(folder, tmp_path / "heads.safetensors", Target.mha)
+    export(folder, tmp_path / "heads.safetensors", "mha")
     cnn = plain_cnn()
     with safe_open(tmp_path / "heads.safetensors", "pt") as file:
         described = json.loads(file.metadata()["multihead_attention"])
@@ -55,7 +54,7 @@ def test_tensors_of_multihead_attention_are_loaded_by_pytorchs_own_class(folder:
 
 
 def test_tensors_of_gpsa_hold_the_networks_layers(folder: Path, tmp_path: Path) -> None:
-    export(folder, tmp_path / "heads.safetensors", Target.gpsa)
+    export(folder, tmp_path / "heads.safetensors", "gpsa")
     layers = {n: m for n, m in load_converted(folder).named_modules() if isinstance(m, SelfAttention2d)}
     with safe_open(tmp_path / "heads.safetensors", "pt") as file:
         described = json.loads(file.metadata()["gpsa"])
@@ -78,10 +77,5 @@ def test_gpsa_says_of_every_layer_what_is_missing(folder: Path, tmp_path: Path) 
     with pytest.raises(
         ConversionError, match=r"as gpsa: .*GPSA is for square images; the layer's keys are 14x12 pixel"
     ):
-        export(folder, tmp_path / "gpsa.safetensors", Target.gpsa, size=Size(12, 10))
+        export(folder, tmp_path / "gpsa.safetensors", "gpsa", size=Size(12, 10))
     assert [path.name for path in tmp_path.iterdir()] == ["net"]
-
-
-def test_a_form_is_for_onnx_only(folder: Path, tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="ONNX files only"):
-        export(folder, tmp_path / "heads.safetensors", Target.mha, form="literal")

@@ -26,7 +26,7 @@ from tests.learn.small import data as small_data
 def _few_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Few images in the place of the digits."""
 
-    def few() -> ImageData:
+    def few(side: int | None) -> ImageData:
         return small_data(count=40)
 
     monkeypatch.setattr(kinds, "digits", few)
@@ -109,19 +109,6 @@ def test_the_module_of_a_frozen_network_has_every_kind_of_convolution(tmp_path: 
         assert torch.equal(torch.export.load(tmp_path / "f.pt2").module()(x), cnn(x))
 
 
-def test_without_json_the_tables_say_who_is_ahead(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert melt(tmp_path / "melted") == 0
-    printed = capsys.readouterr()
-    assert "fine-tuned as attention" in printed.out
-    assert "On clean test images" in printed.out
-    assert "On corrupted test images" in printed.out
-    assert "a CNN learns" in printed.err
-    assert melt(tmp_path / "melted") == 3
-    assert "it can be resumed" in capsys.readouterr().err
-    assert melt(tmp_path / "melted", "--resume") == 0
-    assert capsys.readouterr().out == printed.out
-
-
 def test_a_checkpoint_melts_in_the_layers_that_are_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
     torch.save(small_cnn(classes=3).state_dict(), tmp_path / "cnn.pth")
@@ -174,24 +161,6 @@ def test_what_is_melted_is_not_replaced_by_what_comes_of_it(tmp_path: Path, caps
     assert "would be lost" in capsys.readouterr().err
 
 
-def test_a_checkpoint_is_not_melted_on_images_that_nobody_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    torch.save(small_cnn(classes=3).state_dict(), tmp_path / "cnn.pth")
-    architecture = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "classes=3")
-    assert melt(tmp_path / "out", tmp_path / "cnn.pth", *architecture) == 2
-    assert "is required with a checkpoint" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()
-
-
-def test_a_checkpoint_that_starts_near_chance_is_warned_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    torch.manual_seed(0)
-    torch.save(small_cnn(classes=3).state_dict(), tmp_path / "cnn.pth")
-    architecture = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "classes=3")
-    assert melt(tmp_path / "out", tmp_path / "cnn.pth", *architecture, "--data", "digits") == 0
-    assert "near chance (33.3%); check that mean, std" in " ".join(capsys.readouterr().err.split())
-
-
 def test_a_normalization_reaches_the_network_that_is_melted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
     torch.save(small_cnn(classes=3).state_dict(), tmp_path / "cnn.pth")
@@ -204,14 +173,3 @@ def test_a_normalization_reaches_the_network_that_is_melted(tmp_path: Path, caps
     assert "mean and std have 3 numbers; the network takes 1 channels" in capsys.readouterr().err
     assert melt(tmp_path / "half", tmp_path / "cnn.pth", *architecture, "--mean", "0") == 2
     assert "needs the other of --mean and --std" in capsys.readouterr().err
-
-
-def test_what_does_not_fit_gets_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    torch.save(small_cnn(channels=3, classes=2).state_dict(), tmp_path / "two.pth")
-    two = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "channels=3", "--arch-arg", "classes=2")
-    assert melt(tmp_path / "out", tmp_path / "two.pth", *two, "--data", "digits") == 3
-    assert "small has 3 classes" in capsys.readouterr().err
-    assert melt(tmp_path / "other", "--data", "nothing") == 2
-    assert "data must be digits" in capsys.readouterr().err
-    assert exit_code("freeze", tmp_path / "two.pth", *two, "--out", tmp_path / "a.pth", "--tolerance", 1) == 3
-    assert "must end in .pt2" in capsys.readouterr().err

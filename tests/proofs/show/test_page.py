@@ -19,18 +19,15 @@ from conv2attn.convert import SelfAttention2d, attention_from_conv, certify, con
 from conv2attn.convert.bounds.tail import tail_fraction
 from conv2attn.convert.certificate.distance import distance_from_convolution
 from conv2attn.convert.examples.drawn import drawn_image
-from conv2attn.convert.examples.images import draw_images
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.model.report import Report
 from conv2attn.convert.size import Size
-from conv2attn.learn import melt
-from conv2attn.proofs.evidence.agreement import compare
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
-from conv2attn.proofs.show.page.channels import channels_data, first_channels, numbers_of
-from conv2attn.proofs.show.page.data import BUDGET, MOST_CHANNELS, channel_counts
+from conv2attn.proofs.show.page.channels import channels_data, first_channels
+from conv2attn.proofs.show.page.data import BUDGET, MOST_CHANNELS
 from conv2attn.proofs.show.page.write import viewer_page
-from conv2attn.proofs.show.pictures.scene import Scene, scenes
+from conv2attn.proofs.show.pictures.scene import Scene
 from tests.positions import move_center
 
 LIMIT = 3_000_000  # bytes of a ResNet-18's page
@@ -147,15 +144,6 @@ def test_the_page_names_every_layer_and_what_was_left() -> None:
     assert "<dt>2</dt><dd>not selected</dd>" in page
 
 
-def test_the_page_tells_of_a_comparison_that_was_made() -> None:
-    cnn = load_example("plain")
-    model, report = convert_model(cnn)
-    agreement = compare(cnn, model, *draw_images(6, seed=1), engines=["literal"])
-    page = Reader(viewer_page(model, report, title="plain", agreement=agreement))
-    shown = page.data["agreement"]["layers"]
-    assert shown == {layer.name: [layer.own, layer.bound, layer.outputs] for layer in agreement.engines[0].layers}
-
-
 def test_names_are_text() -> None:
     name = "<script>alert(1)</script>&amp;"
     page = viewer_page(*convert_model(_named(name)), title=name)
@@ -254,64 +242,11 @@ def test_a_layer_that_is_a_convolution_no_more_says_so_with_its_distance() -> No
     ]
 
 
-def test_layers_whose_names_are_shown_alike_are_told_apart() -> None:
-    """The page chooses a layer by its name, and would show the first in place of the second."""
-    names = ["x" * 300 + middle + "x" * 300 for middle in "abc"]
-    read = drawn(layers_alone(**{name: nn.Conv2d(1, 1, 1) for name in names}))
-    shown = [layer["names"][0] for layer in read.data["layers"]]
-    assert len(set(shown)) == 3
-    assert shown[2] == f"{shown[0]} (3)"
-
-
 def test_a_layer_with_learned_scores_is_listed_and_not_recomputed() -> None:
     model, report = convert_model(nn.Sequential(nn.Conv2d(3, 2, 3)))
     model.get_submodule("0").add_content(2)  # type: ignore[operator]
     (layer,) = Reader(viewer_page(model, report, title="", image=torch.zeros(1, 3, 8, 8))).data["layers"]
     assert (layer["positional"], "channels" in layer, layer["bound"]) == (False, False, None)
-
-
-def test_a_page_says_what_was_trained() -> None:
-    network = nn.Sequential(nn.Conv2d(3, 2, 3), nn.Conv2d(2, 2, (1, 3)), nn.Conv2d(2, 4, 1))
-    image = torch.zeros(1, 3, 8, 9)
-    converted, report = convert_model(network)
-    assert "The conversion trains nothing." in viewer_page(converted, report, title="", image=image)
-    melted = melt(network, content=2, alpha=4.0, filter_fn=lambda _, name: bool(name))
-    moved, attentive, _ = (layer for layer in melted.children() if isinstance(layer, SelfAttention2d))
-    with torch.no_grad():
-        moved.centers[0, 0] += 0.5
-        attentive.get_parameter("log_alpha")[1] += 1
-        assert attentive.content is not None
-        attentive.content.query_weight.fill_(1.0)
-        assert attentive.content.gate is not None
-        attentive.content.gate.fill_(0.5)
-    page = " ".join(viewer_page(melted, Report.of(melted), title="", image=image).split())
-    changed = "positions of heads in 2 layers; content attention in "
-    assert f"The network was then trained as attention, which changed {changed}" in page
-    assert "trains nothing" not in page
-
-
-def test_one_layer_can_be_shown_alone_under_any_of_its_names() -> None:
-    shared = nn.Conv2d(3, 3, 3)
-    read = page_of(nn.Sequential(shared, nn.Conv2d(3, 3, 1), shared), only="2")
-    assert [layer["names"] for layer in read.data["layers"]] == [["0", "2"]]
-
-
-@given(st.integers(1, 60_000), st.integers(8, 20))
-def test_the_channels_stay_within_their_budget(budget: int, side: int) -> None:
-    network = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 6, 5, groups=2), nn.Conv2d(6, 2, 1))
-    shown = scenes(convert_model(network).model, drawn_image(3, Size(side, side)))
-    counts = channel_counts(shown, budget)
-    assert counts.keys() == {scene.name for scene in shown}
-    assert sum(numbers_of(scene, counts[scene.name]) for scene in shown if counts[scene.name]) <= budget
-
-
-@pytest.mark.parametrize("number", [1, 2, 3])
-def test_a_layer_s_numbers_are_as_many_as_were_counted(number: int) -> None:
-    for conv in (nn.Conv2d(3, 4, 3), nn.Conv2d(40, 4, 3, padding=1), nn.Conv2d(6, 6, 3, groups=6)):
-        scene = scene_of(conv, torch.zeros(1, conv.in_channels, 9, 11))
-        data = channels_data(scene, number)
-        arrays = [*data["planes"], *(channel["convolution"] for channel in data["channels"])]
-        assert sum(len(decoded(array)) for array in arrays) == numbers_of(scene, number)
 
 
 def test_a_resnet_18_s_page_is_small() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -27,7 +26,6 @@ from conv2attn.proofs.evidence.image_folder import FolderImages, Preparation
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
 from conv2attn.proofs.show.pictures.contours import level
 from conv2attn.proofs.show.pictures.curve import convolution, error_curve
-from conv2attn.proofs.show.pictures.panel import Window
 from conv2attn.proofs.show.pictures.scene import Scene, scenes
 from conv2attn.proofs.show.show import PICTURES, View, draw, view_image
 from conv2attn.proofs.show.subject import Subject
@@ -57,18 +55,6 @@ def test_a_picture_s_query_attends_where_its_kernel_reads(case: tuple[nn.Conv2d,
     assert [plane.nonzero().tolist() for plane in scene.maps()] == [[place] for place in wanted]
 
 
-@given(convolutions_with_input(), st.sampled_from([0.05, 1.0, 200.0]))
-def test_a_window_lies_in_the_padded_input_and_holds_the_query(case: tuple[nn.Conv2d, Tensor], alpha: float) -> None:
-    conv, x = case
-    layer = attention_from_conv(conv, alpha=alpha)
-    padded = layer.spec.padded_size(Size(*x.shape[-2:]))
-    window = Window.around(Scene("conv", layer, x[:1], (0, 0)))
-    row, column = Scene("conv", layer, x[:1], (0, 0)).mark
-    assert 0 <= window.top <= row < window.bottom <= padded.rows
-    assert 0 <= window.left <= column < window.right <= padded.columns
-    assert tuple(window.of(torch.zeros(padded)).shape) == tuple(window.size)
-
-
 def test_every_layer_is_seen_with_the_input_that_it_gets() -> None:
     network = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU(), nn.Conv2d(4, 2, 1)).eval()
     model, _ = convert_model(network)
@@ -77,14 +63,6 @@ def test_every_layer_is_seen_with_the_input_that_it_gets() -> None:
     assert torch.equal(first.x, image)
     assert torch.equal(second.x, network[1](network[0](image)))
     assert (first.query, second.query) == ((1, 2), (1, 2))  # 4 of 9 rows, 6 of 13 columns: in an output of 4 x 6
-
-
-def test_a_query_is_the_output_pixel_at_the_place_of_the_image_s() -> None:
-    model, _ = convert_model(nn.Conv2d(1, 1, 3, stride=2, padding=1))
-    found = {
-        pixel: scenes(model, torch.zeros(1, 1, 8, 12), pixel=pixel)[0].query for pixel in [(0, 0), (7, 11), (4, 5)]
-    }
-    assert found == {(0, 0): (0, 0), (7, 11): (3, 5), (4, 5): (2, 2)}
 
 
 @given(st.lists(st.integers(0, 9), min_size=2, max_size=30).filter(any), st.sampled_from([0.5, 0.9]))
@@ -124,15 +102,6 @@ def test_a_picture_is_the_same_file_every_time(picture: str, form: str) -> None:
     content = draw(shown, picture, form)
     assert content.startswith(FORMS[form])
     assert content == draw(shown, picture, form)
-
-
-def test_a_layer_s_name_is_text_whatever_it_holds() -> None:
-    layer = attention_from_conv(nn.Conv2d(1, 1, 3))
-    shown = [Scene("$x_1$ <b>&", layer, torch.zeros(1, 1, 9, 9), (3, 3))]
-    for picture in PICTURES:
-        text = draw(shown, picture, "svg").decode()
-        assert "$x_1$ &lt;b&gt;&amp;" in text
-        assert "<b>" not in text
 
 
 def test_the_theory_s_pictures_are_current_and_all_shown() -> None:
@@ -255,25 +224,6 @@ def test_what_cannot_be_shown_is_refused_in_one_sentence(
     assert exit_code == code, text
     assert said in " ".join(text.split())
     assert list(Path().iterdir()) == []
-
-
-def test_a_file_is_replaced_only_by_force(show: Show) -> None:
-    Path("x.svg").write_text("mine")
-    code, text = show("--out", "x.svg")
-    assert (code, Path("x.svg").read_text()) == (3, "mine")
-    assert "exists" in text
-    assert show("--out", "x.svg", "--force")[0] == 0
-    assert Path("x.svg").read_bytes().startswith(FORMS["svg"])
-
-
-def test_without_matplotlib_show_says_what_to_install(show: Show, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [name for name in sys.modules if name.startswith("conv2attn.proofs.show.pictures.")]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    code, text = show("--out", "x.png")
-    assert (code, list(Path().iterdir())) == (3, [])
-    assert 'pip install "conv2attn[plot]"' in text
-    assert show("--out", "x.html")[0] == 0  # the page does without it
 
 
 def test_an_error_is_not_drawn_for_learned_scores() -> None:

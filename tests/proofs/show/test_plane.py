@@ -53,15 +53,6 @@ def test_an_image_is_drawn_as_it_is() -> None:
     assert (plane.layer, plane.x, plane.note) == (layer, x, None)
 
 
-@pytest.mark.parametrize(("axes", "transposed"), KINDS)
-def test_soft_heads_stay_where_they_are(axes: int, transposed: bool) -> None:
-    layer, x = layer_and_input(axes, transposed, alpha=0.5)
-    drawn = plane_of(layer, x).layer
-    offsets = layer.centers if axes < 3 else layer.centers[layer.centers[:, 0] == 0]
-    assert torch.equal(drawn.centers[:, -min(axes, 2) :], offsets[:, -min(axes, 2) :])
-    assert set(drawn.alpha.tolist()) == {0.5}
-
-
 def test_learned_scores_along_other_axes_are_not_drawn() -> None:
     layer, x = layer_and_input(1, False)
     layer.add_content(2)
@@ -76,17 +67,6 @@ def test_the_page_shows_every_kind(axes: int, transposed: bool) -> None:
     page = make_page(converted, report, title="net")
     assert page.left_out == {}
     assert page.text.count('"drawn": "drawn as') == 2 - (axes == 2)
-
-
-@pytest.mark.parametrize("padding", ["same_upper", ((1, 0), (0, 2))])
-def test_the_page_shows_paddings_that_no_class_of_pytorch_has(padding: object, tmp_path: Path) -> None:
-    from conv2attn.convert import ConvSpec
-    from conv2attn.convert.padded import convolution
-
-    network = nn.Sequential(convolution(ConvSpec(3, 2, (3, 2), (2, 2), padding=padding)))  # type: ignore[arg-type]
-    converted, report = convert_model(network)
-    assert make_page(converted, report, title="net").left_out == {}
-    assert [scene.note for scene in scenes(converted, torch.zeros(1, 3, 9, 9))] == [None]
 
 
 @pytest.mark.parametrize(("axes", "transposed"), KINDS)

@@ -25,20 +25,6 @@ def test_a_signal_ends_a_command_with_its_number(number: signal.Signals) -> None
     assert ended.value.code == 128 + number
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_who_listened_before_listens_again_afterwards(number: signal.Signals, fails: bool) -> None:
-    heard: list[int] = []
-    signal.signal(number, lambda number, _: heard.append(number))
-    try:
-        with ended_by_signals():
-            if fails:
-                raise RuntimeError
-    except RuntimeError:
-        assert fails
-    signal.raise_signal(number)
-    assert heard == [number]
-
-
 def test_a_signal_that_was_ignored_stays_ignored(number: signal.Signals) -> None:
     signal.signal(number, signal.SIG_IGN)
     with ended_by_signals():

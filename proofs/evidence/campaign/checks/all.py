@@ -35,8 +35,7 @@ from .bounds import engines_bound, gate_gradient_bound
 from .case import NORMAL, ONE_HOT, SOFT, Case, Outputs, attention_of, channel_bounds, in_engines, kind_of, reference
 from .comparison import Comparer, Comparison
 from .content import MOST_SCORES, add_content, gate_gradient, gate_of, number_of_scores, written_out
-from .extremes import extreme_convolution, extreme_images, perhaps_flushed
-from .inputs import convolution, cotangent, images
+from .inputs import convolution, cotangent, extreme_convolution, extreme_images, images, perhaps_flushed
 from .programs import FOLLOWED, PROGRAMS
 
 ANYWHERE = "heads anywhere"

@@ -1,9 +1,14 @@
-"""Values for a random layer: integers whose sums are exact, and real numbers.
+"""Values for a random layer: integers whose sums are exact, normal numbers, and numbers of every magnitude.
 
-All values are drawn on the CPU in double precision and then rounded and moved, so that every device gets the same.
+The last are of every magnitude that a precision has: each channel has its own, some are zero, some subnormal. All
+values are drawn on the CPU in double precision and then rounded and moved, so that every device gets the same.
 """
 
 from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
@@ -11,6 +16,57 @@ from torch import Tensor
 from .....convert.padded import convolution as convolution_of
 from .....convert.spec import Convolution, ConvSpec
 from ...random_layers import RandomLayer, random_integers
+from .adversarial import SPREAD
+
+_ZERO = 4  # one weight in so many is zero
+
+
+def extreme_convolution(layer: RandomLayer, device: torch.device) -> Convolution:
+    """The convolution, the weights of each pair of channels scaled by a power of two of their own.
+
+    A quarter of the layers have subnormal parameters alone, whose errors are then not lost among those of larger ones.
+    """
+    limits = torch.finfo(layer.torch_dtype)
+    largest = layer.choose("largest parameter", (limits.max, limits.max, limits.max, limits.smallest_normal))
+    conv = convolution_of(layer.spec, dtype=layer.torch_dtype, device=device)
+    generator = layer.generator("extreme parameters")
+    with torch.no_grad():
+        for parameter in conv.parameters():
+            values = _scaled(layer, parameter.shape, generator, largest, scales=parameter.shape[:2])
+            values[torch.randint(_ZERO, parameter.shape, generator=generator) == 0] = 0
+            parameter.copy_(values)
+    return conv
+
+
+def extreme_images(layer: RandomLayer, device: torch.device) -> Tensor:
+    """One input [1, in_channels, *size], each channel scaled by a power of two of its own."""
+    shape, generator = torch.Size((1, layer.spec.in_channels, *layer.size)), layer.generator("extreme images")
+    values = _scaled(layer, shape, generator, torch.finfo(layer.torch_dtype).max, scales=shape[:2])
+    return layer.lay_out(values.to(device, layer.torch_dtype))
+
+
+@contextmanager
+def perhaps_flushed(layer: RandomLayer) -> Iterator[None]:
+    """For half of the layers, subnormal numbers are flushed to zero on a CPU that can, as a user may have asked for."""
+    torch.set_flush_denormal(layer.choose("flush", (False, True)))
+    try:
+        yield
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def _scaled(
+    layer: RandomLayer, shape: torch.Size, generator: torch.Generator, largest: float, *, scales: torch.Size
+) -> Tensor:
+    """Normal numbers times powers of two, from the smallest subnormal number up to ``largest`` at most."""
+    limits = torch.finfo(layer.torch_dtype)
+    least = round(math.log2(limits.smallest_normal) + math.log2(limits.eps))
+    most = math.frexp(largest / SPREAD)[1] - 1
+    exponents = torch.randint(least, most + 1, scales, generator=generator)
+    powers = torch.ldexp(torch.ones(scales, dtype=torch.float64), exponents)
+    normal = torch.randn(shape, generator=generator, dtype=torch.float64).clamp(-SPREAD, SPREAD)
+    return normal * powers.view(*scales, *(1,) * (len(shape) - len(scales)))
+
 
 LARGEST_INTEGER = 8
 
