@@ -1,4 +1,4 @@
-"""The two examples: what is cleaned, by which CNN, in which ways it goes on, and what it is tested with."""
+"""The two examples: what is cleaned, by which CNN, in which ways it is trained further, and what it is tested with."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ class LayerRecord:
 
     @classmethod
     def of(cls, found: dict[str, Any], grid: Grid) -> LayerRecord:
-        """What ``HeadRecorder`` wrote."""
+        """Reads what ``HeadRecorder`` wrote."""
         heads = len(found["taps"])
         return cls(
             torch.tensor(found["centers"]).view(heads, 2),

@@ -1,4 +1,4 @@
-"""A comparison, as data: a trained CNN goes on in several ways, as attention, as itself, as others; what came of it."""
+"""A comparison, as data: the ways in which a CNN is trained further, as attention, as itself, as others; what came of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..training.records import Record
 
 @dataclass(frozen=True)
 class Arm:
-    """A way in which the CNN goes on.
+    """A way in which the CNN is trained further.
 
     Attributes:
         title: In a table.
@@ -54,7 +54,7 @@ class Comparison:
         controls: More arms, and with them all rates are chosen.
         tables: Titles of tables, and for each its columns: their titles, and the measures that they show.
         rounds: Largest number of rounds of the CNN's training, which ends when it gains no more.
-        one_start: Whether all seeds go on from one CNN, where training it takes long.
+        one_start: Whether all seeds start from one CNN, where training it takes long.
         watched: Inputs with which attention layers are recorded; None records none.
     """
 

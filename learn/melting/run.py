@@ -1,4 +1,4 @@
-"""Runs a comparison: one trained CNN goes on in several ways, on the same data and for as many steps.
+"""Runs a comparison: one trained CNN is trained further in several ways, on the same data and for as many steps.
 
     FOLDER/NAME.json               says that the folder is this comparison's
     FOLDER/seed-0/start            the CNN's own training; more rounds are start-2, start-3, ...; one for all: in common
@@ -146,7 +146,7 @@ def run_comparison(
     progress: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> Outcomes:
-    """Trains a CNN for each seed, where none is given, and lets it go on in every way.
+    """Trains a CNN for each seed, where none is given, and trains it further in every way.
 
     Args:
         comparison: The comparison.
@@ -185,7 +185,7 @@ def run_comparison(
         found = ArmResult(comparison.score(begun.network), begun.validation, lr, begun.epochs, count, begun.gained)
         results[seed] = {"start": found}
         for name, arm in arms.items():
-            say(f"Seed {seed}: it goes on {arm.title}")
+            say(f"Seed {seed}: trained further {arm.title}")
             trained = runs.onward(arm, begun.network, seed, place / name)
             results[seed][name] = _result(comparison, trained, arm.lr)
             if seed == first:

@@ -167,7 +167,7 @@ class Differences(Evaluation):
         return Call.at(node, args, kwargs, repeatable=False, block=self._block)
 
     def _centers(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
-        """What double precision gives; where the operation does not round, what its rule does."""
+        """The results of double precision; where the operation does not round, those of its rule."""
         if name_of(node) not in ROUNDINGS:
             exact = bound_call(self._call(node, args, kwargs, lambda one: Interval.point(one.center)))
             if isinstance(exact, list) or torch.equal(exact.low, exact.high):

@@ -74,7 +74,7 @@ def average(call: Call) -> Interval:
 
 
 def batch_norm_factor(call: Call) -> Tensor:
-    """What batch normalisation multiplies each channel with, [channels], in double precision."""
+    """The factor of batch normalisation for each channel, [channels], in double precision."""
     weight, variance = call.constant("weight"), call.constant("running_var")
     if variance is None:
         raise UnboundedError("batch norm takes its statistics from the batch")
