@@ -1,4 +1,4 @@
-"""A comparison, as data: the ways in which a CNN is trained further, as attention, as itself, as others; what came of it."""
+"""A comparison, as data: the ways in which a CNN is trained further, and what came of each."""
 
 from __future__ import annotations
 
