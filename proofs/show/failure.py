@@ -41,7 +41,7 @@ def explain(error: Any, arguments: Sequence[str] = ()) -> int:
         where = "" if error.filename is None else f"{os.fsdecode(error.filename)} "
         sentence, code = f"{where or 'the output '}cannot be read or written: {error.strerror or error}", WRONG_INPUT
     elif isinstance(error, MemoryError) or _NO_MEMORY in str(error):
-        sentence, code = "there is not enough memory", WRONG_INPUT
+        sentence, code = "there is not enough memory; smaller images, or fewer at a time, need less", WRONG_INPUT
     else:
         sentence, code = _described(error, arguments)
     if "--json" in arguments:
