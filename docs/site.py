@@ -33,7 +33,9 @@ FORMULAS = """document.querySelectorAll(".arithmatex").forEach((element) => {
 });
 document.fonts.ready.then(() => document.querySelectorAll("span.arithmatex").forEach((element) => {
   const widths = [...element.querySelectorAll(".base")].map((part) => part.offsetWidth);
-  element.classList.toggle("long", Math.max(...widths) > element.closest("p, li, td, h1, h2").clientWidth);
+  element.classList.toggle("long", Math.max(...widths) > element.closest("p, li, td, th, h1, h2, h3").clientWidth);
+})).then(() => document.querySelectorAll("div.arithmatex, .arithmatex.long, .katex-display").forEach((element) => {
+  if (element.scrollWidth > element.clientWidth) element.tabIndex = 0;
 }));
 document.querySelector(".md-search")?.setAttribute("aria-label", "Search");
 new MutationObserver(() => {

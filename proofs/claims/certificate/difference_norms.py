@@ -120,7 +120,7 @@ def difference_norms() -> Checks:
 
     where own bounds what both differ by from $f$ at equal inputs.
 
-    | operation | $L$ |
+    | operation | gain $L$ |
     | --- | --- |
     | convolution of stride 1 | $\sup_\omega \Vert F(\omega) \Vert$ with $F(\omega) = \sum_m W_m e^{i m \omega}$ |
     | the same of stride $s$ | $\sup_\omega \Vert G \Vert^{1/2}$, $G = s^{-n} \sum_j F F^*(\omega + 2 \pi j / s)$ |
