@@ -22,13 +22,13 @@ from itertools import accumulate
 from operator import mul
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ..bounds.rounding import JOINT_TAPS, left_out
 from ..heads.values import constant
 from ..transforms import has_numbers, is_traced
 from .axes import Axis, kept, known
+from .convolution import Geometry, convolve
 
 WIDEST = 31  # taps: wider kernels are slower than tables
 _HAS_ONEDNN = bool(torch.backends.mkldnn.is_available())
@@ -70,7 +70,7 @@ def smooth(x: Tensor, axes: Sequence[Axis], alpha: float) -> Tensor:
         [batch, channels, *targets].
     """
     reach, every = radius(alpha, x.dtype), tuple(range(len(axes)))
-    convolve, channels = (F.conv1d, F.conv2d, F.conv3d)[len(axes) - 1], x.shape[1]
+    channels = x.shape[1]
     joint = len(axes) == 2 and 2 * reach + 1 <= JOINT_TAPS
     make_kernel, make_scale = (kernel, scale) if is_traced() else (_kept_kernel, _kept_scale)
     attended = x
@@ -80,7 +80,7 @@ def smooth(x: Tensor, axes: Sequence[Axis], alpha: float) -> Tensor:
             axis = axes[number]
             stride[number], padding[number], taps[number] = axis.stride, reach + axis.first, 2 * reach + 1
         g = make_kernel(weights(joint, alpha, reach), (channels, 1, *taps), x.dtype, x.device)
-        attended = convolve(attended, g, None, stride, padding, 1, channels)
+        attended = convolve(attended, g, None, Geometry(tuple(stride), tuple(padding), (1,) * len(axes), channels))
     return attended * make_scale(tuple(axes), alpha, x.dtype, x.device)
 
 

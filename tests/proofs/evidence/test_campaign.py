@@ -505,3 +505,9 @@ def test_an_exception_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_violation_on_a_gpu() -> None:
     campaign = run_campaign(Settings(device="cuda"), layers=100)
     assert campaign.tally.failures == ()
+
+
+@pytest.mark.parametrize("index", [88, 937])
+def test_a_soft_layer_of_so_few_columns_that_torch_smooths_them_wrongly_is_computed_otherwise(index: int) -> None:
+    tally = check_block(Settings(), 25112026, [index])
+    assert (tally.layers, tally.failures) == (1, ())
