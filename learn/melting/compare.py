@@ -30,7 +30,7 @@ FINE_TUNING = Recipe(epochs=10, lr=1e-4, batch_statistics=False)
 CONTENT_RATES = 3e-4, 1e-3
 """At smaller ones a gate cannot open within the steps of ``FINE_TUNING``."""
 LEAST_OPENING = 0.1
-"""What a gate must be able to reach."""
+"""The least opening that a gate must be able to reach."""
 CLEAN = "clean"
 _LOOKED_AT = 4  # images that layers are looked at with
 _NAMED = 10  # classes, at most

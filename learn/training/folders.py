@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def begin_or_resume(file: Path, described: dict[str, Any], *, resume: bool, what
     write_json(file, described)
 
 
-def write_json(file: Path, data: object) -> None:
-    """Writes plain data; the file is the old one or the new one whenever the run ends."""
+def write_json(file: Path, data: object, *, sources: Iterable[Path] = ()) -> None:
+    """Writes plain data, over none of the sources; the file is the old one or the new one whenever the run ends."""
     text = json_text(data) + "\n"
-    write_file(file, lambda path: path.write_text(text, encoding="utf-8"), force=True)
+    write_file(file, lambda path: path.write_text(text, encoding="utf-8"), force=True, sources=sources)

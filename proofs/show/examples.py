@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 from ...convert.files.architecture import Architecture
 from ...convert.files.folder import NETWORK, save_converted
 from ...convert.files.write import write_file
-from ...convert.plain import json_text
 from ...learn.melting.comparison import Comparison, Outcomes
 from ...learn.melting.run import run_comparison
+from ...learn.training.folders import write_json
 from ..terminal.output import Table
 from .trained.table import spread
 
@@ -116,8 +116,7 @@ def show_example(
     )
     pictures = PICTURES[example.name]
     found = ExampleRun(out, example, outcomes, tuple(pictures))
-    text = json_text(found.to_json()) + "\n"
-    write_file(out / RESULT, lambda path: path.write_text(text, "utf-8"), force=True)
+    write_json(out / RESULT, found.to_json())
     with drawn_in_style():
         for name, draw in pictures.items():
             write_file(out / name, partial(_save, draw(outcomes).save(Path(name).suffix[1:])), force=True)

@@ -14,16 +14,16 @@ from ...convert.files.architecture import Architecture
 from ...convert.files.checkpoint import Opening
 from ...convert.files.folder import NETWORK, save_converted
 from ...convert.files.open import open_network
-from ...convert.files.write import check_apart, write_file
+from ...convert.files.write import check_apart
 from ...convert.model.convert import is_convolution
 from ...convert.model.selection import name_filter
 from ...convert.names import names_by_module
-from ...convert.plain import json_text
 from ...convert.preprocessing import Normalization, Preprocessing
 from ...convert.size import Size
 from ...learn.data.kinds import load_data
 from ...learn.melting.compare import CLEAN, compare
 from ...learn.melting.comparison import ArmResult, Outcomes
+from ...learn.training.folders import write_json
 from ...learn.training.recipe import Machine, Recipe
 from ..terminal.names import layer_name
 from ..terminal.output import Table
@@ -180,8 +180,7 @@ def melt_checkpoint(
     attention = outcomes.networks["attention"]
     save_converted(attention, out / NETWORK, architecture=architecture, preprocessing=preprocessing, force=True)
     found = Melted(out, recipe, outcomes)
-    text = json_text(found.to_json()) + "\n"
-    write_file(out / COMPARISON, lambda path: path.write_text(text, "utf-8"), force=True, sources=sources)
+    write_json(out / COMPARISON, found.to_json(), sources=sources)
     return found
 
 

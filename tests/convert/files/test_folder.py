@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from conv2attn.convert import (
     ConvSpec,
-    SelfAttention2d,
     attention_from_conv,
     convert_model,
     load_converted,
@@ -39,24 +38,14 @@ from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.open import open_network
 from conv2attn.convert.files.write import CONFIG, WEIGHTS
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
-from tests.small_models import Composite, composite_input
+from tests.small_models import Composite, assert_same_state, attention, composite_input
 
 Edit = Callable[[dict[str, Any]], object]
 
 
-def attention(model: nn.Module, name: str) -> SelfAttention2d:
-    layer = model.get_submodule(name)
-    assert isinstance(layer, SelfAttention2d)
-    return layer
-
-
 def assert_same(model: nn.Module, expected: nn.Module) -> None:
     """State, dtypes, engines and structure are the same, bit for bit."""
-    state, expected_state = model.state_dict(), expected.state_dict()
-    assert list(state) == list(expected_state)
-    for key, value in expected_state.items():
-        assert state[key].dtype == value.dtype
-        assert torch.equal(state[key], value), key
+    assert_same_state(model, expected)
     assert repr(model) == repr(expected)
 
 

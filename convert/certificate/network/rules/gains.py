@@ -122,9 +122,8 @@ def _normalised(call: Call, apart: Sequence[float]) -> list[float]:
     middle = ((call.x.low + call.x.high) / 2).reshape(normalised_view(call))
     centered = torch.linalg.vector_norm(middle - middle.mean(-1, keepdim=True), dim=-1)
     rounding = 2.0**-50 * middle.shape[-1] ** 1.5 * float(middle.abs().max())
-    least = (
-        ((float(centered.min()) - apart[0]) / OUTWARD - rounding) ** 2 if centered.min() > apart[0] + rounding else 0.0
-    )
+    nearest = float(centered.min())
+    least = ((nearest - apart[0]) / OUTWARD - rounding) ** 2 if nearest > apart[0] + rounding else 0.0
     weight = call.constant("weight")
     steepest = 1.0 if weight is None else float(weight.abs().max())
     return [steepest / math.sqrt(least / middle.shape[-1] + float(call["eps"]))]

@@ -98,9 +98,8 @@ def _largest(taps: Tensor, sizes: Sequence[int], points: Sequence[int], steps: S
         waves = torch.exp(2j * math.pi * angles).prod(-1).to(dtype)  # [number, aliases, taps]
         matrices = torch.einsum("goim,fam->fgoai", complex_taps, waves).flatten(3).flatten(0, 1)
         found = max(found, _norm(matrices / math.sqrt(len(aliases)), found))
-    rounding = gamma(taps.shape[3] + _WAVE, _UNITS[dtype]) * math.sqrt(
-        taps.shape[3]
-    )  # |F - its value| <= gamma sum |W_m|
+    # |F - its value| <= gamma sum_m |W_m| for each entry, and a sum of n numbers is at most sqrt(n) their 2-norm.
+    rounding = gamma(taps.shape[3] + _WAVE, _UNITS[dtype]) * math.sqrt(taps.shape[3])
     return found + rounding * float(torch.linalg.vector_norm(taps.flatten(1), dim=1).max())
 
 
