@@ -92,6 +92,10 @@ class Problem:
     name: str
     reason: str
 
+    def __str__(self) -> str:
+        """The module and the reason, as a list of problems has them."""
+        return f"{self.name or 'the model itself'}: {self.reason}"
+
 
 def first_line(error: BaseException) -> str:
     """An exception's name, and the first line of what it says if it says anything; for errors of others' code."""

@@ -51,9 +51,8 @@ def graft(
     places = _places(as_path(folder, "folder"), names or {})
     problems = list(_misfits(changeable_model(model), places))
     if problems:
-        reasons = "; ".join(f"{problem.name or 'the model itself'}: {problem.reason}" for problem in problems)
         count = "1 layer does" if len(problems) == 1 else f"{len(problems)} layers do"
-        raise UnsupportedLayerError(f"{count} not fit into the network: {reasons}", problems)
+        raise UnsupportedLayerError(f"{count} not fit into the network: {'; '.join(map(str, problems))}", problems)
     grafted = convert_model(model, filter_fn=lambda _, name: name in places, inplace=inplace).model
     for name, layer in places.items():
         saved = {state_key(name, key): value for key, value in layer.state_dict().items()}
