@@ -73,6 +73,7 @@ def fit_keys(tensors: Mapping[str, Tensor], expected: Expected, *, averaged: boo
     names = {key: _name(key, best, expected) for key in tensors if key.startswith(best)}
     others = {key: _name(key, "", expected) for key in tensors if key not in names}  # as of a part that was not wrapped
     names |= {key: name for key, name in others.items() if name in expected and name not in names.values()}
+    names |= _without_one_more(names, tensors, expected)
     fitted: dict[str, Tensor] = {}
     for key in sorted(names, key=lambda key: names[key] != key.removeprefix(best)):  # exact names first
         if names[key] in fitted and names[key] in expected and fitted[names[key]] is not tensors[key]:
@@ -168,6 +169,20 @@ def _name(key: str, prefix: str, expected: Expected) -> str:
     rest = key.removeprefix(prefix)
     bare = ".".join(part for part in rest.split(".") if part not in _WRAPPERS)
     return bare if rest not in expected and bare in expected else rest
+
+
+def _without_one_more(names: Mapping[str, str], tensors: Mapping[str, Tensor], expected: Expected) -> dict[str, str]:
+    """Names without one attribute inside them, the one that makes most of those fit that do not yet."""
+    taken = set(names.values()) & expected.keys()
+    found: dict[str, dict[str, str]] = {}
+    for key, name in names.items():
+        parts = name.split(".") if name not in expected else []
+        for place, part in enumerate(parts[:-1]):
+            shorter = ".".join(parts[:place] + parts[place + 1 :])
+            if not part.isdigit() and shorter not in taken and expected.get(shorter) == tensors[key].shape:
+                found.setdefault(part, {})[key] = shorter
+    fitting = [each for each in found.values() if len(set(each.values())) == len(each)]
+    return max(fitting, key=len, default={})
 
 
 def _mismatch(key: str, got: Tensor, wanted: object, assign: bool) -> str | None:

@@ -101,6 +101,7 @@ PLACES: dict[str, Made] = {
     "prefixes": lambda s: prefixed("_orig_mod.module.model.", s),
     "a part compiled": lambda s: {k.replace("backbone.", "backbone._orig_mod."): v for k, v in s.items()},
     "a part data parallel": lambda s: {f"module.{k}" if k.startswith("back") else k: v for k, v in s.items()},
+    "a part wrapped": lambda s: {k.replace("block.", "block.wrapped."): v for k, v in s.items()},
     "averaged alone": lambda s: prefixed("module.", s) | {"n_averaged": torch.tensor(7)},
     "an average beside": lambda s: prefixed("model.", s) | prefixed("model_ema.", {k: v * 0 for k, v in s.items()}),
     "counters": lambda s: s | {"backbone.block.total_ops": torch.ones(1), "total_params": torch.ones(1)},
