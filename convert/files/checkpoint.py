@@ -153,9 +153,9 @@ def _named(found: Sequence[_Found], key: str, path: Path) -> _Found:
     for each in (*found, *(replace(each, place=key) for each in found if each.place.endswith(f".{key}"))):
         if each.place == key:
             return each
-    prefix = f"{key}."
     for each in found:
-        own = {name.removeprefix(prefix): value for name, value in each.tensors.items() if name.startswith(prefix)}
+        parts = ((f".{name}".partition(f".{key}."), value) for name, value in each.tensors.items())
+        own = {name: value for (_, _, name), value in parts if name}
         if own:
             return _Found(key, own)
     beginnings = dict.fromkeys(name.partition(".")[0] for each in found for name in each.tensors if "." in name)

@@ -73,7 +73,8 @@ def fit_keys(tensors: Mapping[str, Tensor], expected: Expected, *, averaged: boo
     names = {key: _name(key, best, expected) for key in tensors if key.startswith(best)}
     others = {key: _name(key, "", expected) for key in tensors if key not in names}  # as of a part that was not wrapped
     names |= {key: name for key, name in others.items() if name in expected and name not in names.values()}
-    names |= _without_one_more(names, tensors, expected)
+    while more := _without_one_more(names, tensors, expected):
+        names |= more
     fitted: dict[str, Tensor] = {}
     for key in sorted(names, key=lambda key: names[key] != key.removeprefix(best)):  # exact names first
         if names[key] in fitted and names[key] in expected and fitted[names[key]] is not tensors[key]:
@@ -178,8 +179,8 @@ def _without_one_more(names: Mapping[str, str], tensors: Mapping[str, Tensor], e
     for key, name in names.items():
         parts = name.split(".") if name not in expected else []
         for place, part in enumerate(parts[:-1]):
-            shorter = ".".join(parts[:place] + parts[place + 1 :])
-            if not part.isdigit() and shorter not in taken and expected.get(shorter) == tensors[key].shape:
+            shorter = _name(".".join(parts[:place] + parts[place + 1 :]), "", expected)
+            if shorter not in taken and expected.get(shorter) == tensors[key].shape:
                 found.setdefault(part, {})[key] = shorter
     fitting = [each for each in found.values() if len(set(each.values())) == len(each)]
     return max(fitting, key=len, default={})
