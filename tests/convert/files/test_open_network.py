@@ -16,8 +16,8 @@ from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, OptionError
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.attention import ATTENTION_KEYS
 from conv2attn.convert.files.checkpoint import Opening
+from conv2attn.convert.files.layers import ATTENTION_KEYS
 from conv2attn.convert.files.open import open_network
 from tests.command import Run, exit_code
 from tests.small_models import Composite, attention, composite_input
