@@ -23,9 +23,8 @@ from ..model.report import LayerRecord, Report
 from ..plain import as_unicode, from_plain, json_text, path_in, read_object
 from ..preprocessing import Preprocessing
 from .architecture import Architecture
-from .attention import attention_named, described, state_key
 from .checkpoint import Checkpoint, read_checkpoint
-from .layers import Layers
+from .layers import Layers, attention_named, described, state_key
 from .report import CertifiedReport, certify_report, checksum
 from .tensors import aliases, independent, write_safetensors
 from .write import CONFIG, FORMAT, PAGE, PROGRAM, REPORT, WEIGHTS, is_ours, write_folder

@@ -16,9 +16,9 @@ from ..model.convert import convert_model, is_convolution, plan_conversion
 from ..model.report import LayerRecord
 from ..names import names_by_module
 from ..spec import Convolution
-from .attention import attention_named, configure, state_key
 from .checkpoint import Opening
 from .folder import LAYERS_CONTENT
+from .layers import attention_named, configure, state_key
 from .open import open_conversion
 
 

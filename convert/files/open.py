@@ -39,19 +39,20 @@ from ..model.convert import convert_model, restore_model
 from ..model.report import LayerRecord
 from ..preprocessing import Preprocessing
 from .architecture import Architecture
-from .attention import (
+from .checkpoint import Checkpoint, Opening, find_weights
+from .folder import NETWORK_CONTENT, converted_in, read_folder
+from .keys import load_into
+from .layers import (
+    Layers,
     attention_layers,
     attention_named,
     configure,
     expected_keys,
     holds_attention,
+    layer_tree,
     stored_layer,
     without_attention,
 )
-from .checkpoint import Checkpoint, Opening, find_weights
-from .folder import NETWORK_CONTENT, converted_in, read_folder
-from .keys import load_into
-from .layers import Layers, layer_tree
 from .named.huggingface import PREFIX, is_model_folder, pretrained
 from .named.preprocessors import from_folder, from_timm, from_torchvision
 from .readers import Contents, read_contents

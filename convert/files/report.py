@@ -22,8 +22,7 @@ from ..certificate.layer import certify
 from ..certificate.network.certificate import NetworkCertificate, certify_network, converted, size_of_images
 from ..errors import ConversionError
 from ..model.report import LayerReport, Report
-from .attention import attention_named
-from .layers import Layers
+from .layers import Layers, attention_named
 from .summary import Summary
 
 REPORT_VERSION = 1

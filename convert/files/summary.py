@@ -26,8 +26,7 @@ from ..inputs import likely_channels
 from ..model.convert import restore_model
 from ..model.report import LayerReport
 from ..size import Size
-from .attention import attention_named
-from .layers import Layers
+from .layers import Layers, attention_named
 
 _FLOPS = 2e10  # most FLOPs to run a network on the image: seconds
 

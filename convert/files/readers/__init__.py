@@ -16,10 +16,9 @@ from torch import Tensor, nn
 
 from ...errors import CheckpointError, TrustNeededError, close_names
 from .described import DescribedConvolution, is_module
-from .folders import read_index, weights_file
 from .onnx import read_onnx
 from .program import run_program
-from .sniff import Kind, describe, sniff
+from .sniff import Kind, describe, read_index, sniff, weights_file
 from .torch import Inert, read_torch
 
 _MAX_DEPTH = 8  # containers in containers, in which modules are sought
@@ -62,11 +61,6 @@ def read_contents(path: Path, *, trust: bool = False) -> Contents:
 
 
 def _read(path: Path, *, trust: bool) -> Contents:
-    if path.suffix == ".distcp":
-        raise CheckpointError(
-            f"{path} is a part of a checkpoint of torch.distributed, not of torch.save; "
-            f"python -m torch.distributed.checkpoint.format_utils dcp_to_torch {path.parent} FILE.pth makes one file"
-        )
     match kind := sniff(path):
         case None:
             raise CheckpointError(f"{path} is no checkpoint of a supported kind: it is {describe(path)}")

@@ -21,8 +21,7 @@ from ....convert.certificate.distance import told_distance
 from ....convert.certificate.network.images import certify_images
 from ....convert.certificate.sampled import sample_layer
 from ....convert.errors import ConversionError, Problem
-from ....convert.files.attention import attention_named
-from ....convert.files.layers import Layers
+from ....convert.files.layers import Layers, attention_named
 from ....convert.files.summary import Summary, is_the_cnn
 from ....convert.model.report import LayerReport, Report
 from ...evidence.agreement import Agreement

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from ....convert.attention.layer import SelfAttention
 from ....convert.errors import ConversionError, SelectionError
-from ....convert.files.attention import attention_named
-from ....convert.files.layers import Layers
+from ....convert.files.layers import Layers, attention_named
 from ....convert.model.report import LayerReport
 from ....convert.size import Size
 from ....convert.spec import ConvSpec

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ from conv2attn.convert.files import report as certified_report
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.report import ALONE, CERTIFIED_RANGE, certify_report
 from conv2attn.convert.files.summary import Summary
-from conv2attn.convert.model.report import LayerReport, Report
+from conv2attn.convert.model.report import LayerRecord, Report
 from conv2attn.convert.size import Size
 from tests.positions import move_center
 
@@ -31,15 +32,15 @@ def convs(dtype: torch.dtype = torch.float32) -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Conv2d(2, 1, 1, bias=False)).to(dtype).eval()
 
 
-def first(layer: nn.Module, **given: Any) -> LayerReport:
-    """What is known of the only layer."""
-    (found,) = certify_report(layer, Report.of(layer), **given).layers
-    return found
-
-
 def attention(alpha: float | None = 3.0) -> SelfAttention:
     torch.manual_seed(0)
     return attention_from_conv(nn.Conv2d(1, 2, 3), alpha=alpha)
+
+
+def moved() -> SelfAttention:
+    layer = attention()
+    move_center(layer, 0, 0.5)
+    return layer
 
 
 def test_each_layer_has_its_certificate_precision_for_the_range_that_is_given() -> None:
@@ -65,7 +66,7 @@ def test_a_network_that_is_written_under_autocast_is_certified_as_it_is_written(
     assert found.network.bound is not None
 
 
-def test_the_network_is_certified_for_the_same_images() -> None:
+def test_the_network_is_certified_for_the_same_images_unless_it_is_deep(monkeypatch: pytest.MonkeyPatch) -> None:
     model, report = convert_model(convs(), alpha=4.0)
     certified = certify_report(model, report, input_range=RANGE, size=(9, 8))
     expected = certify_network(model, input_range=RANGE, size=(9, 8))
@@ -73,57 +74,46 @@ def test_the_network_is_certified_for_the_same_images() -> None:
     assert certified.network.to_json() | {"outputs": None} == expected.to_json() | {"outputs": None}
     assert certified.network.size == (9, 8)
     assert certify_report(model, report).network == certify_network(model, input_range=(-1.0, 1.0))
-
-
-def test_a_deep_network_is_not_bounded_for_every_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, report = convert_model(convs())
     monkeypatch.setattr(certified_report, "MOST_LAYERS", 1)
     certified = certify_report(model, report)
     assert certified.network is None
-    assert certified.to_json()["network"] is None
     assert all(layer.certificate is not None for layer in certified.layers)
 
 
 def test_a_layer_that_is_no_convolution_says_how_far_from_one_it_is() -> None:
-    layer = attention()
+    layer = moved()
+    for low, high in (CERTIFIED_RANGE, RANGE):
+        far = distance_from_convolution(layer, input_range=(low, high)).bound
+        told = f"no longer a convolution, at most {far:.3g} from the convolution of its weights for inputs on "
+        (found,) = certify_report(layer, Report.of(layer), input_range=(low, high)).layers
+        assert (found.certificate, found.bound_in_words) == (None, f"{told}[{low:g}, {high:g}]")
+
+
+AT_TAPS = (
+    "only a layer with quadratic scores alone (or content behind a closed gate) and its heads at the kernel's taps is "
+    "certified"
+)
+
+
+@pytest.mark.parametrize(
+    ("make", "value", "reason"),
+    [
+        (attention, math.nan, "nothing is certified for a layer with NaN or infinite weights"),
+        (attention, math.inf, "nothing is certified for a layer with NaN or infinite weights"),
+        (moved, math.inf, AT_TAPS),  # no distance is known
+        (lambda: attention(alpha=1e-7), 1.0, "no finite bound is known for these weights and this alpha"),
+        (lambda: attention().to("meta"), 1.0, "the layer has no values, as on the meta device"),
+    ],
+)
+def test_a_layer_without_a_certificate_says_why(make: Callable[[], SelfAttention], value: float, reason: str) -> None:
+    layer = make()
+    report = Report.of(layer if not layer.weight.is_meta else attention())
     with torch.no_grad():
-        move_center(layer, 0, 0.5)
-    for limits in (CERTIFIED_RANGE, RANGE):
-        far = distance_from_convolution(layer, input_range=limits).bound
-        told = (
-            f"no longer a convolution, at most {far:.3g} from the convolution of its weights for inputs on "
-            f"[{limits[0]:g}, {limits[1]:g}]"
-        )
-        assert first(layer, input_range=limits).certificate is None
-        assert first(layer, input_range=limits).bound_in_words == told
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_where_no_distance_is_known_the_certificate_s_own_reason_is_told(value: float) -> None:
-    moved, still = attention(), attention()
-    with torch.no_grad():
-        move_center(moved, 0, 0.5)
-        for layer in (moved, still):
-            layer.weight[0] = value
-    assert first(still).uncertified == "nothing is certified for a layer with NaN or infinite weights"
-    told = (
-        "only a layer with quadratic scores alone (or content behind a closed gate) and its heads at the kernel's taps "
-        "is certified"
-    )
-    assert first(moved).uncertified == told
-
-
-def test_a_layer_without_values_says_so() -> None:
-    layer = attention()
-    report = Report.of(layer)
-    (found,) = certify_report(layer.to("meta"), report).layers
-    assert found.uncertified == "the layer has no values, as on the meta device"
-
-
-def test_a_bound_that_is_not_finite_is_none() -> None:
-    told = "no finite bound is known for these weights and this alpha"
-    assert first(attention(alpha=1e-7)).certificate is None
-    assert first(attention(alpha=1e-7)).bound_in_words == told
+        layer.weight[0] = value
+    certified = certify_report(layer, report)
+    (found,) = certified.layers
+    assert (found.certificate, found.uncertified, found.bound_in_words) == (None, reason, reason)
+    json.dumps(certified.to_json(), allow_nan=False)
 
 
 def test_a_report_is_plain_data_with_its_version_and_what_was_measured() -> None:
@@ -139,17 +129,13 @@ def test_a_report_is_plain_data_with_its_version_and_what_was_measured() -> None
         "certified_range": [-2.0, 3.0],
         "layers": [
             {
-                "names": ["0"],
-                "spec": layer.spec.to_json(),
-                "engine": "auto",
-                "alpha_follows_dtype": layer.alpha_follows_dtype,
-                "kind": None,
+                **LayerRecord.of(("0",), attention()).to_json(),
                 "parameters_before": 20,
                 "parameters_after": 20 + 9 * 3,
                 "alpha": 4.0,
+                "heads": 9,
                 "note": None,
                 "original": None,
-                "heads": 9,
                 "literal": certified.summary.samples["0"].to_json(),
                 "certificate": layer.certificate.to_json(),
                 "uncertified": None,
@@ -223,31 +209,14 @@ class DecoderFirst(nn.Module):
         return found
 
 
-def test_the_drawn_image_has_the_channels_that_the_network_takes() -> None:
+def test_the_drawn_image_has_the_channels_and_the_size_that_the_network_takes_if_it_takes_one() -> None:
     found = summarised(convert_model(DecoderFirst().eval()).model)
     assert found.image is not None
     assert (found.image.shape, len(found.samples), found.is_same_program) == ((1, 1, 64, 64), 2, True)
-
-
-def test_where_no_image_goes_through_it_says_how_many_layers_and_heads_there_are() -> None:
-    class Odd(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv = nn.Conv2d(3, 4, 1)
-
-        def forward(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self.conv(x) + other
-            return found
-
-    model, _ = convert_model(Odd())
-    assert summarised(model).in_words == "1 layer, 1 head."
-
-
-def test_a_network_of_one_size_sees_an_image_of_that_size() -> None:
-    torch.manual_seed(0)
     fixed = nn.Sequential(nn.Conv2d(3, 4, 2, stride=10), nn.Flatten(), nn.Linear(4 * 7 * 8, 2))
-    model, _ = convert_model(fixed)
-    assert list(summarised(model).samples) == ["0"]
+    assert list(summarised(convert_model(fixed).model).samples) == ["0"]
+    takes_none = nn.Sequential(nn.Conv2d(3, 4, 1), nn.Linear(7, 2))
+    assert summarised(convert_model(takes_none).model).in_words == "1 layer, 1 head."
 
 
 def test_layers_without_their_network_each_see_an_image_and_are_no_program() -> None:

@@ -4,42 +4,31 @@ from __future__ import annotations
 
 import copy
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert import SelfAttention2d, convert_model, graft, restore_model, save_converted
+from conv2attn.convert import ConvSpec, SelfAttention2d, convert_model, graft, restore_model, save_converted
 from conv2attn.convert.errors import OptionError, UnsupportedLayerError
+from conv2attn.convert.files.layers import layer_tree
 from conv2attn.convert.files.open import open_network
-
-
-class Net(nn.Module):
-    """Three convolutions, of which one is used twice under two names, and a normalisation."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, 4, (3, 2), stride=(2, 1), padding=(1, 0))
-        self.body = nn.Sequential(nn.BatchNorm2d(4), nn.Conv2d(4, 4, 1, groups=2), nn.ReLU())
-        self.again = self.body[1]
-        self.head = nn.Conv2d(4, 2, 1, bias=False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps [batch, 3, rows, columns] to [batch, 2, ...]."""
-        y: Tensor = self.head(self.again(self.body(self.stem(x))))
-        return y
+from conv2attn.convert.files.readers.described import DescribedConvolution
+from tests.small_models import Composite, assert_same_state, attention, composite_input
 
 
 @pytest.fixture
-def source() -> Net:
+def source() -> Composite:
     """The network that the layers come from."""
     torch.manual_seed(1)
-    return Net().eval()
+    return Composite().eval()
 
 
 @pytest.fixture
-def folder(source: Net, tmp_path: Path) -> Path:
+def folder(source: Composite, tmp_path: Path) -> Path:
     """The network's layers alone, converted without its code."""
     torch.save(source, tmp_path / "m.pt")
     converted, report = convert_model(open_network(tmp_path / "m.pt").as_saved())
@@ -47,63 +36,51 @@ def folder(source: Net, tmp_path: Path) -> Path:
     return tmp_path / "layers"
 
 
-def state(model: nn.Module) -> dict[str, Tensor]:
-    return {key: value.clone() for key, value in model.state_dict().items()}
+def assert_unchanged(model: nn.Module, before: nn.Module) -> None:
+    assert_same_state(model, before)
+    assert [type(module) for module in model.modules()] == [type(module) for module in before.modules()]
 
 
-def assert_unchanged(model: nn.Module, before: dict[str, Tensor]) -> None:
-    assert model.state_dict().keys() == before.keys()
-    assert all(torch.equal(value, before[key]) for key, value in model.state_dict().items())
-    assert not any(isinstance(module, SelfAttention2d) for module in model.modules())
-
-
-def test_a_network_with_the_layers_of_another_computes_what_that_computes(source: Net, folder: Path) -> None:
+def test_a_network_with_the_layers_of_another_computes_what_that_computes(source: Composite, folder: Path) -> None:
     torch.manual_seed(2)
-    other = Net().eval()
-    before = state(other)
+    other = Composite().eval()
+    other.head = source.head
+    before, x = copy.deepcopy(other), composite_input()
     grafted = graft(other, folder)
     assert_unchanged(other, before)
-    x = torch.rand(2, 3, 9, 8)
     assert torch.equal(grafted(x), source(x))
     assert not torch.equal(other(x), source(x))
-    restored = restore_model(grafted).state_dict()
-    assert all(torch.equal(restored[key], value) for key, value in source.state_dict().items())
+    assert_same_state(restore_model(grafted), source)
 
 
 def test_mode_hooks_sharing_and_gradients_stay_the_networks_own(folder: Path) -> None:
-    other, calls = Net().train(), list[str]()
-    other.head.weight.requires_grad_(False)
+    other, calls = Composite().train(), list[str]()
+    other.tied.weight.requires_grad_(False)
     other.stem.register_forward_hook(lambda *_: calls.append("stem"))
     grafted = graft(other, folder, inplace=True)
     assert grafted is other
-    assert grafted.get_submodule("again") is grafted.get_submodule("body.1")
+    assert grafted.get_submodule("blocks.0") is grafted.get_submodule("blocks.2")
     assert all(module.training for module in grafted.modules())
-    assert not grafted.get_parameter("head.weight").requires_grad
+    assert not grafted.get_parameter("tied.weight").requires_grad
     assert grafted.get_parameter("stem.weight").requires_grad
-    grafted(torch.rand(1, 3, 9, 8))
+    grafted(composite_input())
     assert calls == ["stem"]
 
 
-def test_layers_keep_their_alpha_engine_and_content(source: Net, tmp_path: Path) -> None:
+def test_layers_keep_their_alpha_engine_and_content(source: Composite, tmp_path: Path) -> None:
     torch.save(source, tmp_path / "m.pt")
     layers = convert_model(open_network(tmp_path / "m.pt").as_saved(), alpha=2.0).model
-    stem = layers.get_submodule("stem")
-    assert isinstance(stem, SelfAttention2d)
+    stem, tied = attention(layers, "stem"), attention(layers, "tied")
     stem.add_content(3)
     with torch.no_grad():
         for parameter in stem.parameters():
             parameter.add_(torch.rand_like(parameter) / 8)
-    head = layers.get_submodule("head")
-    assert isinstance(head, SelfAttention2d)
-    head.engine = "separable"
+    tied.engine = "separable"
     save_converted(layers, tmp_path / "layers")
-    grafted = graft(Net().eval(), tmp_path / "layers")
-    x = torch.rand(1, 3, 6, 5)
-    assert torch.equal(grafted.get_submodule("stem")(x), stem(x))
-    found = grafted.get_submodule("head")
-    assert isinstance(found, SelfAttention2d)
-    assert found.engine == "separable"
-    assert torch.equal(found.alpha, head.alpha)
+    grafted, x = graft(Composite().eval(), tmp_path / "layers"), torch.rand(1, 2, 6, 5)
+    assert torch.equal(attention(grafted, "stem")(x), stem(x))
+    assert attention(grafted, "tied").engine == "separable"
+    assert torch.equal(attention(grafted, "tied").alpha, tied.alpha)
 
 
 def test_names_tell_where_layers_go(tmp_path: Path) -> None:
@@ -116,88 +93,77 @@ def test_names_tell_where_layers_go(tmp_path: Path) -> None:
     assert type(graft(nn.Conv2d(3, 4, 3), tmp_path / "one")) is SelfAttention2d
 
 
-class Other(Net):
-    """Everything is another than in the folder."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Conv2d(3, 4, (3, 2), stride=(2, 1), padding=(0, 0))
-        self.again = copy.deepcopy(self.again)
-        self.body[1] = nn.ReLU()
-        del self.head
-
-
-def test_everything_that_does_not_fit_is_named_at_once_and_nothing_changes(folder: Path) -> None:
-    network = Other()
-    before = state(network)
-    with pytest.raises(UnsupportedLayerError) as caught:
-        graft(network, folder, inplace=True)
-    reasons = {problem.name: problem.reason for problem in caught.value.problems}
-    assert reasons.keys() == {"stem", "body.1", "head"}
-    assert re.search(
-        r"it is 3x2, 3->4, stride 2x1, with bias in the network; .*padding 1x0.* in the folder", reasons["stem"]
-    )
-    assert reasons["body.1"] == "it is ReLU there, not a convolution"
-    assert reasons["head"] == "the network has no module of this name"
-    assert all(reason in str(caught.value) for reason in reasons.values())
-    assert_unchanged(network, before)
-
-
-def changed(change: str) -> Net:
-    network = Net()
-    if change == "half precision":
-        network.half()
-    elif change == "a subclass":
-
-        class Padded(nn.Conv2d):
-            """Might compute something else."""
-
-        network.head = Padded(4, 2, 1, bias=False)
-    elif change == "a bias":
-        network.head = nn.Conv2d(4, 2, 1)
-    elif change == "a shared module":
-        network.extra = network.head
-    elif change == "attention":
-        network.head = convert_model(network.head).model  # type: ignore[assignment]
-    elif change == "one module of two layers":
-        network.stem = network.head
-    else:
-        network.head = nn.Conv1d(4, 2, 1, bias=False)  # type: ignore[assignment]
+def replaced(**modules: nn.Module) -> Composite:
+    """A network with other modules under these names."""
+    network = Composite()
+    for name, module in modules.items():
+        setattr(network, name, module)
     return network
 
 
-CHANGES = {
-    "half precision": "stem: its weights are torch.float16 in the network, torch.float32 in the folder",
-    "a subclass": "head: it is a subclass of nn.Conv2d",
-    "a bias": "head: it is 1x1, 4->2, with bias in the network; 1x1, 4->2, without bias in the folder",
-    "a shared module": "head: shared by head, extra, of which only some are selected",
-    "attention": "head: it is attention already",
-    "one module of two layers": "head: it is one with 'stem' in the network, and another layer in the folder",
-    "one axis": "head: ",
+STEM: dict[str, Any] = {"kernel_size": (2, 3), "stride": (1, 2), "padding": (1, 0)}
+UNFIT: dict[str, tuple[Callable[[], Composite], str]] = {
+    "half precision": (lambda: Composite().half(), "stem: its weights are torch.float16 in the network, torch.float32"),
+    "a subclass": (lambda: replaced(stem=type("Padded", (nn.Conv2d,), {})(2, 4, **STEM)), "stem: it is a subclass"),
+    "no bias": (
+        lambda: replaced(stem=nn.Conv2d(2, 4, **STEM, bias=False)),
+        "stem: it is 2x3, 2->4, stride 1x2, padding 1x0, without bias in the network; 2x3, 2->4, stride 1x2, padding "
+        "1x0, with bias in the folder",
+    ),
+    "another padding": (lambda: replaced(stem=nn.Conv2d(2, 4, **STEM | {"padding": 0})), "padding 1x0"),
+    "one axis": (lambda: replaced(stem=nn.Conv1d(2, 4, 3)), "stem: it is 3 taps, 2->4"),
+    "no convolution": (lambda: replaced(stem=nn.ReLU()), "stem: it is ReLU there, not a convolution"),
+    "no module": (lambda: replaced(blocks=nn.ModuleList()), "blocks.0: the network has no module of this name"),
+    "attention": (lambda: replaced(stem=convert_model(Composite().stem).model), "stem: it is attention already"),
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
-def test_a_place_that_is_not_the_layers_own_is_refused(change: str, folder: Path) -> None:
-    network = changed(change)
-    before = state(network)
-    with pytest.raises(UnsupportedLayerError, match=re.escape(CHANGES[change])):
+@pytest.mark.parametrize("kind", UNFIT)
+def test_a_place_that_is_not_the_layers_own_is_refused_and_nothing_changes(kind: str, folder: Path) -> None:
+    network = UNFIT[kind][0]()
+    before = copy.deepcopy(network)
+    with pytest.raises(UnsupportedLayerError, match=re.escape(UNFIT[kind][1])):
         graft(network, folder, inplace=True)
-    assert all(torch.equal(value, before[key]) for key, value in network.state_dict().items())
+    assert_unchanged(network, before)
+
+
+def test_everything_that_does_not_fit_is_named_at_once(folder: Path) -> None:
+    network = replaced(stem=nn.ReLU(), tied=nn.ReLU())
+    network.extra = network.blocks[0]
+    with pytest.raises(UnsupportedLayerError) as caught:
+        graft(network, folder)
+    reasons = {problem.name: problem.reason for problem in caught.value.problems}
+    assert reasons.keys() == {"stem", "blocks.0", "blocks.2", "tied"}
+    assert reasons["blocks.0"] == "shared by blocks.0, blocks.2, extra, of which only some are selected"
+    assert all(str(problem) in str(caught.value) for problem in caught.value.problems)
+
+
+def test_one_module_in_the_place_of_two_layers_is_refused(tmp_path: Path) -> None:
+    save_converted(convert_model(layer_tree(*two_layers())).model, tmp_path / "two")
+    shared = nn.Conv2d(1, 2, 1, bias=False)
+    network = nn.ModuleDict({"a": shared, "b": shared})
+    with pytest.raises(UnsupportedLayerError, match="b: it is one with 'a' in the network, and another layer in the"):
+        graft(network, tmp_path / "two")
+
+
+def two_layers() -> tuple[dict[str, DescribedConvolution], dict[str, Tensor]]:
+    spec = ConvSpec(1, 2, (1, 1), bias=False)
+    tensors = {name: torch.rand(2, 1, 1, 1) for name in "ab"}
+    return {name: DescribedConvolution(name, None, spec) for name in tensors}, tensors
 
 
 @pytest.mark.parametrize(
     ("names", "reason"),
-    [({"nobody": "stem"}, "lacks 'nobody'"), ({"head": "stem"}, "two layers of .* the place 'stem'")],
+    [({"nobody": "stem"}, "lacks 'nobody'"), ({"tied": "stem"}, "two layers of .* the place 'stem'")],
 )
 def test_names_that_name_nothing_or_one_place_twice_are_refused(
     names: dict[str, str], reason: str, folder: Path
 ) -> None:
     with pytest.raises(OptionError, match=reason):
-        graft(Net(), folder, names=names)
+        graft(Composite(), folder, names=names)
 
 
 def test_a_folder_of_a_network_is_refused(tmp_path: Path) -> None:
-    save_converted(convert_model(Net()).model, tmp_path / "network")
+    save_converted(convert_model(Composite()).model, tmp_path / "network")
     with pytest.raises(OptionError, match="holds a network; load_converted"):
-        graft(Net(), tmp_path / "network")
+        graft(Composite(), tmp_path / "network")

@@ -46,22 +46,17 @@ def test_each_layer_lies_under_its_name_over_the_tensors_that_are_given() -> Non
         assert (conv.bias is None) == (one.bias is None)
         assert conv.bias is None or conv.bias.data_ptr() == given[str(one.bias)].data_ptr()  # type: ignore[operator]
         assert not conv.training
-    assert layer_tree({}, {}).state_dict() == {}
+    with pytest.raises(ConversionError, match=r"^only the layers were converted"):
+        found(torch.ones(1))
 
 
 def test_names_of_one_geometry_over_the_same_tensors_with_one_note_share_a_module() -> None:
     given = tensors()
     given["same"] = given["w"]
-    others = {
-        "weight": stored("v"),
-        "bias": stored(bias="c"),
-        "no bias": stored(bias=None, spec=WITHOUT),
-        "geometry": stored(spec=replace(SPEC, stride=(1, 2))),
-        "note": stored(note="a note"),
-    }
-    for name, other in others.items():
+    strided = stored(spec=replace(SPEC, stride=(1, 2)))
+    for other in (stored("v"), stored(bias="c"), stored(bias=None, spec=WITHOUT), strided, stored(note="a note")):
         found = convs(layer_tree({"a": stored(), "b": other}, given))
-        assert found["a"] is not found["b"], name
+        assert found["a"] is not found["b"], other
     for other in (stored(), stored("same"), stored(original="another name")):
         found = convs(layer_tree({"a": stored(), "b": other}, given))
         assert found["a"] is found["b"]
@@ -107,8 +102,3 @@ def test_a_layer_without_a_name_is_the_whole_network_in_the_precision_of_its_ten
     assert type(conv) is nn.Conv2d
     assert {parameter.dtype for parameter in conv.parameters()} == {dtype}
     assert {parameter.requires_grad for parameter in conv.parameters()} == {dtype.is_floating_point}
-
-
-def test_layers_compute_nothing_as_a_whole() -> None:
-    with pytest.raises(ConversionError, match=r"^only the layers were converted"):
-        Layers()(torch.ones(1))

@@ -12,43 +12,25 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from conv2attn.convert import SelfAttention2d, convert_model, save_converted
+from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, OptionError
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.attention import ATTENTION_KEYS
 from conv2attn.convert.files.checkpoint import Opening
-from conv2attn.convert.files.open import LARGE, open_network
-from tests.command import exit_code
+from conv2attn.convert.files.layers import ATTENTION_KEYS
+from conv2attn.convert.files.open import open_network
+from tests.command import Run, exit_code
+from tests.small_models import Composite, attention, composite_input
 
-NET = Architecture(f"{__name__}:Net")
-ARCH = ("--arch", "net.py:Net")
-
-
-class Net(nn.Module):
-    """Convolutions, one of them used twice, and state that is no convolution's."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.zeroth = nn.Conv2d(3, 4, (3, 2), stride=(2, 1), padding=(1, 0))
-        self.body = nn.Sequential(nn.BatchNorm2d(4), nn.Conv2d(4, 4, 3, padding="same", dilation=2, groups=2))
-        self.again = self.body[1]
-        self.end = nn.Linear(4, 5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps [batch, 3, rows, columns] to [batch, 5]."""
-        y: Tensor = self.end(self.again(self.body(self.zeroth(x))).mean((2, 3)))
-        return y
-
-
-Run = Callable[..., tuple[int, str, str]]
+NET = Architecture("tests.small_models:Composite")
+ARCH = ("--arch", "net.py:Composite")
 
 
 @pytest.fixture
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
     """Runs the command line in an empty folder, beside the file of the architecture."""
     monkeypatch.chdir(tmp_path)
-    Path("net.py").write_text(f"from {__name__} import Net\n")
+    Path("net.py").write_text("from tests.small_models import Composite\n")
 
     def call(*arguments: object) -> tuple[int, str, str]:
         capsys.readouterr()
@@ -69,7 +51,7 @@ def commands(source: str, *options: str) -> dict[str, tuple[str, ...]]:
 
 
 def converted(**options: Any) -> nn.Module:
-    return convert_model(Net().eval(), **options).model
+    return convert_model(Composite().eval(), **options).model
 
 
 # What is opened
@@ -86,7 +68,7 @@ def as_hugging_face_folder(cnn: nn.Module) -> None:
     for name in set(names.values()):
         save_file({key: value for key, value in state.items() if names[key] == name}, Path("source", name))
     Path("source", "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": names}))
-    Path("source", "config.json").write_text('{"architectures": ["Net"]}')
+    Path("source", "config.json").write_text('{"architectures": ["Composite"]}')
 
 
 def as_hugging_face_cache(cnn: nn.Module) -> None:
@@ -99,10 +81,6 @@ def as_hugging_face_cache(cnn: nn.Module) -> None:
 
 def as_converted_folder(cnn: nn.Module) -> None:
     save_converted(convert_model(cnn).model, "source")
-
-
-def as_state_dict_of_the_converted(cnn: nn.Module) -> None:
-    torch.save(convert_model(cnn).model.state_dict(), "source")
 
 
 def as_training_checkpoint_of_the_converted(cnn: nn.Module) -> None:
@@ -119,7 +97,6 @@ SOURCES = [
     as_hugging_face_folder,
     as_hugging_face_cache,
     as_converted_folder,
-    as_state_dict_of_the_converted,
     as_training_checkpoint_of_the_converted,
     as_pickled_converted_module,
 ]
@@ -130,7 +107,7 @@ def test_every_kind_of_source_opens_as_the_network_that_it_holds(
     source: Callable[[nn.Module], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    cnn, x = Net().eval(), torch.rand(2, 3, 8, 9)
+    cnn, x = Composite().eval(), composite_input()
     source(cnn)
     network = open_network("source", Opening(NET))
     assert network.is_converted == (source not in SOURCES[:3])
@@ -138,14 +115,12 @@ def test_every_kind_of_source_opens_as_the_network_that_it_holds(
     assert torch.equal(network.cnn()(x), cnn(x))
 
 
-@pytest.mark.parametrize("source", [as_hugging_face_folder, as_converted_folder, as_state_dict_of_the_converted])
+@pytest.mark.parametrize("source", [as_hugging_face_folder, as_converted_folder])
 def test_every_command_opens_what_the_others_open(source: Callable[[nn.Module], None], run: Run) -> None:
-    cnn = Net().eval()
-    source(cnn)
-    is_cnn = source in SOURCES[:3]
+    source(Composite().eval())
     for name, command in commands("source", *ARCH).items():
         code, out, err = run(*command)
-        if name == "restore" and is_cnn:
+        if name == "restore" and source is as_hugging_face_folder:
             assert (code, err) == (3, "conv2attn: source holds no attention layer, so there is nothing to restore\n")
         else:
             assert (code, err) == (0, ""), (name, out)
@@ -157,16 +132,10 @@ def test_the_state_dict_of_a_converted_network_opens_as_that_network(
     dtype: torch.dtype, large: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = converted(alpha=1.5).to(dtype)
-    layer = model.get_submodule("zeroth")
-    assert isinstance(layer, SelfAttention2d)
-    layer.add_content(3)
-    table = torch.rand(layer.num_heads, 41, dtype=dtype)
-    other = model.get_submodule("again")
-    assert isinstance(other, SelfAttention2d)
-    other.set_axis_scores(table[:9].repeat(2, 1)[: other.num_heads], table[:1].repeat(other.num_heads, 1))
+    attention(model, "stem").add_content(3)
+    attention(model, "blocks.2").set_axis_scores(*(torch.rand(6, 41, dtype=dtype) for _ in range(2)))
     torch.save(model.state_dict(), tmp_path / "w.pt")
     if large:
-        assert LARGE > 0
         monkeypatch.setattr("conv2attn.convert.files.open.LARGE", 0)
     network = open_network(tmp_path / "w.pt", Opening(NET))
     assert network.is_converted
@@ -175,14 +144,13 @@ def test_the_state_dict_of_a_converted_network_opens_as_that_network(
     assert list(state) == list(model.state_dict())
     assert all(torch.equal(state[key], value) for key, value in model.state_dict().items())
     assert {value.dtype for value in state.values() if value.is_floating_point()} == {dtype}
-    assert opened.get_submodule("again") is opened.get_submodule("body.1")
-    x = torch.rand(2, 3, 8, 9, dtype=dtype)
+    assert opened.get_submodule("blocks.0") is opened.get_submodule("blocks.2")
+    x = composite_input(dtype)
     assert torch.equal(opened(x), model(x))
 
 
 def test_the_keys_of_an_attention_layer_are_all_known() -> None:
-    layer = converted().get_submodule("zeroth")
-    assert isinstance(layer, SelfAttention2d)
+    layer = attention(converted(), "stem")
     layer.add_content(2, gated=True)
     layer.set_axis_scores(torch.rand(6, 9), torch.rand(6, 9))
     keys = set(layer.state_dict())
@@ -190,7 +158,7 @@ def test_the_keys_of_an_attention_layer_are_all_known() -> None:
     assert keys | set(layer.state_dict()) == {"weight", "bias", *ATTENTION_KEYS} - {"axis_scores.planes"}
 
 
-@pytest.mark.parametrize("change", [lambda s: s.pop("zeroth.alpha"), lambda s: s.update({"end.alpha": torch.ones(4)})])
+@pytest.mark.parametrize("change", [lambda s: s.pop("stem.alpha"), lambda s: s.update({"head.alpha": torch.ones(4)})])
 def test_a_state_dict_that_is_neither_a_cnn_s_nor_the_converted_network_s_is_refused(
     change: Callable[[dict[str, Tensor]], object], tmp_path: Path
 ) -> None:
@@ -211,9 +179,9 @@ def needed(command: tuple[str, ...]) -> str:
     return f"{told}{' '.join(command)} --arch torchvision.models:resnet18; {end}"
 
 
-@pytest.mark.parametrize("source", [as_state_dict, as_state_dict_of_the_converted, as_pickled_converted_module])
+@pytest.mark.parametrize("source", [as_state_dict, as_pickled_converted_module])
 def test_a_missing_architecture_is_wrong_usage_for_every_command(source: Callable[[nn.Module], None], run: Run) -> None:
-    source(Net())
+    source(Composite())
     for name, command in commands("source").items():
         if name == "restore" and source is as_state_dict:
             continue
@@ -224,7 +192,7 @@ def test_a_missing_architecture_is_wrong_usage_for_every_command(source: Callabl
 
 
 def test_layers_without_their_network_are_shown_but_not_verified(run: Run) -> None:
-    torch.save(Net(), "source")
+    torch.save(Composite(), "source")
     for name in ("plan", "show"):
         code, _, err = run(*commands("source")[name])
         assert (code, err) == (0, "")
@@ -259,7 +227,7 @@ def test_options_without_a_meaning_are_refused_in_one_sentence(
 ) -> None:
     save_converted(convert_model(load_example("plain")).model, "folder", architecture=Architecture(PLAIN))
     torch.save(converted(alpha=2.0).state_dict(), "soft.pt")
-    torch.save(Net().state_dict(), "cnn.pt")
+    torch.save(Composite().state_dict(), "cnn.pt")
     before = sorted(Path().iterdir())
     code, out, err = run(*arguments)
     assert (code, out) == (2, ""), err
@@ -271,7 +239,7 @@ PLAIN = "conv2attn.convert.examples.networks:plain_cnn"
 
 
 def test_the_library_s_errors_name_no_option_of_the_command_line(tmp_path: Path) -> None:
-    torch.save(Net().state_dict(), tmp_path / "w.pt")
+    torch.save(Composite().state_dict(), tmp_path / "w.pt")
     save_converted(converted(), tmp_path / "folder")
     with pytest.raises(ArchitectureNeededError) as needed:
         open_network(tmp_path / "w.pt").cnn()

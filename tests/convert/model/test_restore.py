@@ -97,6 +97,8 @@ def test_all_layers_that_are_no_convolutions_are_named_and_nothing_changes(inpla
         assert reason in str(caught.value)
     assert list(model.modules()) == modules
     assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+    with pytest.raises(NotAConvolutionError, match="no self-attention layer to restore"):
+        restore_model(nn.Sequential(nn.Conv2d(2, 3, 1)))
 
 
 def test_content_terms_that_are_off_and_a_trained_but_one_hot_alpha_restore() -> None:
@@ -126,8 +128,3 @@ def test_soft_attention_restores_within_the_tolerance_and_not_below(
     certificate = certify(attention(model), input_range=(0, 1))
     rounding = certificate.rounding_attention + certificate.rounding_convolution
     assert (model(x) - restored(x)).abs().max() <= tolerance + rounding
-
-
-def test_a_model_without_attention_is_refused() -> None:
-    with pytest.raises(NotAConvolutionError, match="no self-attention layer to restore"):
-        restore_model(nn.Sequential(nn.Conv2d(2, 3, 1)))

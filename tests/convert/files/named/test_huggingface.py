@@ -88,36 +88,24 @@ def test_a_folder_with_code_of_its_own_takes_consent(named_by: Path | None, tmp_
     assert (place / "ran").exists()
 
 
-def test_missing_weights_are_named(tmp_path: Path) -> None:
-    place = folder(tmp_path, CONFIG)
+def test_weights_that_are_missing_or_of_another_shape_are_refused(tmp_path: Path) -> None:
+    place = folder(tmp_path, CONFIG, width=3)
+    with pytest.raises(CheckpointError, match=r"transformers cannot load .*: RuntimeError"):
+        pretrained(place)
     torch.save({"conv.weight": torch.zeros(4, 3, 3, 3)}, place / "weights.pth")
     with pytest.raises(CheckpointError, match=r"lacks weights of TinyForImages: conv.bias"):
         pretrained(place)
 
 
-def test_weights_of_another_shape_are_refused(tmp_path: Path) -> None:
-    place = folder(tmp_path, CONFIG, width=3)
-    with pytest.raises(CheckpointError, match=r"transformers cannot load .*: RuntimeError"):
-        pretrained(place)
-
-
-@pytest.mark.parametrize("config", [{}, [], {"architectures": []}, {"architectures": None}, {"architecture": 3}])
-def test_a_folder_that_describes_no_network_is_refused(config: Any, tmp_path: Path) -> None:
-    place = folder(tmp_path, config)
-    assert not is_model_folder(place)
-    with pytest.raises(CheckpointError):
-        Architecture(f"hf:{place}").build()
-
-
-@pytest.mark.parametrize("text", [None, "{", "[" * 99999, "\N{COPYRIGHT SIGN}".encode("latin1")])
-def test_a_folder_without_readable_json_is_refused(text: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("text", ["{}", "[]", '{"architectures": []}', '{"architecture": 3}', "{", "[" * 99999, None])
+def test_a_folder_that_describes_no_network_is_refused(text: str | None, tmp_path: Path) -> None:
     place = folder(tmp_path, CONFIG)
     (place / "config.json").unlink()
     if text is not None:
-        (place / "config.json").write_bytes(text if isinstance(text, bytes) else text.encode())
+        (place / "config.json").write_text(text)
     assert not is_model_folder(place)
     with pytest.raises(CheckpointError, match=r"config\.json"):
-        Architecture(f"hf:{place}").resolved()
+        Architecture(f"hf:{place}").build()
 
 
 def test_a_class_that_transformers_lacks_is_refused(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from onnx import ModelProto, helper
 
 from conv2attn.convert import attention_from_conv
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.files.readers.onnx.geometry import RefusedError, plain_geometry, transposed_geometry
+from conv2attn.convert.files.readers.onnx.convolutions import RefusedError, plain_geometry, transposed_geometry
 from tests.onnx_files import convolution_in, network, port, read, run, small_integers, tensor
 
 SAME = ("SAME_UPPER", "SAME_LOWER")

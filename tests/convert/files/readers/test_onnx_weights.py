@@ -43,20 +43,13 @@ def numbers(*values: int) -> Any:
 
 W = small_integers(3, 2, 2, 4)
 THROUGH: dict[str, tuple[list[NodeProto], dict[str, Any]]] = {
-    "Identity": (through("Identity"), {"w": W}),
     "Cast from half precision": (through("Cast", to=TensorProto.FLOAT), {"w": W.astype(np.float16)}),
-    "Cast from integers": (through("Cast", to=TensorProto.FLOAT), {"w": W.astype(np.int8)}),
     "Transpose of channels-last weights": (through("Transpose", perm=[3, 2, 0, 1]), {"w": W}),
-    "Reshape": (through("Reshape", "s"), {"w": W.reshape(3, 16), "s": numbers(0, 2, -1, 4)}),
-    "Unsqueeze": (through("Unsqueeze", "a"), {"w": W[:, 0], "a": numbers(1)}),
-    "Squeeze": (through("Squeeze", "a"), {"w": W[None], "a": numbers(0)}),
     "Slice": (
         through("Slice", "b", "e", "a", "t"),
         {"w": W, "b": numbers(0), "e": numbers(3), "a": numbers(0), "t": numbers(2)},
     ),
     "Split": ([helper.make_node("Split", ["w"], ["u", "v"], axis=1, num_outputs=2)], {"w": W}),
-    "Concat": (through("Concat", "u", axis=0), {"w": W, "u": small_integers(1, 2, 2, 4)}),
-    "Mul by a scale for each channel": (through("Mul", "s"), {"w": W, "s": small_integers(3, 1, 1, 1) / 3}),
     "weight normalisation": (
         [
             helper.make_node("ReduceL2", ["w", "a"], ["n"], keepdims=1),
