@@ -6,12 +6,14 @@ sentence: what was asked, what was got, what is allowed, where.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import difflib
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 _LONGEST = 300  # characters that are told of what other code says
 _LISTED = 10
+_CLOSE = 4  # names that are suggested
 
 
 class ConversionError(ValueError):
@@ -90,6 +92,10 @@ class Problem:
     name: str
     reason: str
 
+    def __str__(self) -> str:
+        """The module and the reason, as a list of problems has them."""
+        return f"{self.name or 'the model itself'}: {self.reason}"
+
 
 def first_line(error: BaseException) -> str:
     """An exception's name, and the first line of what it says if it says anything; for errors of others' code."""
@@ -113,6 +119,12 @@ def listed(texts: Sequence[str], between: str = ", ") -> str:
     """The first ten of some texts in one, and how many more there are."""
     more = f"{between}and {len(texts) - _LISTED} more" if len(texts) > _LISTED else ""
     return between.join(texts[:_LISTED]) + more
+
+
+def close_names(name: str, names: Iterable[str]) -> str:
+    """The end of a sentence that lists names which a misspelt one may mean; empty if none is close."""
+    close = difflib.get_close_matches(name, {*names} - {name}, n=_CLOSE)
+    return f"; close names: {', '.join(close)}" if close else ""
 
 
 @contextmanager

@@ -59,13 +59,7 @@ further, `restore_model(network.network)` gives back the convolutional network.
 
 
 def card_text(report: CertifiedReport, *, architecture: Architecture | None, repository: str) -> str:
-    """The card's text, without the metadata above it.
-
-    Args:
-        report: The conversion report with bounds.
-        architecture: Recipe of the network, if known.
-        repository: Where it is loaded from.
-    """
+    """The card's text, without the metadata above it; ``repository`` is where the network is loaded from."""
     layers = report.layers
     low, high = report.input_range
     return _TEXT.format(

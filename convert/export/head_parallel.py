@@ -13,7 +13,6 @@ Images come to every process, and outputs are the same in each. Heads are sharde
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -45,31 +44,17 @@ class HeadParallel(ParallelStyle):
             raise ConversionError("only layers with quadratic scores alone and a weight of their own can be spread")
         if device_mesh.ndim != 1:
             raise ConversionError(f"heads are spread over a mesh with one dimension; got {device_mesh.ndim}")
-        share = _share(module, device_mesh)
+        axis, heads = _share(module, device_mesh)
         wanted = module.weight.requires_grad
-        sharded = distribute_tensor(module.weight.detach(), device_mesh, [Shard(2 + share.axis)])
+        sharded = distribute_tensor(module.weight.detach(), device_mesh, [Shard(2 + axis)])
         module.weight = nn.Parameter(sharded, requires_grad=wanted)
         module.engine = "literal"
-        module._attend = partial(_attend, share)  # type: ignore[method-assign]
+        module._attend = partial(_attend, device_mesh, heads)  # type: ignore[method-assign]
         return module
 
 
-@dataclass(frozen=True)
-class _Share:
-    """One process's share of the heads.
-
-    Attributes:
-        mesh: The processes.
-        axis: Axis of the kernel that heads are sharded along.
-        heads: Numbers of its heads.
-    """
-
-    mesh: DeviceMesh
-    axis: int
-    heads: tuple[int, ...]
-
-
-def _share(layer: SelfAttention, mesh: DeviceMesh) -> _Share:
+def _share(layer: SelfAttention, mesh: DeviceMesh) -> tuple[int, list[int]]:
+    """The axis of the kernel that heads are sharded along, and the numbers of this process's heads."""
     spec, processes = layer.spec, mesh.size()
     axis = max(range(spec.axes), key=lambda number: spec.kernel_size[number])
     parts = torch.arange(spec.kernel_size[axis]).chunk(processes)
@@ -81,24 +66,24 @@ def _share(layer: SelfAttention, mesh: DeviceMesh) -> _Share:
     if spec.transposed:  # whose weight holds the kernel flipped
         taps = spec.kernel_size[axis] - 1 - taps.flip(0)
     heads = torch.arange(spec.num_heads).view(spec.kernel_size).index_select(axis, taps)
-    return _Share(mesh, axis, tuple(heads.flatten().tolist()))
+    return axis, heads.flatten().tolist()
 
 
-def _attend(share: _Share, x: Tensor, values: LayerValues) -> Tensor:
+def _attend(mesh: DeviceMesh, heads: list[int], x: Tensor, values: LayerValues) -> Tensor:
     """The layer's output, from the heads of this and the other processes."""
     weight = values.weight
     if x.dtype != weight.dtype:
         raise ConversionError(f"input must have the layer's dtype {weight.dtype}; got {x.dtype}")
     assert isinstance(weight, DTensor)
-    regime, trained, chosen = values.regime, values.trained, list(share.heads)
+    regime, trained = values.regime, values.trained
     if trained is not None:
-        alpha, centers = (_with_whole_gradient(tensor, share.mesh)[chosen] for tensor in trained)
+        alpha, centers = (_with_whole_gradient(tensor, mesh)[heads] for tensor in trained)
         trained = alpha, centers
-    alphas, places = (regime.alpha[head] for head in chosen), (regime.centers[head] for head in chosen)
+    alphas, places = (regime.alpha[head] for head in heads), (regime.centers[head] for head in heads)
     own = Regime(tuple(alphas), tuple(places), at_taps=regime.at_taps, dtype=regime.dtype)
     here = values._replace(weight=weight.to_local(), bias=None, regime=own, trained=trained)
-    part = ENGINES["literal"].attend(here, _with_whole_gradient(x, share.mesh))
-    whole = DTensor.from_local(part, share.mesh, [Partial()], run_check=False)
+    part = ENGINES["literal"].attend(here, _with_whole_gradient(x, mesh))
+    whole = DTensor.from_local(part, mesh, [Partial()], run_check=False)
     output: Tensor = whole.redistribute(placements=[Replicate()]).to_local()
     if values.bias is None:
         return output

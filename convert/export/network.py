@@ -38,14 +38,13 @@ from ..errors import (
 from ..files.write import write_file
 from ..heads.values import LayerValues
 from ..inputs import call_with, example_image, fitted
-from ..names import names_by_module
+from ..names import modules_of
 from ..outputs import named_tensors
 from ..padded import convolution
 from ..size import USUAL_SIZES
 from ..spec import ConvSpec
 from .onnx.forms import DEFAULT_FORM, form_named, refusal
-from .onnx.standard import flaw
-from .onnx.whole import WholeModel, attention_model
+from .onnx.whole import WholeModel, attention_model, flaw
 
 _OPSET = 18  # at least; what torch's exporter is made for
 
@@ -100,11 +99,10 @@ def export_onnx(
     checked_model(model)
     opset = max(form_named(form).opset, _OPSET)
     plain, layers = with_convolutions(model)
-    problems = [
-        Problem(name, reason) for name, layer in layers.items() if (reason := refusal(LayerValues.of(layer), form))
-    ]
+    reasons = {name: refusal(LayerValues.of(layer), form) for name, layer in layers.items()}
+    problems = [Problem(name, reason) for name, reason in reasons.items() if reason is not None]
     if problems or not layers:
-        what = "; ".join(f"{problem.name}: {problem.reason}" for problem in problems) or "there is no attention layer"
+        what = "; ".join(map(str, problems)) or "there is no attention layer"
         raise UnsupportedLayerError(f"the network cannot be written in the form {form}: {what}", problems)
     if inputs is not None and size is not None:
         raise OptionError("size and inputs exclude each other: inputs have their own shapes")
@@ -117,18 +115,14 @@ def export_onnx(
         _trace(plain, example, opset).save(traced)
         whole = attention_model(traced, layers.get, form=form)
         unused = _check_complete(whole, layers, plain, example)
-        write_file(Path(path), lambda temporary: _write(whole, temporary), force=force, sources=sources)
+        write_file(Path(path), partial(_write, whole), force=force, sources=sources)
     return Exported(Path(path), form, whole.layers, unused)
 
 
 def with_convolutions(model: nn.Module) -> tuple[nn.Module, dict[str, SelfAttention]]:
     """A copy with a convolution of the same weights for each attention layer, and the layers by all their names."""
-    groups = names_by_module(model, lambda module: isinstance(module, SelfAttention))
     plain, layers = copy.deepcopy(model).cpu().eval(), dict[str, SelfAttention]()
-    for names in groups:
-        layer = model.get_submodule(names[0])
-        if not isinstance(layer, SelfAttention):
-            continue
+    for names, layer in modules_of(model, SelfAttention).items():
         # With a bias in any case: torch's exporter would compute one of zeros.
         conv = convolution(replace(traced_geometry(layer.spec), bias=True), dtype=layer.weight.dtype).eval()
         with torch.no_grad():
@@ -159,7 +153,8 @@ def _trace(plain: nn.Module, inputs: Any, opset: int) -> torch.onnx.ONNXProgram:
     """The network as ONNX: for any batch and size where its code allows that, else for the shapes of the inputs."""
     placed, named = fitted(plain, inputs)
     names = [*inspect.signature(plain.forward).parameters][: len(placed)]
-    opened = {name: _open_axes(each) for name, each in (*zip(names, placed, strict=False), *named.items())}
+    opened = [{axis: Dim.AUTO for axis in range(each.ndim) if axis != 1} for each in (*placed, *named.values())]
+    shapes = dict(zip((*names, *named), opened, strict=False)) if named else tuple(opened)
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's own, about its internals
@@ -167,7 +162,7 @@ def _trace(plain: nn.Module, inputs: Any, opset: int) -> torch.onnx.ONNXProgram:
                 torch.export.export, plain, placed, named, prefer_deferred_runtime_asserts_over_guards=True
             )
             try:
-                program = export(dynamic_shapes=opened if named else tuple(map(_open_axes, placed)))
+                program = export(dynamic_shapes=shapes)
             except Exception:  # whatever the network's code raises where a size is left open
                 program = export()
             made = torch.onnx.export(program, (), dynamo=True, optimize=False, opset_version=opset, verbose=False)
@@ -178,11 +173,6 @@ def _trace(plain: nn.Module, inputs: Any, opset: int) -> torch.onnx.ONNXProgram:
     if made is None:
         raise ConversionError("torch gave no ONNX program")
     return made
-
-
-def _open_axes(each: Tensor) -> dict[int, Any]:
-    """The axes of an input that are left open: all but its channels."""
-    return {axis: Dim.AUTO for axis in range(each.ndim) if axis != 1}
 
 
 def _check_complete(
@@ -196,8 +186,7 @@ def _check_complete(
     missing = (Problem(name, "torch's exporter left it out") for name in lost.values() if name not in unused)
     problems = [*whole.refused, *missing]
     if problems:
-        listed = "; ".join(f"{problem.name}: {problem.reason}" for problem in problems)
-        raise UnsupportedLayerError(f"the network is not exported whole: {listed}", problems)
+        raise UnsupportedLayerError(f"the network is not exported whole: {'; '.join(map(str, problems))}", problems)
     return unused
 
 

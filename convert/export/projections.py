@@ -19,11 +19,7 @@ _LARGEST = 2**31  # bytes of the projections
 
 
 def check_positions_alone(layer: SelfAttention, tool: str) -> None:
-    """Refuses a layer that fixed quadratic positions in the layer's own precision do not describe.
-
-    Raises:
-        ConversionError: The layer has content terms or learned tables, or is of less than single precision.
-    """
+    """Refuses a layer that fixed quadratic positions in the layer's own precision do not describe."""
     checked_layer(layer)
     if layer.content is not None or layer.axis_scores is not None:
         raise ConversionError(
@@ -34,11 +30,7 @@ def check_positions_alone(layer: SelfAttention, tool: str) -> None:
 
 
 def check_projections(tool: str, spec: ConvSpec, numbers: int, dtype: torch.dtype) -> None:
-    """Refuses projections of so many numbers that they do not fit.
-
-    Raises:
-        EngineError: They would take more than 2 GB.
-    """
+    """Refuses projections of so many numbers that they take more than 2 GB."""
     if (needed := numbers * dtype.itemsize) > _LARGEST:
         raise EngineError(
             f"the projections of {tool} with {spec.num_heads} heads would take {needed / 2**30:.0f} GB; at most 2 GB "
@@ -47,12 +39,7 @@ def check_projections(tool: str, spec: ConvSpec, numbers: int, dtype: torch.dtyp
 
 
 class OfOneSize(nn.Module):
-    """Another library's attention in the place of a layer, over the pixels of padded images of one size.
-
-    Args:
-        spec: Geometry of the layer.
-        size: Size of its images, without padding.
-    """
+    """Another library's attention in the place of a layer, over the pixels of padded images of one size."""
 
     attention: nn.Module
 
@@ -92,13 +79,8 @@ def layer_of(
 ) -> SelfAttention:
     """The way back: the layer whose kernel, centres and alpha another library's attention holds, bit for bit.
 
-    Args:
-        blocks: Output projection of each head, [dim, num_heads, head_dim].
-        bias: Its bias, [dim].
-        alpha: Locality strength of each head.
-        centers: Centre of each head.
-        made: The attention.
-        again: Makes such attention of a layer and a size.
+    It is made of each head's output projection, [dim, num_heads, head_dim], the bias, [dim], and alpha and centre of
+    each head; ``again`` makes such attention of a layer and a size.
 
     Raises:
         ConversionError: The attention is not that of a layer of positions only, as after training.

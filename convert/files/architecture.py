@@ -59,11 +59,7 @@ class Architecture:
         return None if found is None else Path(found)
 
     def resolved(self) -> Architecture:
-        """An equivalent architecture, to be stored, that does not need the folder of ``hf:FOLDER``.
-
-        Raises:
-            CheckpointError: The folder does not describe a network.
-        """
+        """An equivalent architecture, to be stored, that does not need the folder of ``hf:FOLDER``."""
         return Architecture(*described(self.spec, self.arguments))
 
     def build(self, *, trust: bool = False, named_by: Path | None = None) -> nn.Module:
@@ -113,11 +109,7 @@ def _factory(
 
 
 def parse_arguments(pairs: Sequence[str]) -> dict[str, object]:
-    """Turns ``name=json`` pairs into keyword arguments.
-
-    Raises:
-        ArchitectureError: A pair is not of that form, or a name comes twice.
-    """
+    """Turns ``name=json`` pairs into keyword arguments, each name once."""
     arguments: dict[str, object] = {}
     for pair in pairs:
         name, _, text = pair.partition("=")

@@ -3,6 +3,9 @@
 A converted layer keeps the keys of its convolution, ``weight`` and ``bias``, and adds ``alpha``, ``centers`` and those
 of content terms and learned tables. So a state dict tells which layers are attention and what they have learned, but
 not their geometry: that is the record's (``LayerRecord``), or the architecture's.
+
+Raises:
+    CheckpointError: By every function here, for a layer that is not what its name, record or tensors say.
 """
 
 from __future__ import annotations
@@ -43,11 +46,7 @@ def state_key(layer: str, own: str) -> str:
 
 
 def attention_named(model: nn.Module, name: str) -> SelfAttention:
-    """The attention layer of a model that has this name.
-
-    Raises:
-        CheckpointError: It is something else.
-    """
+    """The attention layer of a model that has this name."""
     layer = model.get_submodule(name)
     if not isinstance(layer, SelfAttention):
         raise CheckpointError(f"{name} is not a self-attention layer; got {type(layer).__name__}")
@@ -61,11 +60,7 @@ def described(record: LayerRecord, name: str, state: Mapping[str, Tensor]) -> De
 
 
 def stored_layer(record: LayerRecord, saved: Mapping[str, Tensor], path: Path) -> SelfAttention:
-    """A layer with the values that were saved; weights that only the architecture can compute are zeros.
-
-    Raises:
-        CheckpointError: The values are missing, or do not fit the record.
-    """
+    """A layer with the values that were saved; weights that only the architecture can compute are zeros."""
     name = record.name
     if record.kind is None:
         conv = layer_module(name, described(record, name, saved), saved)
@@ -85,17 +80,7 @@ def stored_layer(record: LayerRecord, saved: Mapping[str, Tensor], path: Path) -
 
 
 def configure(record: LayerRecord, layer: SelfAttention, saved: Mapping[str, Tensor]) -> None:
-    """Makes a newly converted layer what its record and its tensors say.
-
-    Args:
-        record: The record.
-        layer: The layer.
-        saved: The weights that it will get, by name.
-
-    Raises:
-        CheckpointError: The layer is not what the record says, or its tensors have other shapes.
-        EngineError: There is no such engine.
-    """
+    """Makes a newly converted layer what its record says, and the tensors that it will get."""
     name = record.name
     if layer.spec != record.spec:
         raise CheckpointError(f"layer {name} is {record.spec}, in the architecture {layer.spec}")

@@ -18,11 +18,10 @@ from torch import Tensor, nn
 
 from ..errors import CheckpointError, SeveralNetworksError, listed
 from .architecture import Architecture
-from .keys import Expected, Fitted, fit_keys, is_averaged
+from .keys import Expected, fit_keys, is_averaged
 from .readers import Contents, read_contents
-from .readers.described import DescribedConvolution
-from .readers.inert import Inert
-from .readers.modules import is_module, pickled_network
+from .readers.described import DescribedConvolution, is_module, pickled_network
+from .readers.torch import Inert
 
 _USUAL = ("state_dict", "model", "model_state_dict", "module", "net", "network", "weights", "params", "")
 _TRAINING = re.compile(r"optim|sched|scaler|rng|callback|loss|metric|loops", re.IGNORECASE)
@@ -73,13 +72,15 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class _Found:
-    """Weights at a place in a checkpoint: keys with dots between them."""
+    """Weights at a place in a checkpoint, keys with dots between them, and how well they fit a network."""
 
     place: str
     tensors: dict[str, Any]
     convolutions: Mapping[str, DescribedConvolution] = field(default_factory=dict)
     network: nn.Module | None = None
-    fitted: Fitted | None = None
+    score: tuple[int, int] = (0, 0)
+    prefixes: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
 
     @property
     def is_averaged(self) -> bool:
@@ -88,11 +89,7 @@ class _Found:
 
 
 def read_checkpoint(path: str | Path, opening: Opening | None = None) -> Checkpoint:
-    """Reads the weights of a checkpoint.
-
-    Args:
-        path: The file or folder; its name does not matter.
-        opening: Options for opening it; its architecture is not looked at.
+    """Reads the weights of a checkpoint; the architecture among the options is not looked at.
 
     Raises:
         CheckpointError: The file cannot be read, is of another kind, is damaged, or holds no tensors or several
@@ -106,31 +103,22 @@ def read_checkpoint(path: str | Path, opening: Opening | None = None) -> Checkpo
 def find_weights(contents: Contents, path: Path, opening: Opening, *, expected: Expected | None = None) -> Checkpoint:
     """Finds the weights in the contents of a checkpoint.
 
-    Args:
-        contents: Its contents.
-        path: Where it was read from.
-        opening: Choice of the weights.
-        expected: Keys and shapes of the network that the weights are for; the weights then get its keys where they
-            fit. None takes the only weights that there are.
+    With the keys and shapes of the network that they are for, the weights get its keys where they fit; without these,
+    they are the only weights that there are.
     """
     found = list(_candidates(contents.value, "", 0))
     if not found:
-        keys = listed([repr(key)[:50] for key in contents.value]) if isinstance(contents.value, dict) else ""
-        raise CheckpointError(f"{path} holds no named tensors; it holds {keys or _kind(contents.value)}")
+        held = contents.value
+        kind = held.kind if isinstance(held, Inert) else type(held).__name__
+        keys = listed([repr(key)[:50] for key in held]) if isinstance(held, dict) else ""
+        raise CheckpointError(f"{path} holds no named tensors; it holds {keys or f'an object of {kind[:100]}'}")
     average = opening.ema if opening.weights is None else None
     found = found if opening.weights is None else [_named(found, opening.weights, path)]
     chosen = _chosen(found, expected, path, average)
-    fitted = chosen.fitted or Fitted(chosen.tensors, (0, 0), "")
-    tensors = {key: each for key, each in fitted.tensors.items() if not (chosen.is_averaged and key == "n_averaged")}
+    tensors = {key: each for key, each in chosen.tensors.items() if not (chosen.is_averaged and key == "n_averaged")}
     convolutions = {**chosen.convolutions, **contents.convolutions}
     state = _plain(tensors, path)
-    return Checkpoint(path, state, contents.sha256, convolutions, contents.files, chosen.network, fitted.beside)
-
-
-def size_on_disk(path: Path) -> int:
-    """Size in bytes of a file, or of the files in a folder; 0 if it does not exist."""
-    files = path.iterdir() if path.is_dir() else [path]
-    return sum(file.stat().st_size for file in files if file.is_file())
+    return Checkpoint(path, state, contents.sha256, convolutions, contents.files, chosen.network, chosen.beside)
 
 
 def _candidates(value: Any, place: str, depth: int) -> Iterator[_Found]:
@@ -183,41 +171,41 @@ def _chosen(found: Sequence[_Found], expected: Expected | None, path: Path, aver
     Without ``average`` a moving average is taken if there is nothing else; None takes anything.
     """
     for wanted in (average,) if average else (average, None):
-        scored = [
-            (_score(each, expected, wanted), each) for each in found if wanted is not False or not each.is_averaged
-        ]
-        best = max((score for (score, _), _ in scored), default=(0, 0))
+        scored = [_scored(each, expected, wanted) for each in found if wanted is not False or not each.is_averaged]
+        best = max((each.score for each in scored), default=(0, 0))
         if any(best):
             break
-    alike = [replace(each, fitted=fitted) for (score, fitted), each in scored if score == best]
+    alike = [each for each in scored if each.score == best]
+    usual = [each for place in _USUAL for each in alike if each.place == place]
     if not any(best) and average:
         raise CheckpointError(
             f"{path} holds no moving average of the weights under a usual name; it holds {_listed(found)}"
         )
-    usual = [each for place in _USUAL for each in alike if each.place == place]
     if len(alike) > 1 and not usual and any(best):
         what = "several networks" if expected is None else "several networks that fit"
         raise SeveralNetworksError(f"{path} holds {what}: {_listed(alike)}")
     chosen = (usual or alike)[0]
-    if any(best) and chosen.fitted is not None and chosen.fitted.rivals:
-        keys = listed([repr(each.removesuffix(".")) for each in (chosen.fitted.prefix, *chosen.fitted.rivals)])
+    if any(best) and len(chosen.prefixes) > 1:
+        keys = listed([repr(each.removesuffix(".")) for each in chosen.prefixes])
         raise SeveralNetworksError(f"{path} holds the network more than once, behind the keys {keys}")
     return chosen
 
 
-def _score(found: _Found, expected: Expected | None, average: bool | None) -> tuple[tuple[int, int], Fitted | None]:
-    """How well weights serve, and with a network's keys the weights under these.
+def _scored(found: _Found, expected: Expected | None, average: bool | None) -> _Found:
+    """The same weights with how well they serve; under a network's keys, where these are known.
 
     Below the name of a moving average, every key counts as averaged.
     """
     if expected is None:
         if average and not found.is_averaged:
-            return (0, 0), None
+            return found
         kernels = bool(found.convolutions) or any(value.ndim > 2 for value in found.tensors.values())
-        return (1 + kernels, int(kernels and _TRAINING.search(found.place) is None)), None
+        return replace(found, score=(1 + kernels, int(kernels and _TRAINING.search(found.place) is None)))
     numbers = {key: _tensor(value) if isinstance(value, np.ndarray) else value for key, value in found.tensors.items()}
-    fitted = fit_keys(numbers, expected, averaged=None if average and found.is_averaged else average)
-    return fitted.matched, fitted
+    tensors, score, prefixes, beside = fit_keys(
+        numbers, expected, averaged=None if average and found.is_averaged else average
+    )
+    return replace(found, tensors=tensors, score=score, prefixes=prefixes, beside=beside)
 
 
 def _plain(tensors: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
@@ -245,8 +233,3 @@ def _tensor(value: Any) -> Tensor:
 def _listed(found: Sequence[_Found]) -> str:
     places = [repr(each.place) if each.place else "the top level" for each in found]
     return listed([f"{place} ({len(each.tensors)} tensors)" for place, each in zip(places, found, strict=True)])
-
-
-def _kind(value: object) -> str:
-    name = value.kind if isinstance(value, Inert) else type(value).__name__
-    return f"an object of {name[:100]}"

@@ -7,7 +7,7 @@ The content is a network, which an architecture is needed to build, or the atten
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from importlib import metadata
 from pathlib import Path
@@ -55,15 +55,10 @@ class Config:
     preprocessing: Preprocessing | None = None
 
 
-def is_converted(folder: Path) -> bool:
-    """Whether a folder is one that ``save_converted`` wrote."""
-    return is_ours(folder / CONFIG)
-
-
 def converted_in(path: Path) -> Path:
     """The folder of the network that a run of ``melt`` ended with, if the path is that run's; else the path."""
     inner = path / NETWORK
-    return inner if inner.is_dir() and not is_converted(path) and is_converted(inner) else path
+    return inner if inner.is_dir() and not is_ours(path) and is_ours(inner) else path
 
 
 def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
@@ -72,32 +67,23 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
     Raises:
         CheckpointError: The folder is not a converted model, is damaged, or is of another version.
     """
-    config, saved = read_config(folder), read_checkpoint(path_in(folder, WEIGHTS))
+    path = folder / CONFIG
+    said: dict[str, Any] = read_object(path) if path.is_file() else {}
+    if said.get("format") != FORMAT:
+        raise CheckpointError(f"{folder} is not a converted model: it has no {CONFIG} that conv2attn wrote")
+    if said.get("format_version") != FORMAT_VERSION:
+        version, own = said.get("format_version"), metadata.version("conv2attn")
+        raise CheckpointError(f"{path} has format version {version!r:.100}; conv2attn {own} reads {FORMAT_VERSION}")
+    try:
+        config = from_plain(Config, {each.name: said.get(each.name) for each in fields(Config)})
+    except ValueError as error:
+        raise CheckpointError(f"{path} is malformed: {error}") from error
+    saved = read_checkpoint(path_in(folder, WEIGHTS))
     if saved.state_dict.keys() != set(config.tensors):
         raise CheckpointError(f"{folder} is damaged: {CONFIG} lists other tensors than {WEIGHTS} holds")
     state = {key: saved.state_dict[key] for key in config.tensors}
     layers = {name: described(record, name, state) for record in config.layers for name in record.names}
-    files = (folder / CONFIG, *saved.files)
-    return config, replace(saved, path=folder, state_dict=state, convolutions=layers, files=files)
-
-
-def read_config(folder: Path) -> Config:
-    """Reads the description of a converted model.
-
-    Raises:
-        CheckpointError: The folder is not a converted model, is damaged, or is of another version.
-    """
-    path = folder / CONFIG
-    config: dict[str, Any] = read_object(path) if path.is_file() else {}
-    if config.get("format") != FORMAT:
-        raise CheckpointError(f"{folder} is not a converted model: it has no {CONFIG} that conv2attn wrote")
-    if config.get("format_version") != FORMAT_VERSION:
-        version, own = config.get("format_version"), metadata.version("conv2attn")
-        raise CheckpointError(f"{path} has format version {version!r:.100}; conv2attn {own} reads {FORMAT_VERSION}")
-    try:
-        return from_plain(Config, {each.name: config.get(each.name) for each in fields(Config)})
-    except ValueError as error:
-        raise CheckpointError(f"{path} is malformed: {error}") from error
+    return config, replace(saved, path=folder, state_dict=state, convolutions=layers, files=(path, *saved.files))
 
 
 def save_converted(
@@ -145,7 +131,9 @@ def save_converted(
         raise OutputError(
             f"only layers of PyTorch's own convolutions can be saved without a network; got {', '.join(kinds)}"
         )
-    state = _tensors(_layers_state(model, records) if is_part else model.state_dict())
+    layers = {name: attention_named(model, name).state_dict() for record in records for name in record.names}
+    own = {state_key(name, key): value for name, state in layers.items() for key, value in state.items()}
+    state = _tensors(own if is_part else model.state_dict())
     shared = aliases(state)
     config = {
         "format": FORMAT,
@@ -172,13 +160,6 @@ def save_converted(
             program(temporary / PROGRAM)
 
     write_folder(folder, write, force=force, sources=() if source is None else source.files)
-
-
-def _layers_state(model: nn.Module, records: Sequence[LayerRecord]) -> dict[str, Tensor]:
-    """The state of the converted layers alone, under the names they have in the model."""
-    names = [name for record in records for name in record.names]
-    states = {name: attention_named(model, name).state_dict() for name in names}
-    return {state_key(name, key): value for name in names for key, value in states[name].items()}
 
 
 def _json(data: Mapping[str, Any]) -> str:

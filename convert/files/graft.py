@@ -51,9 +51,8 @@ def graft(
     places = _places(as_path(folder, "folder"), names or {})
     problems = list(_misfits(changeable_model(model), places))
     if problems:
-        reasons = "; ".join(f"{problem.name or 'the model itself'}: {problem.reason}" for problem in problems)
         count = "1 layer does" if len(problems) == 1 else f"{len(problems)} layers do"
-        raise UnsupportedLayerError(f"{count} not fit into the network: {reasons}", problems)
+        raise UnsupportedLayerError(f"{count} not fit into the network: {'; '.join(map(str, problems))}", problems)
     grafted = convert_model(model, filter_fn=lambda _, name: name in places, inplace=inplace).model
     for name, layer in places.items():
         saved = {state_key(name, key): value for key, value in layer.state_dict().items()}
@@ -83,36 +82,26 @@ def _places(folder: Path, names: Mapping[str, str]) -> dict[str, SelfAttention]:
 def _misfits(model: nn.Module, places: Mapping[str, SelfAttention]) -> Iterator[Problem]:
     """Why layers do not fit into the places of a network, of each place once."""
     modules = dict(model.named_modules(remove_duplicate=False))
-    unsupported = {
-        problem.name: problem.reason
-        for problem in plan_conversion(model, filter_fn=lambda _, name: name in places).unsupported
-    }
-    groups = {name: group for group in names_by_module(model, is_convolution) for name in group}
+    plan = plan_conversion(model, filter_fn=lambda _, name: name in places)
+    unsupported = {problem.name: problem.reason for problem in plan.unsupported}
+    first_names = {name: group[0] for group in names_by_module(model, is_convolution) for name in group}
     for name, layer in places.items():
-        module = modules.get(name)
-        first = groups.get(name, ("",))[0]
+        module, first = modules.get(name), first_names.get(name, name)
         if module is None:
-            yield Problem(name, "the network has no module of this name")
+            reason = "the network has no module of this name"
         elif isinstance(module, SelfAttention):
-            yield Problem(name, "it is attention already; restore_model gives the network's convolutions back")
-        elif name not in groups:
-            yield Problem(name, f"it is {type(module).__name__} there, not a convolution")
+            reason = "it is attention already; restore_model gives the network's convolutions back"
         elif first in unsupported:
-            yield Problem(name, unsupported[first])
+            reason = unsupported[first]
+        elif not isinstance(module, Convolution):
+            reason = f"it is {type(module).__name__} there, not a convolution"
         elif places[first] is not layer:
-            yield Problem(name, f"it is one with {first!r} in the network, and another layer in the folder")
-        elif (reason := _misfit(module, layer)) is not None:
-            yield Problem(name, reason)
-
-
-def _misfit(module: nn.Module, layer: SelfAttention) -> str | None:
-    """Why a layer cannot take the place of a convolution, or None if it can."""
-    if not isinstance(module, Convolution):
-        return f"it is {type(module).__name__} there"
-    spec = geometry(module)
-    if spec != layer.spec:
-        theirs, ours = ((str(each), "with" if each.bias else "without") for each in (spec, layer.spec))
-        return f"it is {theirs[0]}, {theirs[1]} bias in the network; {ours[0]}, {ours[1]} bias in the folder"
-    if module.weight.dtype != layer.weight.dtype:
-        return f"its weights are {module.weight.dtype} in the network, {layer.weight.dtype} in the folder"
-    return None
+            reason = f"it is one with {first!r} in the network, and another layer in the folder"
+        elif (spec := geometry(module)) != layer.spec:
+            theirs, ours = (f"{each}, {'with' if each.bias else 'without'} bias" for each in (spec, layer.spec))
+            reason = f"it is {theirs} in the network; {ours} in the folder"
+        elif (dtype := module.weight.dtype) != layer.weight.dtype:
+            reason = f"its weights are {dtype} in the network, {layer.weight.dtype} in the folder"
+        else:
+            continue
+        yield Problem(name, reason)

@@ -6,7 +6,7 @@ network's key e if k is e behind a prefix, perhaps with the names of wrappers in
 under which most of the network's keys are found is taken.
 
 Raises:
-    CheckpointError: By every function here but ``non_finite_keys``.
+    CheckpointError: By every function here.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Size, Tensor, nn
@@ -32,22 +32,19 @@ _EXTRA = {"total_ops", "total_params", "n_averaged", "position_ids"}  # left bes
 _AVERAGED = re.compile(r"(^|_)(ema|swa|averaged?|avg|shadow)\d*(_|$)", re.IGNORECASE)
 
 
-@dataclass(frozen=True)
-class Fitted:
+class Fitted(NamedTuple):
     """Weights under a network's keys.
 
     Attributes:
         tensors: The weights; those that do not fit, under their own keys.
-        matched: Number of the network's keys that are found, and number of those with the network's shape.
-        prefix: Prefix that was taken off the keys, with a dot at its end, or nothing.
-        rivals: Other prefixes under which as many keys are found.
+        matched: Number of the network's keys that are found with the network's shape, and number of all that are found.
+        prefixes: Prefix that was taken off the keys, with a dot at its end, and others under which as many are found.
         beside: Keys without the prefix.
     """
 
     tensors: dict[str, Tensor]
-    matched: tuple[int, int]
-    prefix: str
-    rivals: tuple[str, ...] = ()
+    matched: tuple[int, int] = (0, 0)
+    prefixes: tuple[str, ...] = ("",)
     beside: tuple[str, ...] = ()
 
 
@@ -70,9 +67,9 @@ def fit_keys(tensors: Mapping[str, Tensor], expected: Expected, *, averaged: boo
             if averaged is None or is_averaged(prefix) is averaged:
                 votes[prefix] += 1 + (expected[name] in (None, tensor.shape)) * len(tensors)
     if averaged and not votes:
-        return Fitted(dict(tensors), (0, 0), "")
+        return Fitted(dict(tensors))
     best = max(votes, key=lambda prefix: (votes[prefix], -len(prefix)), default="")
-    rivals = [prefix for prefix in votes if votes[prefix] == votes[best] and prefix != best] if best else []
+    rivals = [prefix for prefix in votes if best and votes[prefix] == votes[best] and prefix != best]
     names = {key: _name(key, best, expected) for key in tensors if key.startswith(best)}
     others = {key: _name(key, "", expected) for key in tensors if key not in names}  # as of a part that was not wrapped
     names |= {key: name for key, name in others.items() if name in expected and name not in names.values()}
@@ -85,7 +82,7 @@ def fit_keys(tensors: Mapping[str, Tensor], expected: Expected, *, averaged: boo
     found = [name for name in fitted if name in expected]
     alike = sum(expected[name] in (None, fitted[name].shape) for name in found)
     in_order = {names[key]: fitted[names[key]] for key in tensors if key in names}
-    return Fitted(in_order, (alike, len(found)), best, tuple(rivals), tuple(key for key in tensors if key not in names))
+    return Fitted(in_order, (alike, len(found)), (best, *rivals), tuple(key for key in tensors if key not in names))
 
 
 def load_into(
@@ -121,7 +118,8 @@ def load_into(
     wanted, sharing = model.state_dict(), model.state_dict(keep_vars=True)
     first = {id(tensor): key for key, tensor in reversed(sharing.items()) if key in tensors}
     given = {key: tensors[first[id(tensor)]] for key, tensor in sharing.items() if id(tensor) in first} | {**tensors}
-    problems = [text for key in given if key in wanted for text in _mismatch(key, given[key], wanted[key], assign)]
+    checked = (_mismatch(key, given[key], wanted[key], assign) for key in given if key in wanted)
+    problems = [text for text in checked if text is not None]
     problems += [
         f"{first[id(tensor)]!r} and {key!r} are one tensor, with two values"
         for key, tensor in sharing.items()
@@ -137,7 +135,11 @@ def load_into(
         raise CheckpointError(f"{path} does not fit the architecture: {' '.join(str(error).split())[:500]}") from error
     missing = [key for key in found.missing_keys if key.rpartition(".")[2] != _COUNTER]
     children = {name.partition(".")[0] for name in wanted}
-    passed = tuple(key for key in found.unexpected_keys if beside is not None and _is_extra(key, children))
+    passed = tuple(
+        key
+        for key in found.unexpected_keys
+        if beside is not None and (key.partition(".")[0] not in children or key.rpartition(".")[2] in _EXTRA)
+    )
     unexpected = [key for key in found.unexpected_keys if key not in passed]
     if missing or unexpected:
         others = (*passed, *(beside or ())) if missing else ()
@@ -150,16 +152,6 @@ def _unfit(path: Path, problems: Sequence[str], unexpected: Sequence[str] = ()) 
     held = [f"it holds {listed([repr(key) for key in unexpected])}, which the architecture lacks"] if unexpected else []
     told = "; ".join([*([listed(problems, "; ")] if problems else []), *held])
     return CheckpointError(f"{path} does not fit the architecture: {told}")
-
-
-def non_finite_keys(state_dict: Mapping[str, Tensor]) -> list[str]:
-    """Names the tensors that hold a NaN or an infinity, in the state dict's order."""
-    numbers = {key: each for key, each in state_dict.items() if each.is_floating_point() or each.is_complex()}
-    return [
-        key
-        for key, each in numbers.items()
-        if not (each.is_meta or torch.isfinite(each.float() if each.itemsize == 1 else each).all())
-    ]
 
 
 def _readings(key: str, expected: Expected) -> Iterator[tuple[str, str]]:
@@ -193,22 +185,16 @@ def _without_one_more(names: Mapping[str, str], tensors: Mapping[str, Tensor], e
     return max(fitting, key=len, default={})
 
 
-def _is_extra(name: str, children: set[str]) -> bool:
-    """Whether a key belongs to no part of the network: to a loss or a metric beside it, or to a tool's counter."""
-    return name.partition(".")[0] not in children or name.rpartition(".")[2] in _EXTRA
-
-
-def _mismatch(key: str, got: Tensor, wanted: object, assign: bool) -> list[str]:
-    """Lists what keeps a tensor from being loaded over another, at most one thing."""
+def _mismatch(key: str, got: Tensor, wanted: object, assign: bool) -> str | None:
+    """What keeps a tensor from being loaded over another, or None."""
     if not isinstance(wanted, Tensor):
-        return [f"{key!r} is a tensor, wanted {type(wanted).__name__}"]
+        return f"{key!r} is a tensor, wanted {type(wanted).__name__}"
     if is_lazy(wanted) or (wanted.is_meta and not assign):
-        return [f"{key!r} is not allocated in the model"]
+        return f"{key!r} is not allocated in the model"
     if got.shape != wanted.shape:
-        return [f"{key!r} has shape {list(got.shape)}, wanted {list(wanted.shape)}"]
-    if _kind(got.dtype) != _kind(wanted.dtype):
-        return [f"{key!r} is {_kind(got.dtype)}, wanted {_kind(wanted.dtype)}"]
-    return []
+        return f"{key!r} has shape {list(got.shape)}, wanted {list(wanted.shape)}"
+    kinds = _kind(got.dtype), _kind(wanted.dtype)
+    return None if kinds[0] == kinds[1] else f"{key!r} is {kinds[0]}, wanted {kinds[1]}"
 
 
 def _are_one(one: Tensor, other: Tensor) -> bool:

@@ -2,6 +2,9 @@
 
 Where no code for a network is given, this tree stands for it: it has the network's convolutions under their names,
 computes nothing as a whole, and is converted, written and loaded like any network.
+
+Raises:
+    CheckpointError: By the functions here, for a tensor that is missing or does not have the shape of the geometry.
 """
 
 from __future__ import annotations
@@ -31,17 +34,13 @@ class Layers(nn.Module):
 
 
 def layer_tree(convolutions: Mapping[str, DescribedConvolution], tensors: Mapping[str, Tensor]) -> nn.Module:
-    """Builds the convolutions, over the tensors that they are given.
-
-    Args:
-        convolutions: By name; "" is a convolution that is the whole network.
-        tensors: Their weights and biases, by key.
+    """Builds the convolutions, by name, over their weights and biases, by key; "" is the name of a whole network.
 
     Returns:
         A ``Layers``, or the convolution whose name is "". Names of one geometry over the same tensors share a module.
 
     Raises:
-        CheckpointError: No module can have a name; a tensor is missing or does not have the shape of the geometry.
+        CheckpointError: No module can have a name.
     """
     modules: dict[str, nn.Module] = {}
     known: dict[tuple[object, ...], nn.Module] = {}
@@ -69,11 +68,7 @@ def layer_tree(convolutions: Mapping[str, DescribedConvolution], tensors: Mappin
 
 
 def layer_module(name: str, stored: DescribedConvolution, tensors: Mapping[str, Tensor]) -> Convolution:
-    """A convolution over the tensors that it is given; a stand-in where it cannot be converted.
-
-    Raises:
-        CheckpointError: A tensor is missing or does not have the shape of the geometry.
-    """
+    """A convolution over the tensors that it is given; a stand-in where it cannot be converted."""
     if stored.spec is None:
         return cast(Convolution, ForeignConvolution(stored.problem or "its geometry is not known"))
     if stored.weight not in tensors or (stored.bias is not None and stored.bias not in tensors):

@@ -48,14 +48,14 @@ from .attention import (
     stored_layer,
     without_attention,
 )
-from .checkpoint import Checkpoint, Opening, find_weights, size_on_disk
-from .folder import NETWORK_CONTENT, converted_in, is_converted, read_folder
-from .keys import load_into, non_finite_keys
+from .checkpoint import Checkpoint, Opening, find_weights
+from .folder import NETWORK_CONTENT, converted_in, read_folder
+from .keys import load_into
 from .layers import Layers, layer_tree
 from .named.huggingface import PREFIX, is_model_folder, pretrained
 from .named.preprocessors import from_folder, from_timm, from_torchvision
 from .readers import Contents, read_contents
-from .write import PROGRAM
+from .write import PROGRAM, is_ours
 
 LARGE = 2**28  # bytes of weights from which on they are not copied
 
@@ -125,7 +125,9 @@ class Network:
     @property
     def non_finite(self) -> tuple[str, ...]:
         """Names of tensors with a NaN or an infinity."""
-        return tuple(non_finite_keys(self.read.state_dict()))
+        numbers = {key: value for key, value in self.read.state_dict().items() if not value.is_meta}
+        numbers = {key: value.float() if value.itemsize == 1 else value for key, value in numbers.items()}
+        return tuple(key for key, value in numbers.items() if not torch.isfinite(value).all())
 
     @property
     def notes(self) -> dict[str, str]:
@@ -140,20 +142,12 @@ class Network:
         return {name: layer.original for name, layer in found.items() if layer.original and self.is_layers}
 
     def stored_layers(self) -> Iterator[tuple[LayerRecord, SelfAttention]]:
-        """Its attention layers alone, as they were saved; weights that only the architecture can compute are zeros.
-
-        Raises:
-            CheckpointError: Values are missing, or do not fit a record.
-        """
+        """Its attention layers alone, as they were saved; weights that only the architecture can compute are zeros."""
         for record in self.records:
             yield record, stored_layer(record, self.checkpoint.state_dict, self.checkpoint.path)
 
     def cnn(self) -> nn.Module:
-        """The CNN, bit for bit: as it was read, or as it was before the conversion. It can be requested only once.
-
-        Raises:
-            NotAConvolutionError: Attention layers of it compute what no convolution computes.
-        """
+        """The CNN, bit for bit: as it was read, or as it was before the conversion. It can be requested only once."""
         self._check_convolutions()
         return restore_model(self.read, inplace=True) if _has(self.read) else self.read
 
@@ -173,11 +167,7 @@ class Network:
         return without_attention(self.checkpoint.state_dict, self.records)
 
     def attention(self) -> nn.Module:
-        """The network with its attention layers as they were saved. It can be requested only once.
-
-        Raises:
-            CheckpointError: The network lacks one of the layers, or it is another there.
-        """
+        """The network with its attention layers as they were saved. It can be requested only once."""
         return _convert_like(self.read, self.records, self.checkpoint).eval() if self.records else self.read
 
     def as_saved(self) -> nn.Module:
@@ -185,13 +175,7 @@ class Network:
         return self.attention() if self.is_converted else self.cnn()
 
     def whole(self) -> Network:
-        """This network, if it can run as a whole.
-
-        Raises:
-            ArchitectureNeededError: It has only layers, without the network that connects them.
-            TrustNeededError: It has only layers, since building the network that its folder names needs consent.
-            ArchitectureError: It has only layers, since that network cannot be built here.
-        """
+        """This network, if it can run as a whole; else it raises why the network cannot be built."""
         if self.is_layers:
             self.build()
         return self
@@ -228,11 +212,11 @@ def open_network(path: str | Path, opening: Opening | None = None) -> Network:
         OptionError: A moving average or a key is asked for of a folder that has one set of weights.
     """
     path, opening, named_by = converted_in(Path(path)), opening or Opening(), None
-    is_ours = is_converted(path)
-    if is_ours or (opening.architecture is None and is_model_folder(path)):
+    is_conversion = is_ours(path)
+    if is_conversion or (opening.architecture is None and is_model_folder(path)):
         if opening.ema or opening.weights is not None:
             raise OptionError(f"{path} is a folder which keeps one set of weights")
-        if is_ours:
+        if is_conversion:
             return open_conversion(path, opening)
         named_by, recipe = path, Architecture(f"{PREFIX}{path}").resolved()
         if not recipe.spec.startswith("timm:"):
@@ -296,11 +280,7 @@ def _of_weights(
 
 
 def open_conversion(path: Path, opening: Opening) -> Network:
-    """Opens a folder that a conversion wrote: the network that is given or that it names, or its layers alone.
-
-    Raises:
-        CheckpointError: It is no such folder, is damaged, or is of another version.
-    """
+    """Opens a folder that a conversion wrote: the network that is given or that it names, or its layers alone."""
     config, saved = read_folder(path)
     is_given = opening.architecture is not None
     given = opening.architecture if is_given else config.architecture
@@ -360,11 +340,7 @@ def load_converted(
 
 
 def placed(model: nn.Module, *, device: str, dtype: torch.dtype | None = None) -> nn.Module:
-    """A network on a device, with its floating-point weights in a precision; None keeps theirs.
-
-    Raises:
-        ConversionError: There is no such device here, or complex weights would lose their imaginary parts.
-    """
+    """A network on a device, with its floating-point weights in a precision; None keeps theirs."""
     if dtype is not None and any(parameter.is_complex() for parameter in model.parameters()):
         raise ConversionError(f"the network has complex weights, whose imaginary parts {dtype} would lose")
     try:
@@ -384,7 +360,8 @@ def _built(
     named_by: Path | None,
 ) -> nn.Module:
     """The network, filled with the checkpoint's weights, which are copied unless they are large."""
-    if isinstance(given, Architecture) and size_on_disk(path) >= LARGE:
+    files = [file for file in (path.iterdir() if path.is_dir() else [path]) if file.is_file()]
+    if isinstance(given, Architecture) and sum(file.stat().st_size for file in files) >= LARGE:
         with suppress(ArchitectureError):  # code that reads the values it draws cannot run without them
             with torch.device("meta"):
                 model = given.build(trust=trust, named_by=named_by)
@@ -411,12 +388,7 @@ def _load(
 
 
 def _convert_like(network: nn.Module, records: Sequence[LayerRecord], saved: Checkpoint) -> nn.Module:
-    """Converts the layers of a CNN that were attention when it was saved, and gives them their positions and more.
-
-    Raises:
-        CheckpointError: The network lacks one of the layers, or it is another there.
-        EngineError: There is no such engine.
-    """
+    """Converts the layers of a CNN that were attention when it was saved, and gives them their positions and more."""
     wanted = {name: record for record in records for name in record.names}
     try:
         model, report = convert_model(

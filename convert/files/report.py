@@ -110,15 +110,10 @@ def _certified(record: LayerReport, layer: SelfAttention, input_range: tuple[flo
 
 
 def checksum(report: Mapping[str, Any], config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """A SHA-256 over what a folder says of its layers and over their tensors, so that a change of one can be seen.
+    """A SHA-256 over report, config and tensors of a folder, so that a change of what they say of layers can be seen.
 
     It is no signature: whoever changes a folder on purpose can write a new one. It leaves out what nothing checks:
     engines, versions, measurements, and the bound of the whole network.
-
-    Args:
-        report: Content of ``report.json``.
-        config: Content of ``config.json``.
-        tensors: Content of the weights' file.
     """
     said = {key: value for key, value in report.items() if key not in _UNCHECKED}
     if isinstance(said.get("layers"), list):

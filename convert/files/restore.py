@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +14,8 @@ from .folder import LAYERS_CONTENT
 from .open import open_network
 from .tensors import copies, independent, write_safetensors, write_stream
 from .write import CONFIG, WEIGHTS, check_file, write_file
+
+_SUFFIXES = (".safetensors", ".pth", ".pt")
 
 
 def restore_file(
@@ -34,24 +35,15 @@ def restore_file(
     Raises:
         OutputError: The suffix is another, or the file cannot be written; checked before reading where possible.
         NotAConvolutionError: Layers compute what no convolution computes, or nothing is converted.
-        ConversionError: As ``open_network``.
     """
-    if out.suffix not in _WRITERS:
-        raise OutputError(f"{out} must end in {', '.join(_WRITERS)}, which says what kind of file is written")
+    if out.suffix not in _SUFFIXES:
+        raise OutputError(f"{out} must end in {', '.join(_SUFFIXES)}, which says what kind of file is written")
     check_file(out, force=force, sources=[source, source / CONFIG, source / WEIGHTS])
     network = open_network(source, opening)
     state = network.cnn_state()
     tensors = copies(state)  # a part of a storage would be written with all of it
-    write_file(out, lambda path: _WRITERS[out.suffix](tensors, path), force=force, sources=network.files)
+    write = partial(write_stream, partial(torch.save, tensors))
+    if out.suffix == ".safetensors":
+        write = partial(write_safetensors, independent(tensors), metadata={})
+    write_file(out, write, force=force, sources=network.files)
     return state, network.content == LAYERS_CONTENT
-
-
-def _write_pickle(tensors: dict[str, Tensor], path: Path) -> None:
-    write_stream(partial(torch.save, tensors), path)
-
-
-_WRITERS: dict[str, Callable[[dict[str, Tensor], Path], None]] = {
-    ".safetensors": lambda tensors, path: write_safetensors(independent(tensors), path, {}),
-    ".pth": _write_pickle,
-    ".pt": _write_pickle,
-}

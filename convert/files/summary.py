@@ -52,13 +52,7 @@ class Summary:
 
     @classmethod
     def of(cls, model: nn.Module, layers: Sequence[LayerReport], *, size: Size) -> Summary:
-        """Samples literal attention on a drawn image.
-
-        Args:
-            model: The converted network.
-            layers: Its attention layers.
-            size: Size of images, where the network does not run on small ones.
-        """
+        """Samples literal attention on a drawn image; of ``size``, where the network does not run on small ones."""
         image, inputs, same = None, dict[str, Tensor](), False
         with contextlib.suppress(ConversionError):
             if isinstance(model, Layers):
@@ -92,18 +86,10 @@ class Summary:
 def run_on_drawn(
     model: nn.Module, sizes: Sequence[Size], *, allowed: Callable[[SelfAttention, Tensor], bool] = lambda *_: True
 ) -> tuple[Tensor, dict[str, Tensor]]:
-    """Runs a network on the first drawn image that it takes.
-
-    Args:
-        model: The network.
-        sizes: Rows and columns of the image, in the order in which they are tried.
-        allowed: As for ``inputs_of_layers``.
+    """Runs a network on a drawn image of the first size that it takes; if it takes none, the first error is raised.
 
     Returns:
         The image, [1, channels, rows, columns], and the first input of each attention layer, by name.
-
-    Raises:
-        ConversionError: It runs on none; the error is that of the first.
     """
     errors = []
     for size, channels in product(dict.fromkeys(sizes), likely_channels(model)):

@@ -56,11 +56,7 @@ def copies(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def write_safetensors(tensors: dict[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
-    """Writes tensors and texts as safetensors, with the permissions of any new file.
-
-    Raises:
-        OutputError: The file system failed.
-    """
+    """Writes tensors and texts as safetensors, with the permissions of any new file."""
     try:
         save_file(tensors, path, metadata={"format": "pt", **metadata})
     except SafetensorError as error:
@@ -73,9 +69,6 @@ def write_stream(save: Callable[[IO[bytes]], object], path: Path) -> None:
     """Writes a file by a function that writes to a stream, as ``torch.save`` does.
 
     Where a stream fails, as on a full disk, torch ends the whole process; so it writes into memory.
-
-    Raises:
-        OSError: The file system failed.
     """
     save(stream := io.BytesIO())
     path.write_bytes(stream.getbuffer())

@@ -82,12 +82,8 @@ def _write(
 def marked_file(target: Path | None, *, marks: Collection[str], sources: Iterable[Path] = ()) -> Iterator[Write]:
     """Checks the place of a text before the work whose result it is, and yields the function that writes it.
 
-    A text that conv2attn wrote is replaced without ``force``: a mark near its beginning identifies it.
-
-    Args:
-        target: The file, or None to write nothing.
-        marks: One of these stands at the beginning of every such text.
-        sources: Files that are being read, none of which the target may be.
+    A text that conv2attn wrote is replaced without ``force``: one of the marks near its beginning identifies it.
+    Nothing is written where the target is None.
     """
 
     def put(text: str) -> None:
@@ -106,7 +102,7 @@ def check_target(target: Path, *, force: bool = False, sources: Iterable[Path] =
         if target.exists() and not target.is_dir():
             raise OutputError(f"{target} is a file; the output is a folder")
         entries = sorted(target.iterdir()) if target.exists() else []
-        if entries and not is_ours(target / CONFIG):
+        if entries and not is_ours(target):
             raise OutputError(f"{target} holds files but no {CONFIG} of ours: conv2attn did not write it; it stays")
         for entry in entries:
             if entry.name not in OURS or entry.is_symlink() or not entry.is_file():
@@ -154,10 +150,10 @@ def check_outside(target: Path, source: Path) -> None:
         raise OutputError(f"{target} cannot be written: it is inside {source}, and would be read as part of it")
 
 
-def is_ours(config: Path) -> bool:
-    """Whether a file is a config.json that conv2attn wrote; other programs write files of this name too."""
+def is_ours(folder: Path) -> bool:
+    """Whether conv2attn wrote a folder's config.json; other programs write files of this name too."""
     try:
-        return read_object(config).get("format") == FORMAT
+        return read_object(folder / CONFIG).get("format") == FORMAT
     except CheckpointError:
         return False
 

@@ -113,9 +113,11 @@ def _make_module(module: fx.GraphModule, node: fx.Node) -> None:
     for source in dict.fromkeys(attributes):
         if not source.users:
             graph.erase_node(source)
-    for target in {str(source.target) for source in attributes} - {str(other.target) for other in _attributes(graph)}:
-        if not _is_called(graph, target.rpartition(".")[0]):
-            _delete(module, target)
+    used = {str(other.target) for other in graph.find_nodes(op="get_attr")}
+    for target in {str(source.target) for source in attributes} - used:
+        owner, _, name = target.rpartition(".")
+        if not graph.find_nodes(op="call_module", target=owner):  # whose tensors are in use
+            delattr(module.get_submodule(owner), name)
     module.add_submodule(path, conv)
 
 
@@ -162,11 +164,11 @@ def _parameter(tensor: Tensor) -> nn.Parameter:
 def _owner(module: fx.GraphModule, sources: Sequence[fx.Node]) -> str | None:
     """The module that holds just the kernel and bias of a call, and is not used for anything else."""
     (path, *others) = {str(source.target).rpartition(".")[0] for source in sources}
-    if others or not path or any(node.op == "call_module" and node.target == path for node in module.graph.nodes):
+    if others or not path or module.graph.find_nodes(op="call_module", target=path):
         return None
     held = [name for name, _ in module.get_submodule(path).named_parameters()]
     names = [str(source.target).rpartition(".")[2] for source in sources]
-    used = [node for node in _attributes(module.graph) if str(node.target).startswith(f"{path}.")]
+    used = [node for node in module.graph.find_nodes(op="get_attr") if str(node.target).startswith(f"{path}.")]
     is_own = names == ["weight", "bias"][: len(names)] == held and set(used) == set(sources)
     return path if is_own and all(len(source.users) == 1 for source in sources) else None
 
@@ -176,17 +178,3 @@ def _free_name(module: nn.Module, conv: Convolution) -> str:
     name = f"conv{'_transpose' if conv.transposed else ''}{len(conv.kernel_size)}d"
     names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(1)))
     return next(name for name in names if not hasattr(module, name))
-
-
-def _attributes(graph: fx.Graph) -> list[fx.Node]:
-    return [node for node in graph.nodes if node.op == "get_attr"]
-
-
-def _is_called(graph: fx.Graph, path: str) -> bool:
-    """Whether a module is also called, so that its tensors are in use."""
-    return any(node.op == "call_module" and path == node.target for node in graph.nodes)
-
-
-def _delete(module: nn.Module, target: Any) -> None:
-    path, _, name = str(target).rpartition(".")
-    delattr(module.get_submodule(path), name)

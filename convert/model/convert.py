@@ -31,12 +31,11 @@ from ..attention.supported import ForeignConvolution, unsupported_reason
 from ..certificate.distance import told_distance
 from ..engines import AUTO, check_engine_name
 from ..errors import ConversionError, NotAConvolutionError, Problem, UnsupportedLayerError
-from ..names import names_by_module
+from ..names import modules_of, names_by_module
 from ..spec import Convolution
 from .calls import calls_as_modules
-from .replace import replace
+from .replace import guard, replace, unguard
 from .report import LayerReport, Report
-from .saving import guard, unguard
 
 Filter = Callable[[nn.Module, str], bool]
 
@@ -121,14 +120,14 @@ def convert_model(
     if plan.unsupported and not skip_unsupported:
         raise UnsupportedLayerError(_sentence(plan.unsupported), plan.unsupported)
     if not plan.chosen:
-        raise UnsupportedLayerError(_nothing(plan), plan.unsupported)
+        raise UnsupportedLayerError(f"nothing would be converted: {_emptiness(plan)}", plan.unsupported)
     check_engine_name(engine)
     for names in plan.chosen:
-        check_alpha(alpha, cast(Tensor, value(_conv(model, names[0]), "weight")).dtype)
+        check_alpha(alpha, cast(Tensor, value(model.get_submodule(names[0]), "weight")).dtype)
     model = model if inplace else _copied(model)
     reports = []
     for names in plan.chosen:
-        conv = _conv(model, names[0])
+        conv = cast(Convolution, model.get_submodule(names[0]))
         layer = attention_with(conv, alpha=alpha, engine=engine)
         model = replace(model, names, conv, layer)
         reports.append(LayerReport.of(names, layer))
@@ -150,19 +149,19 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
         ConversionError: The model cannot be copied.
     """
     tolerance = as_tolerance(tolerance)
-    groups = names_by_module(changeable_model(model), lambda module: isinstance(module, SelfAttention))
-    if not groups:
+    layers = modules_of(changeable_model(model), SelfAttention)
+    if not layers:
         raise NotAConvolutionError("the model has no self-attention layer to restore")
-    reasons = ((names[0], not_a_convolution(_attention(model, names[0]), tolerance=tolerance)) for names in groups)
     problems = [
-        Problem(name, reason + told_distance(_attention(model, name))) for name, reason in reasons if reason is not None
+        str(Problem(names[0], reason + told_distance(layer)))
+        for names, layer in layers.items()
+        if (reason := not_a_convolution(layer, tolerance=tolerance)) is not None
     ]
     if problems:
-        count = f"{len(problems)} of {len(groups)} attention layers compute what no convolution computes"
-        raise NotAConvolutionError(f"{count}: {_listed(problems)}")
+        count = f"{len(problems)} of {len(layers)} attention layers compute what no convolution computes"
+        raise NotAConvolutionError(f"{count}: {'; '.join(problems)}")
     model = model if inplace else _copied(model)
-    for names in groups:
-        layer = _attention(model, names[0])
+    for names, layer in modules_of(model, SelfAttention).items():
         model = replace(model, names, layer, conv_with(layer))
     unguard(model)
     return model
@@ -207,32 +206,15 @@ def _copied(model: nn.Module, *, keep_tensors: bool = False) -> nn.Module:
         raise ConversionError(f"the model cannot be copied, inplace=True converts it as it is: {reason}") from error
 
 
-def _conv(model: nn.Module, name: str) -> Convolution:
-    module = model.get_submodule(name)
-    if not isinstance(module, Convolution):
-        raise UnsupportedLayerError(f"{name} is no longer a convolution")
-    return module
-
-
-def _attention(model: nn.Module, name: str) -> SelfAttention:
-    module = model.get_submodule(name)
-    if not isinstance(module, SelfAttention):
-        raise NotAConvolutionError(f"{name} is no longer a self-attention layer")
-    return module
-
-
-def _listed(problems: Sequence[Problem]) -> str:
-    return "; ".join(f"{problem.name or 'the model itself'}: {problem.reason}" for problem in problems)
-
-
 def _sentence(problems: Sequence[Problem]) -> str:
     count = "1 layer" if len(problems) == 1 else f"{len(problems)} layers"
-    return f"{count} cannot be converted: {_listed(problems)}"
+    return f"{count} cannot be converted: {'; '.join(map(str, problems))}"
 
 
-def _nothing(plan: Plan) -> str:
+def _emptiness(plan: Plan) -> str:
+    """Why nothing is to be converted."""
     if plan.unsupported:
-        return f"nothing would be converted: {_sentence(plan.unsupported)}"
+        return _sentence(plan.unsupported)
     if plan.skipped:
-        return f"nothing would be converted: none of the model's {len(plan.skipped)} convolutions is selected"
-    return "nothing would be converted: the model has no convolution"
+        return f"none of the model's {len(plan.skipped)} convolutions is selected"
+    return "the model has no convolution"

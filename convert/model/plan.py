@@ -7,6 +7,7 @@ import copy
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -55,14 +56,9 @@ def plan_layers(
     notes: Mapping[str, str] | None = None,
     originals: Mapping[str, str] | None = None,
 ) -> list[LayerPlan]:
-    """Plans the named convolutions for images of one size, computing only shapes.
+    """Plans the named convolutions for images of one size (``usual_size`` by default), computing only shapes.
 
-    Args:
-        model: Holds the convolutions.
-        names: Names of the convolutions.
-        size: Image size; None for the usual one (``usual_size``).
-        notes: Remarks on layers, by name.
-        originals: Names in the source file, by name.
+    Remarks on layers (``notes``) and their names in the source file (``originals``) are kept by name.
     """
     sizes = layer_input_sizes(model, names, size=size or usual_size(model))
     plans = []
@@ -71,8 +67,9 @@ def plan_layers(
         if not isinstance(conv, Convolution):
             continue
         spec, before = geometry(conv), sum(parameter.numel() for parameter in conv.parameters())
-        input_size, heads = sizes.get(name), spec.num_heads
-        literal = None if input_size is None else literal_bytes(spec, input_size)
+        input_size, heads, literal = sizes.get(name), spec.num_heads, None
+        if input_size is not None:  # float32 of all heads, queries and keys
+            literal = 4 * heads * math.prod(spec.output_size(input_size)) * math.prod(spec.padded_size(input_size))
         after, note, original = before + (spec.axes + 1) * heads, (notes or {}).get(name), (originals or {}).get(name)
         plans.append(LayerPlan(name, spec, before, after, note, original, input_size, literal))
     return plans
@@ -82,11 +79,6 @@ def usual_size(model: nn.Module) -> Size:
     """The size of the images that a network like this usually takes, by the axes of its first convolution."""
     first = next((module for module in model.modules() if isinstance(module, Convolution)), None)
     return USUAL_SIZES[2 if first is None else len(first.kernel_size)]
-
-
-def literal_bytes(spec: ConvSpec, size: Size) -> int:
-    """Bytes of the attention probabilities of all heads, queries and keys, in float32."""
-    return 4 * spec.num_heads * math.prod(spec.output_size(size)) * math.prod(spec.padded_size(size))
 
 
 def layer_input_sizes(model: nn.Module, names: list[str], *, size: Size) -> dict[str, Size]:
@@ -102,18 +94,14 @@ def layer_input_sizes(model: nn.Module, names: list[str], *, size: Size) -> dict
     with torch.no_grad(), contextlib.suppress(Exception):
         shadow = copy.deepcopy(model).to("meta").eval()
         for name in names:
-            shadow.get_submodule(name).register_forward_hook(_record(sizes, name))
+            shadow.get_submodule(name).register_forward_hook(partial(_record, sizes, name))
         shadow(torch.empty(1, channels, *size, device="meta", dtype=dtype))
     return sizes
 
 
-def _record(sizes: dict[str, Size], name: str) -> Any:
-    def hook(module: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        if not isinstance(module, Convolution):
-            return
+def _record(sizes: dict[str, Size], name: str, module: nn.Module, inputs: tuple[Tensor, ...], _: Tensor) -> None:
+    if isinstance(module, Convolution):
         spec = geometry(module)
         size = Size(*inputs[0].shape[-spec.axes :])
         spec.output_size(size)  # ends the run where only the meta device has an output
         sizes[name] = size
-
-    return hook

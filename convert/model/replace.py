@@ -1,19 +1,34 @@
-"""Puts one module in another's place."""
+"""Puts one module in another's place, and keeps libraries' own ``save_pretrained`` from writing the network.
+
+transformers' ``from_pretrained`` builds the CNN and loads what it knows of the weights, so positions that were trained
+would be lost without an error. ``save_converted`` and ``HubNetwork`` keep them.
+"""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Sequence
+from typing import Any, NoReturn
 
 from torch import nn
 from torch.nn.modules.module import _WrappedHook
 
 from ..attention.read import HOOKS
+from ..errors import ConversionError
+
+_NAME = "save_pretrained"
 
 
 def replace(model: nn.Module, names: Sequence[str], old: nn.Module, new: nn.Module) -> nn.Module:
-    """Puts a module in another's place under all its names; returns the model, which is new if it was the root."""
-    _move_hooks(old, new)
+    """Puts a module in another's place under all its names; returns the model, which is new if it was the root.
+
+    It gets the very hook tables of the other, so that the handles of those hooks still remove them.
+    """
+    for attribute in HOOKS:
+        setattr(new, attribute, getattr(old, attribute))
+    for hook in new._load_state_dict_pre_hooks.values():
+        if isinstance(hook, _WrappedHook) and hook.with_module:
+            hook.module = weakref.ref(new)
     for name in names:
         if name == "":
             return new
@@ -22,10 +37,23 @@ def replace(model: nn.Module, names: Sequence[str], old: nn.Module, new: nn.Modu
     return model
 
 
-def _move_hooks(old: nn.Module, new: nn.Module) -> None:
-    """Gives a module the very hook tables of another, so that the handles of those hooks still remove them."""
-    for attribute in HOOKS:
-        setattr(new, attribute, getattr(old, attribute))
-    for hook in new._load_state_dict_pre_hooks.values():
-        if isinstance(hook, _WrappedHook) and hook.with_module:
-            hook.module = weakref.ref(new)
+def refuse_to_save(*_: Any, **__: Any) -> NoReturn:
+    """Stands in for ``save_pretrained`` on a converted network, and raises a ConversionError."""
+    raise ConversionError(
+        "save_pretrained would write weights that from_pretrained loads into convolutions, without attention: "
+        "save_converted or HubNetwork keeps a converted network, restore_model gives the CNN back"
+    )
+
+
+def guard(model: nn.Module) -> None:
+    """Refuses ``save_pretrained`` of a converted network and its parts, where their classes have it."""
+    for module in model.modules():
+        if callable(getattr(type(module), _NAME, None)):
+            vars(module)[_NAME] = refuse_to_save
+
+
+def unguard(model: nn.Module) -> None:
+    """Undoes ``guard``, for a network of convolutions again."""
+    for module in model.modules():
+        if vars(module).get(_NAME) is refuse_to_save:
+            del vars(module)[_NAME]

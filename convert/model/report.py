@@ -15,8 +15,11 @@ from ..attention.read import OfSubclass
 from ..certificate.layer import Certificate
 from ..engines import AUTO
 from ..errors import Problem
-from ..names import names_by_module
+from ..names import modules_of
 from ..spec import CONVOLUTIONS, ConvSpec
+
+_HEADER = "layer", "convolution", "heads", "alpha", "engine"
+_POSITIONAL = ("log_alpha", "centers", "content", "axis_scores")  # parameters that a convolution does not have
 
 
 @dataclass(frozen=True)
@@ -87,7 +90,9 @@ class LayerReport(LayerRecord):
         resting = 0 if layer.trains_positions else layer.num_heads * (layer.spec.axes + 1)
         return cls(
             **vars(LayerRecord.of(names, layer)),
-            parameters_before=sum(p.numel() for name, p in layer.named_parameters() if not _is_positional(name)),
+            parameters_before=sum(
+                p.numel() for name, p in layer.named_parameters() if name.partition(".")[0] not in _POSITIONAL
+            ),
             parameters_after=sum(parameter.numel() for parameter in layer.parameters()) + resting,
             alpha=layer.regime.alpha[0],
         )
@@ -128,17 +133,11 @@ class Report:
     @staticmethod
     def of(model: nn.Module) -> Report:
         """Describes the attention layers of a model as they are now."""
-        groups = names_by_module(model, lambda module: isinstance(module, SelfAttention))
-        layers = ((names, model.get_submodule(names[0])) for names in groups)
-        return Report(tuple(LayerReport.of(n, layer) for n, layer in layers if isinstance(layer, SelfAttention)), ())
+        layers = modules_of(model, SelfAttention).items()
+        return Report(tuple(LayerReport.of(names, layer) for names, layer in layers), ())
 
     def noted(self, notes: Mapping[str, str], originals: Mapping[str, str] | None = None) -> Self:
-        """The same report with further notes and original names.
-
-        Args:
-            notes: Remarks on layers, by name.
-            originals: Names in the source file, by name.
-        """
+        """The same report with further remarks on layers and, where given, their names in the source file, by name."""
         layers = (layer.noted(notes.get(layer.name)) for layer in self.layers)
         if originals is not None:
             layers = (replace(layer, original=originals.get(layer.name)) for layer in layers)
@@ -168,17 +167,9 @@ class Report:
         ]
 
 
-_HEADER = "layer", "convolution", "heads", "alpha", "engine"
-
-
 def kind_of(layer: SelfAttention) -> str | None:
     """The convolution's class where it was not a plain one of PyTorch's, or None."""
     if isinstance(layer, OfSubclass):
         return layer.origin.name
     spec = layer.spec
     return f"parametrised {CONVOLUTIONS[spec.axes, spec.transposed].__name__}" if is_computed(layer) else None
-
-
-def _is_positional(name: str) -> bool:
-    """Whether a parameter of an attention layer is missing in its convolution."""
-    return name.partition(".")[0] in ("log_alpha", "centers", "content", "axis_scores")

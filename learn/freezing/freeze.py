@@ -23,8 +23,7 @@ from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.distance import Window, kernel_at, kernel_difference
 from ...convert.certificate.layer import InputRange, padded_range
 from ...convert.errors import ConversionError, NotAConvolutionError, Problem
-from ...convert.model.replace import replace
-from ...convert.model.saving import unguard
+from ...convert.model.replace import replace, unguard
 from ...convert.names import names_by_module
 from ...convert.spec import CONVOLUTIONS, Convolution, ConvSpec
 from .same import SAME

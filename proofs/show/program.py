@@ -11,8 +11,7 @@ from torch import nn
 
 from ...convert.errors import CheckpointError, OptionError, Problem
 from ...convert.export.onnx.forms import DEFAULT_FORM
-from ...convert.export.onnx.standard import flaw
-from ...convert.export.onnx.whole import WholeModel, attention_model
+from ...convert.export.onnx.whole import WholeModel, attention_model, flaw
 from ...convert.files.open import Network
 from ...convert.files.readers.sniff import Kind, sniff
 from ...convert.files.write import PROGRAM

@@ -49,11 +49,7 @@ DEFAULT_FORM = "separable"
 
 
 def form_named(name: str) -> Form:
-    """A form.
-
-    Raises:
-        OptionError: There is no form of that name.
-    """
+    """The form of a name, or an OptionError if there is none."""
     if name not in FORMS:
         raise OptionError(f"there is no form {name!r}; there are {', '.join(FORMS)}")
     return FORMS[name]
@@ -73,15 +69,10 @@ def refusal(layer: AttentionLayer, form: str) -> str | None:
 
 
 def layer_nodes(layer: AttentionLayer, form: str, *, x: str, weight: str, bias: str, output: str) -> list[NodeProto]:
-    """The nodes that compute a layer.
+    """The nodes that compute a layer, of which only geometry, positions and precision are looked at.
 
-    Args:
-        layer: The layer; only its geometry, positions and precision are looked at.
-        form: Name of the form.
-        x: Name of the input, [batch, in_channels, *size].
-        weight: Name of the weight as the convolution holds it.
-        bias: Name of the bias, or "".
-        output: Name that the output gets, [batch, out_channels, *output size].
+    From the names of the input, [batch, in_channels, *size], of the weight as the convolution holds it and of the bias,
+    or "", they compute the output of the name that is given, [batch, out_channels, *output size].
     """
     nodes, spec, stored, computed = Nodes(output), layer.spec, layer.weight.dtype, layer.regime.dtype
     if stored != computed:

@@ -31,13 +31,7 @@ class Grid:
 
     @classmethod
     def of(cls, nodes: Nodes, spec: ConvSpec, x: str) -> Grid:
-        """Pads the input.
-
-        Args:
-            nodes: Nodes of the graph, which gets more.
-            spec: Geometry of the layer, with zeros as padding.
-            x: Name of the input.
-        """
+        """Pads the input of this name with zeros; the nodes of the graph get more."""
         if spec.transposed:
             x = _stuffed(nodes, spec, x)
         pads = _dynamic_pads(nodes, spec, x) if spec.is_dynamic else _fixed_pads(nodes, spec)
@@ -54,7 +48,7 @@ class Grid:
     def query_lengths(self) -> list[str]:
         """Names of the lengths of the query grid, (P - d (K - 1) - 1) / s + 1, [] each."""
         return [
-            self._sum(self._quotient(self._sum(length, -reach - 1), stride), 1)
+            self._with("Add", self._with("Div", self._with("Add", length, -reach - 1), stride), 1)
             for length, reach, stride in zip(self.key_lengths, self.spec.reach, self.spec.query_stride, strict=True)
         ]
 
@@ -101,7 +95,7 @@ class Grid:
     def query_coordinates(self, axis: int, code: int) -> str:
         """Name of the positions s i + d m_0 of the queries on the padded input along an axis, [Q]."""
         start, stride = self.spec.middle[axis], self.spec.query_stride[axis]
-        end = self._sum(self._product(self.query_lengths[axis], stride), start)
+        end = self._with("Add", self._with("Mul", self.query_lengths[axis], stride), start)
         positions = self.nodes.add("Range", self.nodes.constant(start), end, self.nodes.constant(stride))
         return self.nodes.cast(positions, code)
 
@@ -115,14 +109,10 @@ class Grid:
         grid = along[0] if axes == 1 else nodes.add("Concat", *along, axis=axes)
         return nodes.reshaped(grid, -1, axes, name=name)
 
-    def _sum(self, value: str, number: int) -> str:
-        return value if number == 0 else self.nodes.add("Add", value, self.nodes.constant(number))
-
-    def _product(self, value: str, number: int) -> str:
-        return value if number == 1 else self.nodes.add("Mul", value, self.nodes.constant(number))
-
-    def _quotient(self, value: str, number: int) -> str:
-        return value if number == 1 else self.nodes.add("Div", value, self.nodes.constant(number))
+    def _with(self, operator: str, value: str, number: int) -> str:
+        """Name of a sum, product or quotient with a number; of the value itself where that changes nothing."""
+        is_neutral = number == (0 if operator == "Add" else 1)
+        return value if is_neutral else self.nodes.add(operator, value, self.nodes.constant(number))
 
 
 def _fixed_pads(nodes: Nodes, spec: ConvSpec) -> str | None:

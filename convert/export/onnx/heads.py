@@ -7,7 +7,6 @@ heads are listed in the order of the weight instead.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import cast
 
 import numpy as np
 import torch
@@ -63,14 +62,21 @@ class Heads:
         named = {(tap, alpha, center[axis]) for tap, alpha, center in zip(taps, self.alpha, self.centers, strict=True)}
         return [(alpha, center) for _, alpha, center in sorted(named)] if len(named) == len(set(taps)) else None
 
+    @property
+    def are_a_grid(self) -> bool:
+        """Whether the heads' tables along each axis are those of the kernel's taps along it."""
+        return all(self.along(axis) is not None for axis in range(self.spec.axes))
+
+    def tables(self, axis: int) -> list[tuple[float, float]]:
+        """Alpha and centre of each table along an axis: one for each tap, or for each head."""
+        own = [(alpha, center[axis]) for alpha, center in zip(self.alpha, self.centers, strict=True)]
+        return (self.along(axis) or own) if self.are_a_grid else own
+
 
 def value_weight(nodes: Nodes, spec: ConvSpec, weight: str) -> str:
     """W_val of every head, [groups, num_heads, in_channels / groups, out_channels / groups].
 
-    Args:
-        nodes: Nodes of the graph, which gets more.
-        spec: Geometry of the layer.
-        weight: Name of the weight as the node holds it (``ConvSpec.weight_shape``).
+    The weight is the name of that which the node holds (``ConvSpec.weight_shape``).
     """
     first, second = _channels(spec)
     apart = nodes.reshaped(weight, spec.groups, first, second, spec.num_heads)
@@ -84,21 +90,15 @@ def mixing_weight(nodes: Nodes, heads: Heads, weight: str, *, joined: bool) -> s
     Where the heads are a grid, tap (m, n) reads by table m along the first axis and table n along the second, so it is
     the weight itself. Else each head has its own tables, and it is zero where two of them do not belong to one head.
 
-    Args:
-        nodes: Nodes of the graph, which gets more.
-        heads: Where heads look.
-        weight: Name of the weight as the node holds it.
-        joined: Whether the tables of the first axis come after it.
-
     Returns:
-        [groups, out_channels / groups * first tables, other tables * in_channels / groups], or with all tables in
-        the last dimension.
+        [groups, out_channels / groups * first tables, other tables * in_channels / groups] where the first axis's
+        tables come after it (``joined``), else with all tables in the last dimension.
     """
     spec = heads.spec
     first, second = _channels(spec)
     ends = (2, 1) if spec.transposed else (1, 2)  # where output and input channels are
     inputs, outputs = spec.in_channels // spec.groups, spec.out_channels // spec.groups
-    if are_a_grid(heads):
+    if heads.are_a_grid:
         apart = nodes.reshaped(weight, spec.groups, first, second, *spec.kernel_size)
         taps = list(range(3, 3 + spec.axes))
         ordered = nodes.add("Transpose", apart, perm=[0, ends[0], *taps, ends[1]])
@@ -114,18 +114,6 @@ def mixing_weight(nodes: Nodes, heads: Heads, weight: str, *, joined: bool) -> s
         ordered = nodes.add("Mul", nodes.reshaped(ordered, *spread), one_head)
     rows = outputs * counts[0] if joined else outputs
     return nodes.reshaped(ordered, spec.groups, rows, -1, name="mixing_weight")
-
-
-def are_a_grid(heads: Heads) -> bool:
-    """Whether the heads' tables along each axis are those of the kernel's taps along it."""
-    return all(heads.along(axis) is not None for axis in range(heads.spec.axes))
-
-
-def tables(heads: Heads, axis: int) -> list[tuple[float, float]]:
-    """Alpha and centre of each table along an axis: one for each tap, or for each head."""
-    if are_a_grid(heads):
-        return cast(list[tuple[float, float]], heads.along(axis))
-    return [(alpha, center[axis]) for alpha, center in zip(heads.alpha, heads.centers, strict=True)]
 
 
 def _channels(spec: ConvSpec) -> tuple[int, int]:

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from ...heads.regime import ONE_HOT_ALPHA
 from ...spec import ConvSpec
 from .grid import Grid
-from .heads import Heads, are_a_grid, mixing_weight, tables
+from .heads import Heads, mixing_weight
 from .nodes import COMPUTED, DOUBLE, Nodes
 
 _MANY_TAPS = 32  # along an axis; with more, a window costs less than a table
@@ -52,7 +52,7 @@ def separable(nodes: Nodes, grid: Grid, heads: Heads, weight: str) -> str:
     values = nodes.add("MatMul", mixing, flat, name="values", description="The heads' values, added up.")
     if is_windowed(heads, 0):
         return nodes.reshaped(values, grid.batch, spec.out_channels, grid.query_size)
-    rows_of_heads = grid.count(grid.key_lengths[:1], len(tables(heads, 0)))
+    rows_of_heads = grid.count(grid.key_lengths[:1], len(heads.tables(0)))
     apart = nodes.reshaped(values, grid.batch, spec.out_channels, rows_of_heads, grid.count(grid.query_lengths[1:]))
     table = nodes.add("Transpose", _probabilities(nodes, grid, heads, 0), perm=[1, 0, 2])  # [queries, tables, keys]
     joined = nodes.reshaped(table, grid.one(grid.query_lengths[0]), -1)
@@ -62,7 +62,7 @@ def separable(nodes: Nodes, grid: Grid, heads: Heads, weight: str) -> str:
 
 def is_windowed(heads: Heads, axis: int) -> bool:
     """Whether a softmax along an axis goes over a window: attention is one-hot, and the axis or the kernel long."""
-    is_exact = are_a_grid(heads) and heads.at_taps and min(heads.alpha) >= ONE_HOT_ALPHA[heads.dtype]
+    is_exact = heads.are_a_grid and heads.at_taps and min(heads.alpha) >= ONE_HOT_ALPHA[heads.dtype]
     return is_exact and (heads.spec.axes == 1 or heads.spec.kernel_size[axis] > _MANY_TAPS)
 
 
@@ -103,7 +103,7 @@ class _Read:
         """Reads along one of the last two dimensions: its queries take the keys' place."""
         nodes, spec, table = self.nodes, self.heads.spec, _probabilities(self.nodes, self.grid, self.heads, axis)
         name, description = f"attended_{axis}", f"Values that the heads read along axis {axis}."
-        count = len(tables(self.heads, axis))
+        count = len(self.heads.tables(axis))
         between = [1] * (2 * spec.axes - 2 - axis)  # tables of later axes, channels, and pixels of the axes before
         ends = [self.grid.one(length) for length in (self.grid.query_lengths[axis], self.grid.key_lengths[axis])]
         if axis < spec.axes - 1:
@@ -126,7 +126,7 @@ class _Read:
         read = nodes.add("MatMul", keys_last, self._window_table(axis), name=f"attended_{axis}")
         slot = 2 + axis
         heads_first = nodes.add("Transpose", read, perm=[*range(slot), rank, *range(slot, rank)])
-        self.counts[axis], self.lengths[axis] = len(tables(self.heads, axis)), self.grid.query_lengths[axis]
+        self.counts[axis], self.lengths[axis] = len(self.heads.tables(axis)), self.grid.query_lengths[axis]
         self._reshape(heads_first)
 
     def _window_indices(self, axis: int) -> str:
@@ -165,14 +165,10 @@ def _probabilities(nodes: Nodes, grid: Grid, heads: Heads, axis: int) -> str:
 def _softmax(nodes: Nodes, heads: Heads, axis: int, delta: str, *, dimensions: int) -> str:
     """The probabilities of keys at some offsets, made in double precision, which costs little here.
 
-    Args:
-        nodes: Nodes of the graph, which gets more.
-        heads: Where heads look.
-        axis: The axis.
-        delta: k - q, [queries, keys], or [1, keys] of a window.
-        dimensions: Dimensions of the result: 3 for [tables, queries, keys], 2 for [tables, keys].
+    The offsets k - q are [queries, keys], or [1, keys] of a window; the result has three dimensions, [tables, queries,
+    keys], or two, [tables, keys].
     """
-    alphas, centers = zip(*tables(heads, axis), strict=True)
+    alphas, centers = zip(*heads.tables(axis), strict=True)
     shape = (-1, *[1] * (dimensions - 1))
     distance = nodes.add("Sub", delta, nodes.numbers(centers, shape, name=f"centers_{axis}"))
     squared = nodes.add("Mul", distance, distance)

@@ -50,11 +50,7 @@ def watched_model(
 ) -> tuple[bytes, list[Watched]]:
     """A network that gives each layer's input, convolution and attention as outputs, besides its own.
 
-    Args:
-        path: As for ``attention_model``.
-        attention: As for ``attention_model``.
-        form: As for ``attention_model``.
-        given: Names of the network's inputs and outputs, which can be seen anyway.
+    The arguments are those of ``attention_model``, and the names of its inputs and outputs, which can be seen anyway.
     """
     made = replacements(path, attention, form)
     from onnx import helper

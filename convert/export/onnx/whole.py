@@ -4,7 +4,8 @@
 2. Every node whose layer became attention gives way to nodes of one of the forms (``forms.py``).
 3. Everything else keeps its meaning. Weights stay under their names, once: the new nodes take them as the old ones did.
 
-External data and functions of the model come into the file, which is complete by itself.
+External data and functions of the model come into the file, which is complete by itself. An older model is brought to
+the version of the standard that the form needs.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from typing import TYPE_CHECKING
 from torch import nn
 
 from ...attention.layer import SelfAttention
-from ...errors import CheckpointError, Problem
+from ...errors import CheckpointError, Problem, ToolError, first_line
+from ...files.readers.onnx import onnx_package
 from ...heads.values import LayerValues
 from ...spec import ConvSpec
-from .forms import layer_nodes, refusal
-from .standard import fitted_model
+from .forms import form_named, layer_nodes, refusal
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -61,11 +62,7 @@ class WholeModel:
         return tuple(found.layer for found, _, _ in self.replaced)
 
     def write(self, path: Path) -> None:
-        """Writes the file.
-
-        Raises:
-            CheckpointError: It would be larger than an ONNX file can be.
-        """
+        """Writes the file; a CheckpointError if it would be larger than an ONNX file can be."""
         if self.model.ByteSize() > _LARGEST:
             raise CheckpointError("with attention, the network would be larger than an ONNX file can be (2 GB)")
         path.write_bytes(self.model.SerializeToString())
@@ -103,10 +100,32 @@ def attention_model(
     return whole
 
 
+def flaw(path: Path) -> str | None:
+    """The first thing that onnx's checker finds wrong with a file, with the shapes that it infers; None if nothing."""
+    try:
+        onnx_package("checking ONNX files").checker.check_model(str(path), full_check=True)
+    except ToolError:
+        raise
+    except Exception as error:  # ValidationError, InferenceError, and protobuf's own
+        return first_line(error)
+    return None
+
+
 def replacements(path: Path, attention: Callable[[str], nn.Module | None], form: str) -> WholeModel:
     """The network as it is, and the nodes that could take the places of its convolutions; as ``attention_model``."""
-    model = fitted_model(path, form)
+    needed = form_named(form).opset
+    onnx_package("writing ONNX files")
+    from onnx import version_converter
+
     from ...files.readers.onnx.layers import read_model
+    from ...files.readers.onnx.load import OWN_DOMAINS, load_model
+
+    model, _ = load_model(path)
+    if max((one.version for one in model.opset_import if one.domain in OWN_DOMAINS), default=1) < needed:
+        try:
+            model = version_converter.convert_version(model, needed)
+        except Exception as error:  # whatever onnx's own code raises
+            raise CheckpointError(f"onnx cannot bring {path} to opset {needed}: {first_line(error)}") from error
 
     replaced, left, refused = [], list[Problem](), list[Problem]()
     for found in read_model(model, path).nodes:

@@ -39,13 +39,9 @@ def is_model_folder(path: Path) -> bool:
 def described(spec: str, arguments: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
     """A specification and arguments that say the same without the folder, where it is ``hf:FOLDER``.
 
-    Args:
-        spec: Specification of a network; one that does not begin with ``hf:`` is returned unchanged.
-        arguments: Entries of the configuration that replace the folder's.
-
     Returns:
-        The specification ``transformers:CLASS`` or ``timm:NAME`` with its arguments; where the folder has code of its
-        own, ``hf:FOLDER`` with its absolute path.
+        ``transformers:CLASS`` or ``timm:NAME`` with its arguments, in which those given replace the folder's; where
+        the folder has code of its own, ``hf:FOLDER`` with its absolute path. Other specifications stay.
 
     Raises:
         CheckpointError: The folder has no config.json that names a network.
@@ -68,12 +64,8 @@ def described(spec: str, arguments: Mapping[str, Any]) -> tuple[str, Mapping[str
 def pretrained(folder: Path, *, trust: bool = False) -> nn.Module:
     """The network of a folder of transformers with its weights, as ``from_pretrained`` loads it; nothing is fetched.
 
-    Args:
-        folder: Folder that ``save_pretrained`` wrote.
-        trust: Run code that the folder brings.
-
     Raises:
-        TrustNeededError: The folder has code of its own, or its configuration makes transformers fetch something.
+        TrustNeededError: Without ``trust``, of a folder with code of its own, or one that makes transformers fetch.
         CheckpointError: It holds no such network, or transformers cannot load it.
     """
     config = read_object(folder / CONFIG)

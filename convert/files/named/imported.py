@@ -6,7 +6,6 @@ Raises:
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import itertools
@@ -19,7 +18,7 @@ from types import ModuleType
 
 from torch import nn
 
-from ...errors import ArchitectureError, first_line
+from ...errors import ArchitectureError, close_names, first_line
 
 FORM = "package.module:factory, path/to/file.py:factory, timm:NAME, torchvision.models:NAME or hf:FOLDER"
 _serial = itertools.count()
@@ -28,8 +27,8 @@ _serial = itertools.count()
 def imported_factory(spec: str) -> Callable[..., object]:
     """Imports the code around a factory and returns the factory. This runs that code.
 
-    A file is imported afresh by each call, under a name of its own, with its folder first on the import path while it
-    is imported; the modules beside it that it imports are ordinary modules and stay imported.
+    A file is imported afresh by each call, with its folder first on the import path meanwhile; the modules beside it
+    that it imports are ordinary modules and stay imported.
 
     Args:
         spec: ``package.module:factory`` or ``path/to/file.py:factory``, split at the last colon. The factory is a
@@ -84,9 +83,9 @@ def _import_file(path: Path) -> ModuleType:
             spec.loader.exec_module(module)
     except BaseException as error:
         sys.modules.pop(name, None)
-        if isinstance(error, (Exception, SystemExit)):
-            raise ArchitectureError(f"importing {path} failed: {first_line(error)}") from error
-        raise
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise ArchitectureError(f"importing {path} failed: {first_line(error)}") from error
     return module
 
 
@@ -109,8 +108,7 @@ def _attribute(module: ModuleType, attribute: str, location: str) -> object:
         try:
             owner = getattr(owner, part)
         except AttributeError as error:
-            close = difflib.get_close_matches(part, dir(owner))
-            hint = f"; close names: {', '.join(close)}" if close else ""
             which = "" if part == attribute else f": {part} is missing"
+            hint = close_names(part, dir(owner))
             raise ArchitectureError(f"{location} has no {attribute}{which}{hint}") from error
     return owner

@@ -42,11 +42,7 @@ def from_folder(folder: Path) -> Preprocessing | None:
 def from_timm(config: object) -> Preprocessing | None:
     """The preprocessing that ``timm.data.create_transform`` makes of a ``pretrained_cfg`` for evaluation.
 
-    Args:
-        config: timm's description of a network's weights, if it is one.
-
-    Returns:
-        None if it names no mean and deviation, or an input that is no picture.
+    None if that is none, names no mean and deviation, or an input that is no picture.
     """
     if not isinstance(config, Mapping):
         return None
@@ -67,13 +63,9 @@ def from_timm(config: object) -> Preprocessing | None:
 
 
 def from_torchvision(spec: str) -> Preprocessing | None:
-    """The preprocessing of the newest weights that torchvision lists for a network; they are not fetched.
+    """The preprocessing of the newest weights that torchvision lists for a network that was built; none are fetched.
 
-    Args:
-        spec: Specification of a network, which has been built.
-
-    Returns:
-        None for other specifications, and for networks of videos or of several pictures.
+    None for other specifications, and for networks of videos or of several pictures.
     """
     location, _, name = spec.rpartition(":")
     if not f"{location}.".startswith(f"{_TORCHVISION}."):
@@ -94,13 +86,9 @@ def from_torchvision(spec: str) -> Preprocessing | None:
 
 
 def from_transformers(config: Mapping[str, Any]) -> Preprocessing | None:
-    """The preprocessing of an image processor of transformers, in its form with Pillow.
+    """The preprocessing of an image processor, of a ``preprocessor_config.json``, in its form with Pillow.
 
-    Args:
-        config: Content of ``preprocessor_config.json``.
-
-    Returns:
-        None if it does not normalise or rescale pictures, as a tokenizer's or a sound's.
+    None if it does not normalise or rescale pictures, as a tokenizer's or a sound's.
     """
     if not any(key in config for key in ("image_mean", "do_rescale", "do_resize")):
         return None

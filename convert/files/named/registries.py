@@ -16,19 +16,18 @@ import importlib.util
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 from typing import Any
 
-from ...errors import ArchitectureError
+from ...errors import ArchitectureError, close_names
 from .imported import import_module
 
 _TORCHVISION = "torchvision.models"
 _FETCHES = ("pretrained", "checkpoint_path", "weights", "weights_backbone", "pretrained_backbone")
 _KERNELS = ("attn_implementation", "_attn_implementation", "experts_implementation")
-_CLOSE = 4  # names that are suggested
 
 
 @dataclass(frozen=True)
@@ -45,11 +44,7 @@ class Named:
 
 
 def named_factory(spec: str, arguments: Mapping[str, object]) -> Named | None:
-    """The factory that a library has registered under a name; None if the specification names code instead.
-
-    Args:
-        spec: Specification of a network, as in ``Architecture``.
-        arguments: Keyword arguments of the factory; it is not called.
+    """The factory that a library has registered under a name, not called; None if the specification names code.
 
     Raises:
         ArchitectureError: The library is not installed or broken, or has no such network.
@@ -58,7 +53,7 @@ def named_factory(spec: str, arguments: Mapping[str, object]) -> Named | None:
     if library == "timm" and name != "create_model":
         return _of_timm(name, arguments)
     if library == "transformers":
-        return _of_transformers(name, arguments)
+        return Named(partial(_configured, pretrained_class(name)), risk_of_config(arguments.get("config")))
     if library == _TORCHVISION or library.startswith(f"{_TORCHVISION}."):
         return _of_torchvision(library, name, arguments)
     return None
@@ -67,8 +62,11 @@ def named_factory(spec: str, arguments: Mapping[str, object]) -> Named | None:
 def similar_names(name: str) -> list[str]:
     """Registered names similar to the last word of a name, as specifications, exact matches first."""
     name = re.split(r"[:./]", name)[-1].lower()
-    listed = {f"{library}:{known}": known for library in (_TORCHVISION, "timm") for known in _list(library)}
-    close = set(difflib.get_close_matches(name, set(listed.values()), n=_CLOSE))
+    listed: dict[str, str] = {}
+    for library in (_TORCHVISION, "timm"):
+        with suppress(Exception):  # this serves a hint in an error that is told anyway
+            listed |= {f"{library}:{known}": known for known in importlib.import_module(library).list_models()}
+    close = set(difflib.get_close_matches(name, set(listed.values()), n=4))
     return sorted((spec for spec, known in listed.items() if known in close), key=lambda spec: listed[spec] != name)
 
 
@@ -78,7 +76,7 @@ def _of_timm(name: str, arguments: Mapping[str, object]) -> Named:
     if any(mark in name for mark in ":/\\"):
         return Named(build, f"makes timm fetch {name!r} from elsewhere")
     if not timm.is_model(name):
-        raise ArchitectureError(f"timm has no network {name!r}{_hint(name, timm.list_models())}")
+        raise ArchitectureError(f"timm has no network {name!r}{close_names(name, timm.list_models())}")
     return Named(build, _fetching(arguments))
 
 
@@ -97,21 +95,13 @@ def _of_torchvision(location: str, name: str, arguments: Mapping[str, object]) -
     return Named(partial(builder, **no_weights), _fetching(arguments))
 
 
-def _of_transformers(name: str, arguments: Mapping[str, object]) -> Named:
-    return Named(partial(_configured, pretrained_class(name)), risk_of_config(arguments.get("config")))
-
-
 def pretrained_class(name: str) -> Any:
-    """The class of this name in transformers that is built from a configuration.
-
-    Raises:
-        ArchitectureError: There is none, or transformers is not installed.
-    """
+    """The class of this name in transformers that is built from a configuration, or an ArchitectureError."""
     transformers: Any = library("transformers", extra="hf")
     cls: Any = getattr(transformers, name, None)
     own = isinstance(cls, type) and issubclass(cls, transformers.PreTrainedModel)
     if not own or not cls.__module__.startswith("transformers.") or cls.config_class is None:
-        raise ArchitectureError(f"transformers has no network {name!r}{_hint(name, dir(transformers))}")
+        raise ArchitectureError(f"transformers has no network {name!r}{close_names(name, dir(transformers))}")
     return cls
 
 
@@ -167,16 +157,3 @@ def library(name: str, *, extra: str | None = None) -> ModuleType:
         install = name if extra is None else f'"conv2attn[{extra}]"'
         raise ArchitectureError(f"{name}:NAME needs {name}, which is not installed; pip install {install}")
     return import_module(name)
-
-
-def _list(library: str) -> list[str]:
-    """The names of a library's networks; none if it cannot be imported."""
-    try:
-        return list(importlib.import_module(library).list_models())
-    except Exception:  # this serves a hint in an error that is told anyway
-        return []
-
-
-def _hint(name: str, names: list[str]) -> str:
-    close = difflib.get_close_matches(name, set(names) - {name}, n=_CLOSE)
-    return f"; close names: {', '.join(close)}" if close else ""

@@ -6,26 +6,24 @@ trusts it; ``docs/security.md`` says what that means.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor, nn
 
-from ...errors import CheckpointError, TrustNeededError
-from .described import DescribedConvolution
+from ...errors import CheckpointError, TrustNeededError, close_names
+from .described import DescribedConvolution, is_module
 from .folders import read_index, weights_file
-from .inert import Inert
-from .modules import is_module
 from .onnx import read_onnx
 from .program import run_program
-from .safetensors import read_safetensors
 from .sniff import Kind, describe, sniff
-from .torch import read_torch
+from .torch import Inert, read_torch
 
 _MAX_DEPTH = 8  # containers in containers, in which modules are sought
+_FORMATS = ("format", "conv2attn")  # names in the metadata of safetensors that say how a file was written
 
 
 @dataclass(frozen=True)
@@ -47,10 +45,6 @@ class Contents:
 
 def read_contents(path: Path, *, trust: bool = False) -> Contents:
     """Reads the contents of a file, or of a folder as Hugging Face writes it.
-
-    Args:
-        path: The file or folder.
-        trust: Run the code that a program brings or names.
 
     Raises:
         CheckpointError: It is of no supported kind, or damaged.
@@ -77,7 +71,7 @@ def _read(path: Path, *, trust: bool) -> Contents:
         case None:
             raise CheckpointError(f"{path} is no checkpoint of a supported kind: it is {describe(path)}")
         case Kind.SAFETENSORS:
-            return Contents(read_safetensors(path), (path,))
+            return Contents(_read_safetensors(path), (path,))
         case Kind.TORCH | Kind.LEGACY:
             return Contents(_read_torch(path, kind, trust=trust), (path,))
         case Kind.INDEX:
@@ -98,9 +92,24 @@ def _elsewhere(path: Path) -> str:
         folder = Path(str(path).removeprefix("hf:"))
         return f"; a folder is named without hf:, {folder}" if folder.is_dir() else _elsewhere(folder)
     if path.parent.is_dir():
-        close = difflib.get_close_matches(path.name, [each.name for each in path.parent.iterdir()])
-        return f"; close names: {', '.join(close)}" if close else ""
+        return close_names(path.name, (each.name for each in path.parent.iterdir()))
     return f"; nothing is downloaded: hf download {path} gives a folder" if len(path.parts) == 2 else ""
+
+
+def _read_safetensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a file, over the mapped file.
+
+    A tensor that is one with another has no numbers of its own: as ``safetensors.torch.save_model`` writes it, its name
+    stands in the metadata, with the name of the other.
+    """
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata: dict[str, str] = file.metadata() or {}
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dictionary
+    except (SafetensorError, ValueError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path} is damaged or incomplete: {error}") from error
+    others = {name: kept for name, kept in metadata.items() if name not in _FORMATS and name not in tensors}
+    return tensors | {name: tensors[kept] for name, kept in others.items() if kept in tensors}
 
 
 def _read_torch(path: Path, kind: Kind, *, trust: bool) -> object:
@@ -116,7 +125,7 @@ def _read_torch(path: Path, kind: Kind, *, trust: bool) -> object:
 
 def _holds_foreign_modules(value: object, depth: int = 0) -> bool:
     """Whether a module of a class that is not known is somewhere in a file's data."""
-    if isinstance(value, torch.nn.Module):
+    if isinstance(value, nn.Module):
         return any(isinstance(module, Inert) for module in value.modules())
     if isinstance(value, Inert):
         return is_module(value)

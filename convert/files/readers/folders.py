@@ -1,4 +1,8 @@
-"""Weights in folders, and in several files: as Hugging Face's libraries write them."""
+"""Weights in folders, and in several files: as Hugging Face's libraries write them.
+
+Raises:
+    CheckpointError: By both functions here, for a folder without weights or with several, and for a wrong index.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,7 @@ _TRAINING = re.compile(r"(optimizer|scheduler|training_args|rng_state|scaler|ran
 
 
 def weights_file(folder: Path) -> Path:
-    """The file in a folder that holds its weights, or lists the files that do.
-
-    Raises:
-        CheckpointError: There is none, or there are several to choose from.
-    """
+    """The file in a folder that holds its weights, or lists the files that do."""
     usual = next((name for name in _USUAL if (folder / name).exists()), None)
     if usual is not None:
         return path_in(folder, usual)
@@ -46,18 +46,7 @@ def weights_file(folder: Path) -> Path:
 
 
 def read_index(path: Path, read: Callable[[Path], Mapping[str, object]]) -> tuple[dict[str, object], tuple[Path, ...]]:
-    """Reads the files that an index lists, and takes from each the tensors that the index says are in it.
-
-    Args:
-        path: The index.
-        read: Reads one of the files.
-
-    Returns:
-        The tensors, and the files that were read.
-
-    Raises:
-        CheckpointError: It is no index, or a file lacks what it lists.
-    """
+    """The tensors that an index lists, each from the file that it names, read by ``read``; and all files."""
     index = read_json(path)
     places = index.get("weight_map") if isinstance(index, dict) else None
     if not (isinstance(places, dict) and places and all(isinstance(name, str) for name in places.values())):

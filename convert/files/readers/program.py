@@ -25,10 +25,6 @@ _SCRIPTED = tuple(f"Conv{kind}{axes}d" for kind in ("", "Transpose") for axes in
 def run_program(path: Path, kind: Kind) -> object:
     """Reads a file by torch's or Python's own reader, which runs what the file says.
 
-    Args:
-        path: The file.
-        kind: Its kind.
-
     Returns:
         A network, with its convolutions as modules; for a pickle, its contents.
     """
@@ -62,11 +58,7 @@ def _as_network(graph: nn.Module) -> nn.Module:
 
 
 def _unscripted(script: torch.jit.ScriptModule) -> nn.Module:
-    """The graph of a TorchScript program, for images of the usual size.
-
-    Raises:
-        CheckpointError: It has no convolution, or runs in a way that no graph shows.
-    """
+    """The graph of a TorchScript program, for images of the usual size."""
     from torch._export.converter import TS2EPConverter
 
     convs: list[Any] = [module for module in script.modules() if getattr(module, "original_name", "") in _SCRIPTED]

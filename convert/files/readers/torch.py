@@ -1,8 +1,8 @@
 """Reads what ``torch.save`` wrote, as data: by ``torch.load`` with ``weights_only``, which calls nothing in a file.
 
 PyTorch refuses a file that names a class that it does not know. Ordinary checkpoints do: an argparse.Namespace, a path,
-a configuration. Each name that it refuses is mapped to a class of its own that does nothing (``inert.py``), so the
-weights beside it are read. The modules of torch.nn, and the activation functions that they store, are mapped to
+a configuration. Each name that it refuses is mapped to a class of its own that does nothing (``Inert``), so the weights
+beside it are read. The modules of torch.nn, and the activation functions that they store, are mapped to
 themselves.
 """
 
@@ -13,6 +13,7 @@ import re
 import sys
 import warnings
 import zipfile
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,6 @@ from torch.nn import functional as F
 from torch.serialization import safe_globals
 
 from ...errors import CheckpointError, TrustNeededError
-from .inert import stand_in
 
 _MAKERS: list[Any] = [np.ones(1).__reduce__()[0], np.float64(1).__reduce__()[0]]  # they make arrays and numbers
 _FUNCTIONS: dict[str, Any] = {
@@ -39,6 +39,39 @@ _REFUSED = (  # messages of PyTorch's reader, and what then stands for the name
     (dict, re.compile(r"Can only SETITEMS? .*got <class 'inert\.(.+)'>")),
     (list, re.compile(r"Can only (?:append|extend) .*got <class 'inert\.(.+)'>")),
 )
+
+
+class Inert:
+    """Stands for an object of a class, or the result of a function, that a pickle names: it does nothing.
+
+    Attributes:
+        kind: The name, with its module's.
+        filled_as: dict or list where the pickle puts entries or items into its objects, which PyTorch does with those
+            of Python's own only; then it is one.
+        args: Arguments of its construction.
+        state: State that it would get afterwards, or None.
+    """
+
+    kind = ""
+    filled_as: type | None = None
+    args: tuple[Any, ...] = ()
+    state: Any = None
+
+    def __new__(cls, *args: Any, **_: Any) -> Any:
+        """Keeps the arguments; a plain dictionary or list where it is filled."""
+        if cls.filled_as is list:
+            return []
+        if cls.filled_as is dict:
+            return OrderedDict(*args) if args and isinstance(args[0], dict) else OrderedDict()
+        made = object.__new__(cls)
+        made.args = args
+        return made
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __setstate__(self, state: Any) -> None:
+        self.state = state
 
 
 def read_torch(path: Path) -> object:
@@ -62,14 +95,16 @@ def read_torch(path: Path) -> object:
                 raise _refusal(path, error) from error
             tried |= refused
             full = {name if "." in name else f"builtins.{name}": kind for name, kind in refused}
-            known |= {name: _of_torch(name) or stand_in(name, kind) for name, kind in full.items()}
+            known |= {name: _stand_in(name, kind) for name, kind in full.items()}
 
 
-def _of_torch(name: str) -> Any:
-    """The class of torch.nn's modules that has a name, or None."""
+def _stand_in(name: str, filled_as: type | None) -> type:
+    """The class of torch.nn's modules that has a name, else one that is inert."""
     place, _, last = name.rpartition(".")
     found = getattr(sys.modules.get(place), last, None) if place.startswith("torch.nn.modules.") else None
-    return found if isinstance(found, type) and issubclass(found, nn.Module) else None
+    if isinstance(found, type) and issubclass(found, nn.Module):
+        return found
+    return type(name, (Inert,), {"kind": name, "filled_as": filled_as, "__module__": "inert"})
 
 
 def _refusal(path: Path, error: Exception) -> CheckpointError:

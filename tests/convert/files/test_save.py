@@ -18,7 +18,7 @@ from conv2attn.convert import attention_from_conv, convert_model, save_converted
 from conv2attn.convert.errors import ConversionError, OutputError
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.checkpoint import Checkpoint
-from conv2attn.convert.files.folder import FORMAT_VERSION, read_config
+from conv2attn.convert.files.folder import FORMAT_VERSION, read_folder
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.report import certify_report
 from conv2attn.convert.model.report import LayerRecord, Report
@@ -62,7 +62,7 @@ def test_config_describes_the_network_its_layers_and_where_they_came_from(tmp_pa
     source = Checkpoint(tmp_path / "w.pt", {}, "0" * 64, {}, files=())
     preprocessing = Preprocessing(Normalization((0.5,), (0.25,)), channels=1, scale=9, crop=Size(8, 7))
     save_converted(model, out, architecture=architecture, preprocessing=preprocessing, source=source)
-    assert read_config(out).preprocessing == preprocessing
+    assert read_folder(out)[0].preprocessing == preprocessing
     entries = [LayerRecord.of((name,), model.get_submodule(name)).to_json() for name in ("0", "2")]  # type: ignore[arg-type]
     assert config(out) == {
         "format": "conv2attn",

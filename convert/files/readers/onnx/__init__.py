@@ -29,14 +29,7 @@ def read_onnx(path: Path) -> tuple[dict[str, Tensor], tuple[Path, ...], dict[str
 
 
 def onnx_package(purpose: str) -> Any:
-    """The package ``onnx``, which is optional.
-
-    Args:
-        purpose: Subject of the sentence that says that it is missing.
-
-    Raises:
-        ToolError: It is not installed.
-    """
+    """The package ``onnx``, which is optional; a ToolError that begins with the purpose if it is missing."""
     try:
         import onnx
     except ImportError as error:

@@ -32,12 +32,7 @@ _NO_SCALE = "its weights are the node's integers less their zero point; later no
 
 
 def convolution(node: NodeProto, scope: Scope) -> tuple[DescribedConvolution, list[Constant]]:
-    """The convolution that a node computes, and the tensors that it names.
-
-    Args:
-        node: A node of one of the ``CONVOLUTIONS``.
-        scope: The graph that it lies in.
-    """
+    """The convolution that a node of one of the ``CONVOLUTIONS`` computes, and the tensors that it names."""
     try:
         if node.domain not in OWN_DOMAINS:
             raise RefusedError(f"it is an operator of {node.domain[:100]!r}, not of ONNX")

@@ -1,6 +1,9 @@
 """Geometry that the attributes of Conv and ConvTranspose nodes describe, in the words of PyTorch's convolutions.
 
 Numbers are given for each axis. Pads are those before every axis, then those after every axis.
+
+Raises:
+    RefusedError: By both functions here, where the attributes do not fit the kernel, or leave the padding open.
 """
 
 from __future__ import annotations
@@ -17,17 +20,10 @@ class RefusedError(Exception):
 
 
 def plain_geometry(attributes: Attributes, kernel: Sequence[int]) -> dict[str, Any]:
-    """Geometry of a Conv, as ``ConvSpec.from_json`` takes it.
+    """Geometry of a Conv with this kernel size, as ``ConvSpec.from_json`` takes it.
 
     PyTorch's "same" puts an odd pixel at the far end, as SAME_UPPER does; where the stride is not 1, the padding of
     both depends on the input's size.
-
-    Args:
-        attributes: Attributes of the node.
-        kernel: Taps of its weight along each axis.
-
-    Raises:
-        RefusedError: The attributes do not fit the kernel.
     """
     geometry = _common(attributes, kernel)
     unit_stride, automatic = set(geometry["stride"]) == {1}, attributes.get("auto_pad", "NOTSET")
@@ -44,18 +40,10 @@ def plain_geometry(attributes: Attributes, kernel: Sequence[int]) -> dict[str, A
 
 
 def transposed_geometry(attributes: Attributes, kernel: Sequence[int], size: Sequence[int] | None) -> dict[str, Any]:
-    """Geometry of a ConvTranspose, likewise.
+    """Geometry of a ConvTranspose, likewise, with the size of its input, or None if the file leaves that open.
 
     A pad is an output that is cropped. An axis whose end is cropped less than its beginning keeps outputs there, which
     PyTorch calls output padding; one whose end is cropped more has a pair of pads (``padded.py``).
-
-    Args:
-        attributes: Attributes of the node.
-        kernel: Taps of its weight along each axis.
-        size: Pixels of its input along each axis, or None if the file leaves them open.
-
-    Raises:
-        RefusedError: The attributes do not fit the kernel, or leave the padding open.
     """
     geometry = _common(attributes, kernel)
     added = attributes.get("output_padding", [0] * len(kernel))

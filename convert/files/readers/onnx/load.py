@@ -1,4 +1,4 @@
-"""Loads an ONNX model: external data from the model's folder, and its functions put into its graph."""
+"""Loads an ONNX model: its functions put into its graph, and external data from the model's folder."""
 
 from __future__ import annotations
 
@@ -17,10 +17,7 @@ OWN_DOMAINS = ("", "ai.onnx")
 
 
 def load_model(path: Path) -> tuple[ModelProto, tuple[Path, ...]]:
-    """Loads a model.
-
-    Returns:
-        The model, complete in memory and without functions of its own; and every file that was read.
+    """Loads a model, complete in memory and without functions of its own, with every file that was read.
 
     Raises:
         CheckpointError: The file is damaged, is not an ONNX model, or names external data that are not in its folder.
@@ -29,9 +26,9 @@ def load_model(path: Path) -> tuple[ModelProto, tuple[Path, ...]]:
         model = onnx.load(path, load_external_data=False)
         if not model.HasField("graph"):
             raise CheckpointError("it holds no graph")
-        files = dict.fromkeys(_load_external(tensor, path.parent) for tensor in _external_tensors(model))
         if model.functions:
             model = inliner.inline_local_functions(model)
+        files = dict.fromkeys(_load_external(tensor, path.parent) for tensor in _external_tensors(model.graph))
         attributes = (one.name for graph in graphs_of(model.graph) for node in graph.node for one in node.attribute)
         if "output_shape" in attributes:  # a ConvTranspose whose cropping depends on the size of its input
             model = shape_inference.infer_shapes(model)
@@ -66,16 +63,12 @@ def inner_graphs(node: NodeProto) -> Iterator[tuple[str, GraphProto]]:
             yield attribute.name, graph
 
 
-def _external_tensors(model: ModelProto) -> Iterator[TensorProto]:
+def _external_tensors(graph: GraphProto) -> Iterator[TensorProto]:
     """The tensors whose numbers lie in other files: initializers, and attributes of nodes."""
-    nodes = [node for function in model.functions for node in function.node]
-    within = [graph for node in nodes for _, inner in inner_graphs(node) for graph in graphs_of(inner)]
-    for graph in (*graphs_of(model.graph), *within):
-        yield from filter(external_data_helper.uses_external_data, graph.initializer)
-        nodes += graph.node
-    for node in nodes:
-        for attribute in node.attribute:
-            yield from filter(external_data_helper.uses_external_data, (attribute.t, *attribute.tensors))
+    for each in graphs_of(graph):
+        attributes = [attribute for node in each.node for attribute in node.attribute]
+        inner = [tensor for attribute in attributes for tensor in (attribute.t, *attribute.tensors)]
+        yield from filter(external_data_helper.uses_external_data, (*each.initializer, *inner))
 
 
 def _load_external(tensor: TensorProto, folder: Path) -> Path:

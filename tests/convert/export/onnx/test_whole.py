@@ -15,8 +15,7 @@ from torch import nn
 
 from conv2attn.convert import ConversionError, convert_model
 from conv2attn.convert.export.onnx.forms import FORMS
-from conv2attn.convert.export.onnx.standard import flaw
-from conv2attn.convert.export.onnx.whole import LAYERS, WholeModel, attention_model
+from conv2attn.convert.export.onnx.whole import LAYERS, WholeModel, attention_model, flaw
 from conv2attn.convert.files.open import open_network
 from tests.onnx_files import network, operators, port, run, tensor
 

@@ -15,8 +15,7 @@ from onnx.reference import ReferenceEvaluator
 from torch import nn
 
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.files.readers.onnx.layers import COMPUTED, FOLDED, OPEN, folding_note
-from conv2attn.convert.files.readers.onnx.naming import layer_names
+from conv2attn.convert.files.readers.onnx.layers import COMPUTED, FOLDED, OPEN, folding_note, layer_names
 from tests.onnx_files import convolution_in, network, port, read, small_integers, tensor
 
 CONDITION = port("c", [], TensorProto.BOOL)
