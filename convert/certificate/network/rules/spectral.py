@@ -33,10 +33,10 @@ from torch import Tensor
 
 from ....bounds.rounding import OUTWARD, gamma
 
-_ENTRIES = 2**22  # numbers of the matrices in memory at one time
+_ENTRIES = 2**19  # numbers of the matrices in memory at one time
 _FINE = (2**12, 16), (2**15, 8)  # points of the grid for each degree, by the largest matrix that gets so many
 _COARSE = 4  # for larger ones, which are computed in single precision
-_UNITS = {torch.complex64: 2.0**-22, torch.complex128: 2.0**-51}  # 4 u: more than complex products and sums err by
+_UNITS = {torch.float32: 2.0**-22, torch.float64: 2.0**-51}  # 4 u: more than complex products and sums err by
 _WAVE = 32  # times that unit: the error of a product of sines and cosines along three axes
 
 
@@ -91,29 +91,38 @@ def _largest(taps: Tensor, sizes: Sequence[int], points: Sequence[int], steps: S
     places, counts = torch.cartesian_prod(*map(torch.arange, sizes)).view(-1, len(sizes)), torch.tensor(points)
     shifts = torch.tensor(aliases) * (counts // torch.tensor(steps))
     frequencies = torch.tensor(bases).unsqueeze(1) + shifts  # [number, aliases, axes]
-    dtype = torch.complex128 if taps[0, ..., 0].numel() <= _FINE[-1][0] else torch.complex64
-    found, complex_taps = 0.0, taps.to(dtype)
+    dtype = torch.float64 if taps[0, ..., 0].numel() <= _FINE[0][0] else torch.float32
+    top, squares, rounded_taps = 0.25, 0.0, taps.to(dtype)  # a norm is no smaller than an entry, of which one is 1/2
     for some in frequencies.split(max(1, _ENTRIES // (taps[..., 0].numel() * len(aliases)))):
-        angles = (some.unsqueeze(2) * places % counts).double() / counts
-        waves = torch.exp(2j * math.pi * angles).prod(-1).to(dtype)  # [number, aliases, taps]
-        matrices = torch.einsum("goim,fam->fgoai", complex_taps, waves).flatten(3).flatten(0, 1)
-        found = max(found, _norm(matrices / math.sqrt(len(aliases)), found))
-    # |F - its value| <= gamma sum_m |W_m| for each entry, and a sum of n numbers is at most sqrt(n) their 2-norm.
-    rounding = gamma(taps.shape[3] + _WAVE, _UNITS[dtype]) * math.sqrt(taps.shape[3])
-    return found + rounding * float(torch.linalg.vector_norm(taps.flatten(1), dim=1).max())
-
-
-def _norm(matrices: Tensor, known: float) -> float:
-    """Bound on the largest 2-norm of a batch of complex matrices, no smaller than what is known of others."""
-    tall = matrices if matrices.shape[1] >= matrices.shape[2] else matrices.mH
-    grams, (terms, size), unit = tall.mH @ tall, tall.shape[1:], _UNITS[tall.dtype]
-    top = max(_estimated(grams), known**2)
-    diagonal = torch.eye(size, dtype=grams.dtype)
-    while bool(torch.linalg.cholesky_ex(top * diagonal - grams).info.any()):
-        top *= 1.01
-    squares = float(torch.linalg.vector_norm(tall.flatten(1), dim=1).max()) ** 2
+        angles = (some.unsqueeze(2) * places % counts).double().div(counts).sum(-1) * (2 * math.pi)
+        waves = torch.stack((angles.cos(), angles.sin())).to(dtype)  # [2, number, aliases, taps]
+        real, imaginary = torch.einsum("goim,pfam->pfgoai", rounded_taps, waves).flatten(4).flatten(1, 2)
+        grams = _grams(real, imaginary)
+        squares = max(squares, float(grams.diagonal(dim1=1, dim2=2).real.sum(1).max()))
+        top = _largest_eigenvalue(grams, top)
+    size, terms = sorted((taps.shape[1], taps.shape[2] * len(aliases)))
+    unit = _UNITS[dtype]
     lost = gamma(size + 2, unit) * size * top + gamma(terms + 2, unit) * squares  # by the algorithm, and by G's sums
-    return math.sqrt((top + lost) * (1 + 2.0**-20))
+    # |F - its value| <= gamma sum_m |W_m| for each entry, and a sum of n numbers is at most sqrt(n) their 2-norm.
+    rounding = gamma(taps.shape[3] + _WAVE, unit) * math.sqrt(taps.shape[3])
+    weights = float(torch.linalg.vector_norm(taps.flatten(1), dim=1).max())
+    return math.sqrt((top + lost) / len(aliases) * (1 + 2.0**-20)) + rounding * weights
+
+
+def _grams(real: Tensor, imaginary: Tensor) -> Tensor:
+    """F* F of a batch of complex matrices F, or that of what has the same norm and fewer columns."""
+    if real.shape[1] < real.shape[2]:
+        real, imaginary = real.mT, imaginary.mT
+    both, cross = torch.cat((real, imaginary), 1), real.mT @ imaginary
+    return torch.complex(both.mT @ both, cross - cross.mT)
+
+
+def _largest_eigenvalue(grams: Tensor, known: float) -> float:
+    """A number, known or larger, that Cholesky's algorithm proves no eigenvalue to exceed."""
+    top, diagonal = max(_estimated(grams), known), torch.eye(grams.shape[1], dtype=grams.dtype)
+    while len(grams := grams[torch.linalg.cholesky_ex(top * diagonal - grams).info > 0]):
+        top *= 1.01
+    return top
 
 
 def _estimated(grams: Tensor) -> float:
