@@ -1,4 +1,4 @@
-"""Readers of the convolutions that timm, mmcv, transformers and diffusers define themselves.
+"""Readers of the convolutions that timm, mmcv, transformers, diffusers and others define themselves.
 
 None is imported: a class is known by its qualified name, and held against its own ``forward`` like any other. Those
 that keep or take earlier inputs, whose input is [batch, length, channels], or which pad in two modes at once, have no
@@ -38,21 +38,16 @@ def perhaps_same_padded(conv: Any) -> ConvSpec:
     return same_padded(conv) if conv.same_pad else zero_padded(conv)
 
 
-def standardised(parts: Any) -> Tensor:
-    """The weight with mean 0 and variance 1 in every output channel."""
-    return _standardised(parts, None)
+def standardised(parts: Any, gain: Tensor | None = None) -> Tensor:
+    """The weight with mean 0 and variance 1 in every output channel, by timm's own operation: every bit is theirs."""
+    flat = parts.weight.reshape(1, parts.out_channels, -1)
+    normalised = F.batch_norm(flat, None, None, weight=gain, training=True, momentum=0.0, eps=parts.eps)
+    return normalised.reshape_as(parts.weight)
 
 
 def scaled_standardised(parts: Any) -> Tensor:
     """The standardised weight, times a learned gain for every output channel."""
-    return _standardised(parts, (parts.gain * parts.scale).view(-1))
-
-
-def _standardised(parts: Any, gain: Tensor | None) -> Tensor:
-    """Standardises with the very operation of timm's classes, so that every bit is theirs."""
-    flat = parts.weight.reshape(1, parts.out_channels, -1)
-    normalised = F.batch_norm(flat, None, None, weight=gain, training=True, momentum=0.0, eps=parts.eps)
-    return normalised.reshape_as(parts.weight)
+    return standardised(parts, (parts.gain * parts.scale).view(-1))
 
 
 def standardised_by_deviation(parts: Any) -> Tensor:
@@ -150,5 +145,13 @@ for _name, _reader in {
     "diffusers.models.autoencoders.autoencoder_kl_cosmos.CosmosCausalConv3d": Reader(zeros_around),
     "diffusers.models.autoencoders.autoencoder_kl_minimax_h3.MiniMaxH3VideoCausalConv3d": Reader(zeros_before),
     "diffusers.models.lora.LoRACompatibleConv": Reader(),
+    # Those that change the constructor, and compute what their parents do.
+    "torchvision.models.video.resnet.Conv3DSimple": Reader(),
+    "torchvision.models.video.resnet.Conv3DNoTemporal": Reader(),
+    "ultralytics.nn.modules.conv.DWConvTranspose2d": Reader(),
+    "mmcv.cnn.bricks.wrappers.Conv2d": Reader(),
+    "mmcv.cnn.bricks.wrappers.Conv3d": Reader(),
+    "mmcv.cnn.bricks.wrappers.ConvTranspose2d": Reader(),
+    "mmcv.cnn.bricks.wrappers.ConvTranspose3d": Reader(),
 }.items():
     build_in(_name, _reader)

@@ -20,6 +20,12 @@ from ..heads.regime import EXACT_ALPHA, Positions, Regime, compute_dtype
 from ..heads.values import constant
 from ..spec import ConvSpec
 
+_UNCHANGED: Any = object()
+_POSITIONS, _TRAINED = ("alpha", "centers"), "log_alpha"
+_INSTEAD = (
+    "layer.set_positions(alpha=..., centers=...) sets them, and melt(layer) or layer.train_positions() makes them train"
+)
+_ASSIGNED = f"alpha and centers at rest are numbers, not parameters: {_INSTEAD}"
 _WRITES = ("__setitem__", "__set__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__")
 
 
@@ -38,9 +44,7 @@ class Shown(Tensor):
         name = getattr(func, "__name__", "")
         if name in _WRITES or (name.endswith("_") and not name.endswith("__") and isinstance(args[0], Shown)):
             raise ConversionError(
-                "alpha and centers are copies of a layer's numbers, so writing to them changes nothing: "
-                "layer.set_positions(alpha=..., centers=...) sets them, and melt(layer) or layer.train_positions() "
-                "makes them train"
+                f"alpha and centers are copies of a layer's numbers, so writing to them changes nothing: {_INSTEAD}"
             )
         with torch._C.DisableTorchFunctionSubclass():
             return func(*args, **(kwargs or {}))
@@ -52,14 +56,6 @@ class Shown(Tensor):
     def __deepcopy__(self, memo: Any) -> Tensor:
         """Likewise."""
         return self.as_subclass(Tensor).clone()
-
-
-_UNCHANGED: Any = object()
-_POSITIONS, _TRAINED = ("alpha", "centers"), "log_alpha"
-_ASSIGNED = (
-    "alpha and centers at rest are numbers, not parameters: layer.set_positions(alpha=..., centers=...) sets them, and "
-    "melt(layer) or layer.train_positions() makes them train"
-)
 
 
 class RestingPositions(nn.Module):

@@ -85,16 +85,3 @@ def geometry(conv: Convolution) -> ConvSpec:
 def qualified_name(cls: type) -> str:
     """Where a class is defined."""
     return f"{cls.__module__}.{cls.__qualname__}"
-
-
-# Subclasses that change the constructor, and compute what their parents do.
-for _name in (
-    "torchvision.models.video.resnet.Conv3DSimple",
-    "torchvision.models.video.resnet.Conv3DNoTemporal",
-    "ultralytics.nn.modules.conv.DWConvTranspose2d",
-    "mmcv.cnn.bricks.wrappers.Conv2d",
-    "mmcv.cnn.bricks.wrappers.Conv3d",
-    "mmcv.cnn.bricks.wrappers.ConvTranspose2d",
-    "mmcv.cnn.bricks.wrappers.ConvTranspose3d",
-):
-    build_in(_name, Reader())
