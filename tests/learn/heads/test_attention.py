@@ -132,23 +132,6 @@ def test_content_is_eq_7(name: str) -> None:
         assert torch.equal(layer(x).flatten(1, 2), F.linear(read, layer.weight.flatten(1), layer.bias))
 
 
-@pytest.mark.usefixtures("passes")
-@pytest.mark.parametrize("with_content", [False, True])
-def test_gradients_are_those_of_finite_differences(with_content: bool) -> None:
-    torch.manual_seed(2)
-    content = Content(2, 2, key_dim=2, reach=4) if with_content else None
-    positions = IsotropicGaussian(2)
-    layer = HeadAttention(2, 2, positions, content=content, padding=1).double()
-    names, values = zip(*layer.named_parameters(), strict=True)
-
-    def output(x: Tensor, *parameters: Tensor) -> Tensor:
-        result: Tensor = torch.func.functional_call(layer, dict(zip(names, parameters, strict=True)), x)
-        return result
-
-    x = torch.randn(1, 2, 2, 2, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(output, (x, *values))
-
-
 def test_an_input_of_another_shape_is_refused_and_content_needs_one() -> None:
     layer = layer_of(at_taps("learned"), Content(9, 3, key_dim=4, reach=REACH))
     with pytest.raises(GeometryError, match=r"\[batch, rows, columns, 3\]; got \[2, 3, 4, 6\]"):
