@@ -55,6 +55,7 @@ from .proofs.terminal.signals import ended_by_signals
 
 if TYPE_CHECKING:
     from .convert.files.checkpoint import Opening
+    from .learn.training.recipe import Session
     from .proofs.evidence.campaign.settings import Settings, Shard
 
 app = typer.Typer(
@@ -274,7 +275,6 @@ def learn(
 ) -> Outcome:
     """Train attention networks from scratch, as the paper does. Residual networks can be trained beside them."""
     from .learn.experiment.recipes import encodings_of, setting_of
-    from .learn.training.recipe import Machine
     from .proofs.show.trained.learn import learn
 
     return learn(
@@ -283,9 +283,7 @@ def learn(
         setting_of(recipe, depth=depth, heads=heads, padding=padding, epochs=epochs),
         out,
         seeds=seeds,
-        machine=Machine(accelerator=accelerator, devices=devices, strategy=strategy, precision=precision),
-        resume=resume,
-        progress=sys.stderr.isatty(),
+        session=_session(accelerator, devices, strategy, precision, resume=resume),
     )
 
 
@@ -731,7 +729,6 @@ def melt(
     from dataclasses import replace
 
     from .learn.melting.compare import FINE_TUNING
-    from .learn.training.recipe import Machine
     from .proofs.show.melting import melt_checkpoint
 
     if example is not None:
@@ -753,10 +750,7 @@ def melt(
         recipe=recipe,
         rates=tuple(lr or ()),
         seeds=seeds,
-        machine=Machine(accelerator, devices, strategy, precision),
-        resume=resume,
-        progress=sys.stderr.isatty(),
-        say=lambda line: say(line, err=True),
+        session=_session(accelerator, devices, strategy, precision, resume=resume),
     )
 
 
@@ -769,8 +763,18 @@ def _example(name: str, checkpoint: Path | None, out: Path, *, full: bool, seeds
         raise typer.BadParameter(f"there are {' and '.join(EXAMPLES)}; got {name!r}", param_hint="--example")
     if checkpoint is not None:
         raise typer.BadParameter("trains a network of its own, and takes no checkpoint", param_hint="--example")
-    progress, lines = sys.stderr.isatty(), partial(say, err=True)
-    return show_example(EXAMPLES[name], out, full=full, seeds=seeds, resume=resume, progress=progress, say=lines)
+    return show_example(EXAMPLES[name], out, full=full, seeds=seeds, session=_session(resume=resume))
+
+
+def _session(
+    accelerator: str = "auto", devices: int = 1, strategy: str = "auto", precision: str = "32-true", *, resume: bool
+) -> Session:
+    """How a command's runs are made: bars on a terminal, lines on standard error."""
+    from .learn.training.recipe import Machine, Session
+
+    return Session(
+        Machine(accelerator, devices, strategy, precision), resume, sys.stderr.isatty(), partial(say, err=True)
+    )
 
 
 @command(app, TRAIN, example="melted --tolerance 0.05 --out frozen.pt2")

@@ -99,7 +99,11 @@ def as_inputs(inputs: Any) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
     named = dict(inputs) if isinstance(inputs, Mapping) else {}
     placed = tuple(inputs) if isinstance(inputs, Sequence) and not isinstance(inputs, str) else ()
     tensors = [*placed, *named.values()]
-    if not tensors or not all(isinstance(each, Tensor) for each in tensors) or not all(map(_is_name, named)):
+    if (
+        not tensors
+        or not all(isinstance(each, Tensor) for each in tensors)
+        or not all(isinstance(name, str) and name.isidentifier() for name in named)
+    ):
         raise OptionError(f"inputs must be a tensor, or several in a sequence or by name; got {type(inputs).__name__}")
     return placed, named
 
@@ -157,7 +161,3 @@ def example_image(model: nn.Module, size: Sequence[int], *, batch: int = 1) -> T
             break
     (image,), _ = fitted(model, torch.zeros(batch, chosen, *size))
     return image
-
-
-def _is_name(name: object) -> bool:
-    return isinstance(name, str) and name.isidentifier()

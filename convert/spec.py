@@ -177,7 +177,7 @@ class ConvSpec:
         try:
             return cls(**values)
         except TypeError as error:
-            raise GeometryError(f"a convolution's geometry cannot be read from {_shown(data)}") from error
+            raise GeometryError(f"a convolution's geometry cannot be read from {reprlib.repr(data)}") from error
 
     def to_json(self) -> dict[str, Any]:
         """The geometry as plain data; what only a transposed convolution has, of such a one only."""
@@ -410,7 +410,7 @@ def reversed_pads(pads: Iterable[tuple[int, int]]) -> list[int]:
 
 def _check(name: str, value: object, is_allowed: bool, allowed: str) -> None:
     if not is_allowed:
-        raise GeometryError(f"{name} must be {allowed}; got {_shown(value)}")
+        raise GeometryError(f"{name} must be {allowed}; got {reprlib.repr(value)}")
 
 
 def _is_size(value: object, smallest: int = 1) -> bool:
@@ -423,14 +423,6 @@ def _are_sizes(value: object, axes: int, smallest: int) -> bool:
 
 def _numbers(axes: int) -> str:
     return ("one integer", "two integers", "three integers")[axes - 1]
-
-
-def _shown(value: object) -> str:
-    """A value as an error message shows it, however large it is."""
-    try:
-        return reprlib.repr(value)
-    except ValueError:  # an integer with more digits than Python prints
-        return "an integer with thousands of digits"
 
 
 def _tuples(value: Any) -> Any:

@@ -55,14 +55,9 @@ def checked_layer(layer: Any) -> AttentionLayer:
     if isinstance(layer, nn.Module) and any(parameter.is_meta for parameter in layer.parameters()):
         raise ConversionError("the layer has no values, as on the meta device")
     if isinstance(layer, nn.Module) and is_computed(layer):
-        return _as_values(cast(AttentionLayer, layer), layer)
+        weight, bias = (value(layer, name) for name in COMPUTABLE)  # as in eval mode
+        return LayerValues.of(cast(AttentionLayer, layer))._replace(weight=cast(torch.Tensor, weight), bias=bias)
     return cast(AttentionLayer, layer)
-
-
-def _as_values(layer: AttentionLayer, module: nn.Module) -> LayerValues:
-    """A layer whose weights are computed, with what they are in eval mode."""
-    weight, bias = (value(module, name) for name in COMPUTABLE)
-    return LayerValues.of(layer)._replace(weight=cast(torch.Tensor, weight), bias=bias)
 
 
 def _wrapper(module: nn.Module) -> str | None:

@@ -300,8 +300,8 @@ class SelfAttention(RestingPositions):
         What it computes does not change. In one softmax with the positions, as eq. (7) has it, W_qry and u start at
         zero, so the new scores are zero until training changes them (``proofs/claims/theorem/position_alone.py``).
         Behind a gate the terms have a softmax of their own, p = (1 - g) p_position + g p_content, and the gate g of
-        every head starts at zero (``heads/gate.py``); this can be trained from any alpha on. Once training has changed
-        either, the layer is more than a convolution.
+        every head starts at zero (``heads/content.py``); this can be trained from any alpha on. Once training has
+        changed either, the layer is more than a convolution.
 
         Args:
             key_dim: Dimension D_k in which queries and keys are compared.
@@ -349,7 +349,8 @@ class SelfAttention(RestingPositions):
 
     def extra_repr(self) -> str:
         """The geometry, the heads, alpha and the engine, as ``print(model)`` shows them."""
-        return f"{self.spec}, heads={self.num_heads}, alpha={_range(self.regime.alpha)}, engine={self.engine}"
+        alpha = " to ".join(f"{end:g}" for end in sorted({min(self.regime.alpha), max(self.regime.alpha)}))
+        return f"{self.spec}, heads={self.num_heads}, alpha={alpha}, engine={self.engine}"
 
 
 class SelfAttention1d(SelfAttention):
@@ -382,12 +383,6 @@ def _attention_weights(values: LayerValues, x: Tensor, *, average: bool) -> Tens
     if average:
         maps = maps.mean(-3)
     return maps.expand(len(x), *maps.shape) if padded is None else maps
-
-
-def _range(alpha: Sequence[float]) -> str:
-    """The range of the locality strengths as text."""
-    low, high = min(alpha), max(alpha)
-    return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 
 def _learned(layer: SelfAttention) -> Any:

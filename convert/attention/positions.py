@@ -1,7 +1,8 @@
 """Positions at rest: numbers of Python that a module holds beside its parameters.
 
 They are no parameters and no buffers, which would be inputs of every graph and could be written to in vain. ``alpha``
-and ``centers`` are properties that make new tensors of them, and state dicts hold these tensors.
+and ``centers`` are properties that make new tensors of them, which are only looked at, and state dicts hold these
+tensors.
 """
 
 from __future__ import annotations
@@ -16,16 +17,45 @@ from torch import Tensor, nn
 from ..arguments import as_number
 from ..errors import ConversionError
 from ..heads.regime import EXACT_ALPHA, Positions, Regime, compute_dtype
-from ..heads.shown import Shown
 from ..heads.values import constant
 from ..spec import ConvSpec
 
 _UNCHANGED: Any = object()
 _POSITIONS, _TRAINED = ("alpha", "centers"), "log_alpha"
-_ASSIGNED = (
-    "alpha and centers at rest are numbers, not parameters: layer.set_positions(alpha=..., centers=...) sets them, and "
-    "melt(layer) or layer.train_positions() makes them train"
+_INSTEAD = (
+    "layer.set_positions(alpha=..., centers=...) sets them, and melt(layer) or layer.train_positions() makes them train"
 )
+_ASSIGNED = f"alpha and centers at rest are numbers, not parameters: {_INSTEAD}"
+_WRITES = ("__setitem__", "__set__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__")
+
+
+class Shown(Tensor):
+    """A tensor made of a layer's numbers, which to write to, or to ask for a gradient of, would change nothing.
+
+    Raises:
+        ConversionError: By whatever writes to it. What is computed of it is an ordinary tensor.
+    """
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Runs what only reads."""
+        name = getattr(func, "__name__", "")
+        if name in _WRITES or (name.endswith("_") and not name.endswith("__") and isinstance(args[0], Shown)):
+            raise ConversionError(
+                f"alpha and centers are copies of a layer's numbers, so writing to them changes nothing: {_INSTEAD}"
+            )
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*args, **(kwargs or {}))
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Copies and pickles it as an ordinary tensor."""
+        return self.as_subclass(Tensor).__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo: Any) -> Tensor:
+        """Likewise."""
+        return self.as_subclass(Tensor).clone()
 
 
 class RestingPositions(nn.Module):
@@ -160,15 +190,11 @@ class RestingPositions(nn.Module):
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         dtype = compute_dtype(fn(torch.empty(0, dtype=self._regime.dtype)).dtype)
         if dtype != self._regime.dtype:
-            self._convert_positions(dtype)
+            alpha: Any = self._regime.alpha
+            if self.alpha_follows_dtype and set(alpha) == {EXACT_ALPHA[self._regime.dtype]}:
+                alpha = EXACT_ALPHA[dtype]  # stays one-hot
+            self._regime = Regime.of(self.spec, alpha=alpha, centers=self._regime.centers, dtype=dtype)
         return self
-
-    def _convert_positions(self, dtype: torch.dtype) -> None:
-        """Holds the positions in another precision; an alpha that follows the precision stays one-hot."""
-        alpha: Any = self._regime.alpha
-        if self.alpha_follows_dtype and set(alpha) == {EXACT_ALPHA[self._regime.dtype]}:
-            alpha = EXACT_ALPHA[dtype]
-        self._regime = Regime.of(self.spec, alpha=alpha, centers=self._regime.centers, dtype=dtype)
 
 
 def check_alpha(alpha: float | None, dtype: torch.dtype) -> float:
@@ -177,9 +203,9 @@ def check_alpha(alpha: float | None, dtype: torch.dtype) -> float:
     Raises:
         ConversionError: alpha is not positive and finite in this dtype.
     """
-    if alpha is None:
-        return EXACT_ALPHA[compute_dtype(dtype)]
     precise = compute_dtype(dtype)
+    if alpha is None:
+        return EXACT_ALPHA[precise]
     alpha = as_number(alpha, "alpha")
     if not 0 < torch.tensor(alpha, dtype=precise, device="cpu").item() < math.inf:
         raise ConversionError(f"alpha must be positive and finite in {precise}; got {alpha}")

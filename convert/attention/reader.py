@@ -56,7 +56,8 @@ def register_reader(cls: type[Convolution], reader: Reader) -> None:
     Raises:
         ConversionError: The class is not a subclass of a convolution, or the reader is no ``Reader``.
     """
-    if not (isinstance(cls, type) and issubclass(cls, tuple(CONVOLUTIONS.values())) and not _is_plain(cls)):
+    plain = tuple(CONVOLUTIONS.values())
+    if not (isinstance(cls, type) and issubclass(cls, plain) and cls not in plain):
         raise ConversionError(f"cls must be a subclass of one of PyTorch's convolutions; got {cls!r:.100}")
     if not isinstance(reader, Reader):
         raise ConversionError(f"reader must be a Reader; got {type(reader).__name__}")
@@ -84,20 +85,3 @@ def geometry(conv: Convolution) -> ConvSpec:
 def qualified_name(cls: type) -> str:
     """Where a class is defined."""
     return f"{cls.__module__}.{cls.__qualname__}"
-
-
-def _is_plain(cls: type) -> bool:
-    return cls in CONVOLUTIONS.values()
-
-
-# Subclasses that change the constructor, and compute what their parents do.
-for _name in (
-    "torchvision.models.video.resnet.Conv3DSimple",
-    "torchvision.models.video.resnet.Conv3DNoTemporal",
-    "ultralytics.nn.modules.conv.DWConvTranspose2d",
-    "mmcv.cnn.bricks.wrappers.Conv2d",
-    "mmcv.cnn.bricks.wrappers.Conv3d",
-    "mmcv.cnn.bricks.wrappers.ConvTranspose2d",
-    "mmcv.cnn.bricks.wrappers.ConvTranspose3d",
-):
-    build_in(_name, Reader())

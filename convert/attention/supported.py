@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from ..padded import PADDED
 from ..spec import CONVOLUTIONS, Convolution, ConvSpec, reversed_pads
-from . import huggingface, standardised  # noqa: F401 - their readers are built in
+from . import libraries  # noqa: F401 - whose readers are built in
 from .computed import class_of, is_computed, uncomputable, value
 from .read import unreadable
 from .reader import geometry, reader_of

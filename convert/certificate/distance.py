@@ -27,7 +27,7 @@ from torch import Tensor
 
 from ..attention.checked import checked_layer
 from ..errors import ConversionError
-from ..heads.gate import opening
+from ..heads.content import opening
 from ..heads.values import AttentionLayer
 from .layer import InputRange, padded_range
 

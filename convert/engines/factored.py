@@ -89,7 +89,9 @@ class FactoredEngine(Engine):
         if _channels_first(spec):
             mixed = _smoothed(layer, convolve(source, kernel, None, Geometry.of(spec.axes, groups=spec.groups)), size)
             return laid_out_like(x, mixed if bias is None else mixed + bias.view(-1, *(1,) * spec.axes))
-        geometry = Geometry(_stride(spec), (0,) * spec.axes, spec.dilation, spec.groups)
+        along = zip(spec.kernel_size, spec.query_stride, strict=True)
+        left = tuple(1 if taps == 1 else stride for taps, stride in along)  # of the stride, after smoothing
+        geometry = Geometry(left, (0,) * spec.axes, spec.dilation, spec.groups)
         return laid_out_like(x, convolve(_smoothed(layer, source, size), kernel, bias, geometry))
 
 
@@ -125,12 +127,6 @@ def _kept_apart(x: Tensor) -> Tensor:
     a copy and a sum with zero, but not through two changes of sign, which are exact and cost nothing once compiled.
     """
     return x.neg().neg() if torch.compiler.is_dynamo_compiling() and not torch.compiler.is_exporting() else x
-
-
-def _stride(spec: ConvSpec) -> tuple[int, ...]:
-    """The stride that is left after smoothing."""
-    along = zip(spec.kernel_size, spec.query_stride, strict=True)
-    return tuple(1 if taps == 1 else stride for taps, stride in along)
 
 
 def _channels_first(spec: ConvSpec) -> bool:

@@ -25,6 +25,7 @@ from torch import Tensor
 
 from ..bounds.rounding import literal_error
 from ..errors import EngineError
+from ..heads.content import mixed
 from ..heads.encoding import (
     encoding_dim,
     grid_points,
@@ -35,7 +36,6 @@ from ..heads.encoding import (
     relative_encoding,
     relative_positions,
 )
-from ..heads.gate import mixed
 from ..heads.regime import CANCELS
 from ..heads.values import AttentionLayer, LayerValues, scores_cancel
 from ..size import Size, format_bytes

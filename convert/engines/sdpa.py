@@ -67,7 +67,12 @@ class SdpaEngine(Engine):
     def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
         """Computes the layer; raises EngineError before allocating anything on a grid that is too large."""
         spec, batch, size = layer.spec, x.shape[0], Size(*x.shape[2:])
-        _check_size(layer, size)
+        grid = spec.padded_size(size)
+        if not is_traced() and not _holds_scores(grid, torch.float64):
+            raise EngineError(
+                "the sdpa engine is exact only where three squared diagonals of the padded input are at most 2^53; got "
+                f"{' x '.join(map(str, grid))} pixels; engine 'auto' takes one that is exact"
+            )
         self.check_memory(layer, x)
         padded = spec.pad(x).to(_score_dtype(layer, size))
         values = project_values(layer, padded).permute(2, 0, 1, 3)
@@ -119,12 +124,3 @@ def _score_dtype(layer: AttentionLayer, size: Size) -> torch.dtype:
 def _holds_scores(grid: Size, dtype: torch.dtype) -> bool:
     """Whether |2 t . k| + |k|^2, at most three squared diagonals, and each part of it is a number of this dtype."""
     return 3 * sum(length**2 for length in grid) <= 2 / torch.finfo(dtype).eps
-
-
-def _check_size(layer: AttentionLayer, size: Size) -> None:
-    grid = layer.spec.padded_size(size)
-    if not is_traced() and not _holds_scores(grid, torch.float64):
-        raise EngineError(
-            f"the sdpa engine is exact only where three squared diagonals of the padded input are at most 2^53; got "
-            f"{' x '.join(map(str, grid))} pixels; engine 'auto' takes one that is exact"
-        )

@@ -11,17 +11,26 @@ change it. ``proofs/claims/theorem/decomposition.py`` derives the terms, ``proof
 which parameters must be zero for (d) alone. There are two ways:
 
     one softmax, as eq. (7) has it      p = softmax((a) + (b) + (c) + (d)),    W_qry = 0 and u = 0 at first
-    gated (``gate.py``)                 p = (1 - g) softmax((d)) + g softmax((a) + (b) + (c)),    g = 0 at first
+    gated                               p = (1 - g) softmax((d)) + g softmax((a) + (b) + (c)),    g = 0 at first
 
 In one softmax, a position that is sharp drowns content: at alpha = 128 content scores have no gradient. Behind a gate
 they have their own softmax, so the gate has a gradient however sharp the position is, and position stays separable.
+With g = 0 a head looks at positions alone, so a converted layer with a closed gate is still its convolution.
+
+A differentiable function of a free parameter that stays in [0, 1] and reaches 0 has slope 0 there, since 0 is its
+minimum: a sigmoid, a square or a sine would either never be closed or never open. So g is the parameter itself, cut off
+at both ends. Beyond an end the slope of the cut is 0, from where nothing would lead back; there the gradient is kept
+where a step against it leads back, and 0 where it would lead further away (the projected gradient).
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
+from ..transforms import is_traced
 from .regime import compute_dtype
 
 
@@ -105,3 +114,57 @@ class ContentTerms(nn.Module):
         with_content = torch.einsum("bqhd,bhdk->bqhk", projected_queries + self.key_bias.to(dtype), projected_keys)
         vectors = torch.einsum("bqhd,hdp->bqhp", projected_queries, self.position_weight.to(dtype))
         return with_content + torch.einsum("bqhp,qkp->bqhk", vectors, encoding)
+
+
+def opening(gate: Tensor) -> Tensor:
+    """g: the parameter cut off at 0 and 1, [num_heads].
+
+    Its derivative is 1 in between and at both ends, and beyond them where that leads back. Which way a step leads is
+    known of the whole gradient only, so a call of a layer takes g once (``LayerValues.opened``): cut off in parts, the
+    parts that lead back would add up without the others. A layer that is traced has the plain cut in its graph.
+    """
+    if is_traced() or not gate.requires_grad:
+        return gate.clamp(0, 1)
+    opened: Tensor = _Cut.apply(gate)  # type: ignore[no-untyped-call]
+    return opened
+
+
+def mixed(opened: Tensor, by_position: Tensor, by_content: Tensor) -> Tensor:
+    """(1 - g) p_position + g p_content.
+
+    Args:
+        opened: g, [num_heads].
+        by_position: [num_queries, num_heads, num_keys].
+        by_content: [batch, num_queries, num_heads, num_keys].
+
+    Returns:
+        [batch, num_queries, num_heads, num_keys].
+    """
+    opened = opened.to(by_content.dtype).unsqueeze(-1)
+    return (1 - opened) * by_position + opened * by_content
+
+
+class _Cut(torch.autograd.Function):
+    """``clamp(0, 1)``, whose gradient beyond the ends is that of the way back."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(gate: Tensor) -> Tensor:
+        return gate.clamp(0, 1)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
+        (gate,), (gradient,) = ctx.saved_tensors, gradients
+        leads_away = ((gate < 0) & (gradient > 0)) | ((gate > 1) & (gradient < 0))
+        return gradient.masked_fill(leads_away, 0)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        (gate,), (tangent,) = ctx.saved_tensors, tangents
+        return tangent.masked_fill((gate < 0) | (gate > 1), 0)

@@ -10,8 +10,7 @@ from torch import Tensor
 from ..autocast import rounded
 from ..spec import ConvSpec
 from .axis_scores import AxisScores
-from .content import ContentTerms
-from .gate import opening
+from .content import ContentTerms, opening
 from .regime import Regime
 
 

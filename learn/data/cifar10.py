@@ -22,16 +22,18 @@ _SHARE, _SEED = 0.1, 0  # validation images, of those to learn from
 
 
 def cifar10(path: Path) -> ImageData:
-    """CIFAR-10: its test set, and of its other images 90 % to learn from and 10 % to choose.
-
-    Args:
-        path: The archive, or a folder with what it holds.
+    """CIFAR-10, of its archive or a folder with that: the test set, and of the rest 90 % to learn from, 10 % to choose.
 
     Raises:
         CheckpointError: The file or folder is missing, is something else, lacks a batch, or holds a damaged one.
     """
     try:
-        found = _from_folder(path) if path.is_dir() else _from_archive(path)
+        if path.is_dir():
+            found = {file.name: file.read_bytes() for file in path.rglob("*_batch*.bin")}
+        else:
+            with tarfile.open(path) as archive:
+                inside = {Path(entry.name).name: archive.extractfile(entry) for entry in archive}
+                found = {name: stream.read() for name, stream in inside.items() if stream is not None}
     except (OSError, EOFError, tarfile.TarError) as error:
         reason = getattr(error, "strerror", None) or "it is no archive of tar, or is damaged"
         raise CheckpointError(f"{path} cannot be read: {reason}") from error
@@ -41,16 +43,6 @@ def cifar10(path: Path) -> ImageData:
     known = Split(torch.cat([batch.images for batch in batches]), torch.cat([batch.labels for batch in batches]))
     validation, train = divided(known, shares=(_SHARE,), seed=_SEED)
     return ImageData("cifar10", CLASSES, train, validation, test, flips=True)
-
-
-def _from_folder(path: Path) -> dict[str, bytes]:
-    return {file.name: file.read_bytes() for file in path.rglob("*_batch*.bin")}
-
-
-def _from_archive(path: Path) -> dict[str, bytes]:
-    with tarfile.open(path) as archive:
-        found = {Path(entry.name).name: archive.extractfile(entry) for entry in archive}
-        return {name: stream.read() for name, stream in found.items() if stream is not None}
 
 
 def _split(name: str, content: bytes) -> Split:

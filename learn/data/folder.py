@@ -1,8 +1,15 @@
-"""Pictures in a folder, one sub-folder a class, perhaps in folders for train, val and test."""
+"""Pictures in folders: without labels, in a folder for each class, or in such folders for train, val and test.
+
+FOLDER/a.png                      images without labels
+FOLDER/cat/a.png                  a folder for each class
+FOLDER/train/cat/a.png            the same for each part
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -13,7 +20,63 @@ from ...convert.preprocessing import Preprocessing
 from ...convert.size import Size
 from .images import ImageData, Split, divided
 from .pictures import SUFFIXES, ImageSizesError, read_picture, read_pixels
-from .places import Places, find_places
+
+PARTS = {
+    "train": ("train", "training"),
+    "validation": ("val", "valid", "validation", "dev"),
+    "test": ("test", "testing"),
+}
+
+
+@dataclass(frozen=True)
+class Places:
+    """Images of a folder, class by class in the order of their names, each with the number of its class, if any."""
+
+    files: tuple[Path, ...]
+    labels: tuple[int, ...] | None = None
+    classes: tuple[str, ...] = ()
+
+
+def find_places(folder: Path, endings: Collection[str]) -> dict[str, Places]:
+    """The images of a folder, part by part; all of them are the part "" where it has no folders for train and test.
+
+    Files whose names have other endings than these (in lower case), and hidden ones, are left alone.
+
+    Raises:
+        CheckpointError: The folder cannot be read, or its parts have different classes.
+    """
+    names = {name: part for part, known in PARTS.items() for name in known}
+    try:
+        inside = _folders(folder)
+        parts = {names[each.name.lower()]: each for each in inside if each.name.lower() in names}
+        if len(parts) != len(inside) or "train" not in parts or len(parts) < 2:
+            return {"": _places(folder, endings)}
+        found = {part: _places(parts[part], endings) for part in PARTS if part in parts}
+    except OSError as error:
+        raise CheckpointError(f"{folder} cannot be read: {error.strerror}") from error
+    if len({places.classes for places in found.values()}) > 1:
+        raise CheckpointError(f"{folder} has other classes in {', '.join(parts[part].name for part in found)}")
+    return found
+
+
+def _places(folder: Path, endings: Collection[str]) -> Places:
+    """Images in a folder itself, else those in its folders, a class each."""
+    own = _images(folder, endings)
+    by_class = {} if own else {each.name: _images(each, endings) for each in _folders(folder)}
+    by_class = {name: files for name, files in by_class.items() if files}
+    if not by_class:
+        return Places(tuple(own))
+    files = [(path, label) for label, paths in enumerate(by_class.values()) for path in paths]
+    return Places(tuple(path for path, _ in files), tuple(label for _, label in files), tuple(by_class))
+
+
+def _folders(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.iterdir() if each.is_dir() and not each.name.startswith("."))
+
+
+def _images(folder: Path, endings: Collection[str]) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if path.suffix.lower() in endings and not path.is_dir())
+
 
 MOST_NUMBERS = 2**31  # bytes of all pictures together
 _SHARES = 0.2, 0.1  # test, validation

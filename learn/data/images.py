@@ -52,7 +52,6 @@ class ImageData:
     Attributes:
         name: Its kind.
         classes: Names of the labels.
-        train: Images to learn from.
         validation: Images that choose between epochs.
         test: Images that are looked at once.
         flips: Whether an image and its mirror image mean the same.

@@ -49,7 +49,8 @@ def read_picture(path: Path, channels: int, size: Size | None = None, *, longest
         CheckpointError: The file cannot be read, is no picture, or too large for Pillow; or the channels are others.
     """
     picture = _opened(path, channels)
-    scaled = size or _scaled_down(Size(picture.height, picture.width), longest)
+    factor = 1.0 if longest is None else min(1.0, longest / max(picture.size))
+    scaled = size or Size(*(max(1, round(length * factor)) for length in (picture.height, picture.width)))
     return _bytes(_resized(picture, scaled, "lanczos")).float().div_(127.5).sub_(1)
 
 
@@ -59,19 +60,7 @@ def read_prepared(path: Path, preprocessing: Preprocessing, size: Size | None = 
 
 
 def read_pixels(path: Path, preprocessing: Preprocessing, size: Size | None = None) -> Tensor:
-    """Reads a picture, scaled and cut as a network takes it.
-
-    Args:
-        path: As ``read_picture``'s.
-        preprocessing: The network's preprocessing in training.
-        size: Scale to these rows and columns, and cut nothing out, instead of what the preprocessing says.
-
-    Returns:
-        [channels, rows, columns], bytes.
-
-    Raises:
-        CheckpointError: As ``read_picture``.
-    """
+    """Reads a picture, scaled and cut as a network takes it, or only scaled to a size: bytes, as ``read_picture``."""
     picture = _opened(path, preprocessing.channels)
     scaled = size or preprocessing.scaled(Size(picture.height, picture.width))
     picture = _resized(picture, scaled, preprocessing.interpolation)
@@ -133,8 +122,3 @@ def check_plain_file(path: Path) -> None:
     """
     if not path.is_file():
         raise CheckpointError(f"{path} is not a plain file" if path.exists() else f"there is no file {path}")
-
-
-def _scaled_down(size: Size, longest: int | None) -> Size:
-    factor = 1.0 if longest is None else min(1.0, longest / max(size))
-    return Size(*(max(1, round(n * factor)) for n in size))

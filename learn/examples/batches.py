@@ -17,15 +17,7 @@ Draw = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True)
 class DrawnData:
-    """Data to train networks with: new batches in each epoch, and always the same ones to choose with.
-
-    Attributes:
-        name: What a run's folder calls it.
-        draw: Draws a batch.
-        validation: Makes the batches that choose.
-        steps: Batches of an epoch.
-        batch: Size of a batch.
-    """
+    """Data to train networks with: ``steps`` new batches in each epoch, and always the same ones to choose with."""
 
     name: str
     draw: Draw

@@ -60,11 +60,7 @@ def _alone(width: int) -> list[nn.Module]:
 
 
 class GlobalContext(nn.Module):
-    """Adds a map of the mean of all tokens to each, which is 0 at first (after GCNet, arXiv 1904.11492).
-
-    Args:
-        channels: Channels of a token.
-    """
+    """Adds a map of the mean of all tokens to each, which is 0 at first (after GCNet, arXiv 1904.11492)."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import torch
 import torch.nn.functional as F
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from ...convert.attention.computed import in_eval_mode
 from ...convert.errors import ToolError
-from ..melting.comparison import Arm, Comparison
+from ..melting.comparison import Arm, Comparison, unchanged
 from ..melting.melt import melt
 from ..training.evaluate import evaluate
 from ..training.recipe import Recipe
@@ -31,29 +31,12 @@ _PEAK = 2.0  # from black to white
 _BATCH = 100
 
 
-def _content(cnn: nn.Module) -> nn.Module:
-    return melt(cnn, content=CONTENT, filter_fn=_looks)
-
-
-def _positions(cnn: nn.Module) -> nn.Module:
-    return melt(cnn, filter_fn=_looks)
-
-
-def _looks(_: nn.Module, name: str) -> bool:
-    return name == LOOKS
-
-
-def _same(cnn: nn.Module) -> nn.Module:
-    return cnn
+_positions = partial(melt, filter_fn=lambda _, name: name == LOOKS)
+_content = partial(_positions, content=CONTENT)
 
 
 def psnr(network: nn.Module, pairs: tuple[Tensor, Tensor]) -> float:
-    """Peak signal-to-noise ratio of cleaned images, in dB, by the mean square over all of them.
-
-    Args:
-        network: Cleans images.
-        pairs: Noisy images and clean ones, values from -1 to 1.
-    """
+    """Peak signal-to-noise ratio of cleaned images, in dB, by the mean square over all pairs (noisy, clean)."""
     noisy, clean = pairs
     batches = list(zip(noisy.split(_BATCH), clean.split(_BATCH), strict=True))
     return 10 * math.log10(_PEAK**2 / evaluate(network, batches, F.mse_loss)["loss"])
@@ -61,10 +44,6 @@ def psnr(network: nn.Module, pairs: tuple[Tensor, Tensor]) -> float:
 
 def ssim(network: nn.Module, pairs: tuple[Tensor, Tensor]) -> float:
     """Mean structural similarity of cleaned images (Wang et al., 2004), as scikit-image computes it.
-
-    Args:
-        network: Cleans images.
-        pairs: As for ``psnr``.
 
     Raises:
         ToolError: scikit-image is not installed.
@@ -114,14 +93,14 @@ STAMPS = Comparison(
     score=score_pages,
     tables={"PSNR, dB": {"each digit 6 times": "2", "nothing recurs": "12"}},
     arms={
-        "cnn": Arm("as the CNN", _same, 5e-3),
+        "cnn": Arm("as the CNN", unchanged, 5e-3),
         "content": Arm("melted, content in the last 3x3 layer", _content, 5e-3),
     },
     controls={
         "context": Arm("with a global context", with_context, 5e-3),
         "kernel": Arm("with a 9x9 kernel in the last 3x3 layer", with_larger_kernel, 5e-3),
         "positions": Arm("melted, positions alone", _positions, 5e-3),
-        "longer": Arm("as the CNN, four times the steps", _same, 5e-3, 4, rate_of="cnn"),
+        "longer": Arm("as the CNN, four times the steps", unchanged, 5e-3, 4, rate_of="cnn"),
         "scratch": Arm("content, from random weights, all the steps", _content, 5e-3, 11 / 5, True, "content"),
     },
     start=Recipe(epochs=6, lr=3e-3, clip=1.0),
@@ -145,9 +124,9 @@ PHOTOGRAPHS = Comparison(
         for title in ("PSNR, dB", "SSIM")
     },
     arms={
-        "cnn": Arm("as the CNN", _same, 1e-3),
+        "cnn": Arm("as the CNN", unchanged, 1e-3),
         "content": Arm("melted, content in the last 3x3 layer", _content, 3e-3),
-        "time": Arm("as the CNN, for as much time", _same, 1e-3, 2.5, rate_of="cnn"),
+        "time": Arm("as the CNN, for as much time", unchanged, 1e-3, 2.5, rate_of="cnn"),
     },
     controls={
         "context": Arm("with a global context", with_context, 1e-3, rate_of="cnn"),

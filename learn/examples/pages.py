@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..data.digits import digits
 from ..data.images import ImageData, Split
+from ..data.kinds import digits
 
 ROWS, COLUMNS = 3, 4
 """Stamps of a page."""
@@ -28,17 +28,7 @@ _VALIDATION, _TEST = 7, 8  # seeds
 
 
 def pages(stamps: Split, count: int, generator: torch.Generator, *, kinds: int = KINDS) -> tuple[Tensor, Tensor]:
-    """Draws pages.
-
-    Args:
-        stamps: Digits to print.
-        count: Number of pages.
-        generator: Source of the digits, their places and the noise.
-        kinds: Different stamps of a page, which are as often on it as possible; 1 to 12.
-
-    Returns:
-        Noisy pages and clean ones, [count, 1, 36, 48].
-    """
+    """Draws pages, noisy and clean, [count, 1, 36, 48], each of so many kinds of stamps (1 to 12), alike often."""
     cells = ROWS * COLUMNS
     chosen = torch.rand(count, len(stamps.labels), generator=generator).topk(kinds, 1).indices  # different digits
     printed = torch.rand(count, cells, generator=generator).argsort(1) % kinds

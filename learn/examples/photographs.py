@@ -28,11 +28,7 @@ _SEEDS = {"validation": 7, "test": 8}
 
 
 def photographs(part: str, *, channels: int = 1) -> dict[str, Tensor]:
-    """A part of each picture, [channels, rows, columns], values from -1 to 1.
-
-    Args:
-        part: "train", "validation" or "test".
-        channels: 1 for grey values, 3 for red, green and blue.
+    """A part ("train", "validation", "test") of each picture, [channels, rows, columns], values from -1 to 1.
 
     Raises:
         ToolError: scikit-image is not installed.
@@ -44,11 +40,7 @@ def photographs(part: str, *, channels: int = 1) -> dict[str, Tensor]:
 
 
 def training_crops(count: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Draws crops to learn from: any picture, any place, any noise between the least and the greatest level.
-
-    Returns:
-        Noisy crops and clean ones, [count, 1, 64, 64].
-    """
+    """Draws crops to learn from, noisy and clean, [count, 1, 64, 64]: any picture, place, and noise of the range."""
     images = list(_part("train").values())
     found = []
     for index in torch.randint(len(images), (count,), generator=generator).tolist():
@@ -61,16 +53,9 @@ def training_crops(count: int, generator: torch.Generator) -> tuple[Tensor, Tens
 
 
 def grid_crops(name: str, part: str, level: int, *, rows: int = 4) -> tuple[Tensor, Tensor]:
-    """The same crops of a picture each time: ``rows`` from top to bottom, at the part's left and at its right.
+    """The same crops of a picture each time, noisy and clean, [2 rows, 1, 64, 64].
 
-    Args:
-        name: The picture.
-        part: "validation" or "test".
-        level: Standard deviation of the noise, in grey levels of 255.
-        rows: Crops from top to bottom, evenly apart.
-
-    Returns:
-        Noisy crops and clean ones, [2 rows, 1, 64, 64].
+    There are ``rows`` from top to bottom, evenly apart, at the part's left and at its right.
     """
     image = _part(part)[name]
     tops = np.linspace(0, image.shape[0] - SIDE, rows).astype(int).tolist()
@@ -98,9 +83,5 @@ def _read(channels: int) -> dict[str, Tensor]:
             'the photographs come with scikit-image, which is not installed: pip install "conv2attn[learn]"'
         )
     folder = Path(spec.origin).parent / "data"
-    paths = {name: folder / f"{name}.png" for name in (*RECURRING, *SCENES)}
-    return {name: read_picture(_existing(path), channels) for name, path in paths.items()}
-
-
-def _existing(path: Path) -> Path:
-    return path if path.exists() else path.with_suffix(".jpg")
+    paths = {name: next(folder.glob(f"{name}.*")) for name in (*RECURRING, *SCENES)}
+    return {name: read_picture(path, channels) for name, path in paths.items()}

@@ -7,14 +7,13 @@ DIR/ENCODING/seed-N/          a run, as ``training/fit.py`` keeps it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ...convert.errors import CheckpointError
 from ...convert.plain import from_plain, read_json
-from ..heads.grid import Grid
+from ..heads.positions import Grid
 from ..training.folders import begin_or_resume, write_json
 from .recipes import Setting, encodings_of
 
@@ -24,14 +23,10 @@ _VERSION = 2
 
 @dataclass(frozen=True)
 class Experiment:
-    """Description of an experiment.
+    """Description of an experiment: data as a user named them, runs with the seeds 0, 1, ... of each encoding.
 
     Attributes:
-        data: The data, as a user named it.
         images: Channels, rows and columns of an image, and classes.
-        encodings: Encodings and residual networks.
-        seeds: Runs of each, with the seeds 0, 1, ...
-        setting: Sizes and recipe of all.
     """
 
     data: str
@@ -73,11 +68,8 @@ class Result:
     """A run that is over.
 
     Attributes:
-        encoding: An encoding, or a residual network.
-        seed: Its seed.
         parameters: Numbers that it trained.
         best_epoch: The first epoch of its highest accuracy on the validation images.
-        validation: That accuracy.
         test: The accuracy of that epoch's network on the test images.
         nonlocality: Mean distance in pixels between a query and what it attends to, layer by layer, before training
             and after that epoch; empty where there are no heads.
@@ -130,11 +122,6 @@ def read_experiment(folder: Path) -> Experiment:
         raise CheckpointError(f"{folder} holds no experiment: {EXPERIMENT} cannot be read") from error
     except ValueError as error:
         raise CheckpointError(f"{folder / EXPERIMENT} does not describe an experiment: {error}") from error
-
-
-def write_results(folder: Path, results: Sequence[Result]) -> None:
-    """Writes the rows of all runs."""
-    write_json(folder / RESULTS, [asdict(result) for result in results])
 
 
 def read_results(folder: Path) -> list[Result]:

@@ -7,17 +7,17 @@ from dataclasses import dataclass, field, replace
 
 from torch import nn
 
+from ...convert.arguments import as_integer
 from ...convert.errors import OptionError, SelectionError
 from ..data.images import ImageData
 from ..heads.positions import Positions
-from ..networks.attention import AttentionNetwork, ImageKind
-from ..networks.encodings import ENCODINGS, PAPER, AttentionSizes
+from ..networks.attention import ENCODINGS, PAPER, AttentionNetwork, AttentionSizes, ImageKind
 from ..networks.resnet import BLOCKS, WIDTH, resnet
 from ..training.recipe import Groups, Recipe, plain_groups
 
 ALL = (*ENCODINGS, *BLOCKS)
 """What a comparison holds."""
-_MOST = 4096  # blocks, heads of each, or pixels of padding and one
+_MOST = 4096  # blocks, heads of each, or pixels of padding
 
 
 @dataclass(frozen=True)
@@ -76,21 +76,16 @@ def setting_of(
     """A setting by name, with what is asked for otherwise.
 
     Raises:
-        OptionError: There is no such setting, or a number is not positive or is far too large.
+        ConversionError: There is no such setting, or a number is not positive or is far too large.
     """
     if name not in SETTINGS:
         raise OptionError(f"there is no recipe {name!r}; there are {', '.join(SETTINGS)}")
     setting = SETTINGS[name]
-    if not all(1 <= number <= _MOST for number in (depth, heads, padding + 1) if number is not None):
-        raise OptionError(
-            f"depth and heads must be 1 to {_MOST}, padding 0 to {_MOST - 1}; got {depth!s:.20}, {heads!s:.20}, "
-            f"{padding!s:.20}"
-        )
     sizes = replace(
         setting.sizes,
-        depth=depth or setting.sizes.depth,
-        num_heads=heads or setting.sizes.num_heads,
-        padding=padding,
+        depth=setting.sizes.depth if depth is None else as_integer(depth, "depth", least=1, most=_MOST),
+        num_heads=setting.sizes.num_heads if heads is None else as_integer(heads, "heads", least=1, most=_MOST),
+        padding=as_integer(padding, "padding", least=0, most=_MOST),
     )
     recipe = setting.recipe if epochs is None else replace(setting.recipe, epochs=epochs)
     return replace(setting, sizes=sizes, recipe=recipe)

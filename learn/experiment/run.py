@@ -6,8 +6,7 @@ experiment can be resumed with more encodings or seeds.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
 
@@ -17,11 +16,12 @@ from torch import nn
 from ...convert.arguments import as_integer
 from ..data.images import ImageData
 from ..training.evaluate import accuracy
-from ..training.fit import Trained, check_machine, check_run, fit
-from ..training.recipe import Machine
-from .folder import Experiment, Result, begin, run_folder, write_results
+from ..training.fit import Trained, check_run, fit
+from ..training.folders import write_json
+from ..training.recipe import ALONE, Session
+from .folder import RESULTS, Experiment, Result, begin, run_folder
+from .history import HeadRecorder
 from .recipes import Setting, build, parameter_groups
-from .recorder import HeadRecorder
 
 _SEEN = 16  # validation images that heads with content are recorded on
 
@@ -31,10 +31,7 @@ def run_experiment(
     data: ImageData,
     folder: Path,
     *,
-    machine: Machine | None = None,
-    resume: bool = False,
-    progress: bool = False,
-    on_run: Callable[[str], None] = lambda text: None,
+    session: Session = ALONE,
 ) -> list[Result]:
     """Trains every network, then tests each once.
 
@@ -42,23 +39,19 @@ def run_experiment(
         experiment: The experiment.
         data: The images.
         folder: Its folder, whose parent must exist.
-        machine: Options for Lightning.
-        resume: Continue an experiment that was interrupted, or gets more encodings or seeds.
-        progress: Show bars on standard error.
-        on_run: Told of each run that ends.
+        session: As for ``fit``; a resumed experiment may get more encodings or seeds.
 
     Raises:
         ConversionError: As ``begin`` and ``fit``.
     """
-    machine = machine or Machine()
-    check_machine(machine)
     last = as_integer(experiment.seeds, "seeds", least=1) - 1
     replace(experiment.setting.recipe, seed=last)  # refused before anything is written
+    recorder = HeadRecorder(data.validation.taken(slice(_SEEN)).numbers())
     for encoding in experiment.encodings:  # as above
         network = _untrained(experiment.setting, data, encoding, seed=0)
-        check_run(network, data, experiment.setting.recipe, recorder=_recorder(data), machine=machine)
-    begin(folder, experiment, resume=resume)
-    trained = {}
+        check_run(network, data, experiment.setting.recipe, recorder=recorder, machine=session.machine)
+    begin(folder, experiment, resume=session.resume)
+    trained: dict[tuple[str, int], Trained] = {}
     for seed in range(experiment.seeds):
         for encoding in experiment.encodings:
             setting = experiment.setting.of(encoding)
@@ -69,17 +62,15 @@ def run_experiment(
                 replace(setting.recipe, seed=seed),
                 run_folder(folder, encoding, seed),
                 groups=partial(parameter_groups, setting=setting),
-                recorder=_recorder(data),
-                machine=machine,
-                resume=resume,
-                progress=progress,
+                recorder=recorder,
+                session=session,
             )
-            trained[encoding, seed] = found
+            trained[encoding, seed] = found  # tested when all are over
             right = found.records[found.best_epoch]["validation"]["accuracy"]
-            on_run(f"{encoding}, seed {seed}: {right:.1%} of the validation images, in epoch {found.best_epoch}")
+            session.say(f"{encoding}, seed {seed}: {right:.1%} of the validation images, in epoch {found.best_epoch}")
     runs = [(encoding, seed) for encoding in experiment.encodings for seed in range(experiment.seeds)]
     results = [_tested(*run, trained[run], data) for run in runs]
-    write_results(folder, results)
+    write_json(folder / RESULTS, [asdict(result) for result in results])
     return results
 
 
@@ -88,10 +79,6 @@ def _untrained(setting: Setting, data: ImageData, encoding: str, seed: int) -> n
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return build(encoding, setting, data)
-
-
-def _recorder(data: ImageData) -> HeadRecorder:
-    return HeadRecorder(data.validation.taken(slice(_SEEN)).numbers())
 
 
 def _tested(encoding: str, seed: int, trained: Trained, data: ImageData) -> Result:

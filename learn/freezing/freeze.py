@@ -64,12 +64,7 @@ class FrozenLayer:
 
 @dataclass(frozen=True)
 class FrozenModel:
-    """A model whose attention layers became convolutions.
-
-    Attributes:
-        model: A copy, with a convolution in place of each attention layer.
-        layers: What became of each.
-    """
+    """A copy of a model, with a convolution in place of each attention layer."""
 
     model: nn.Module
     layers: tuple[FrozenLayer, ...]

@@ -21,9 +21,8 @@ from torch import Tensor, nn
 
 from ...convert.autocast import without_autocast
 from ...convert.errors import ConversionError, GeometryError
-from .content import Content
-from .grid import Grid
-from .positions import Positions, SeparablePositions, places
+from .learned import Content
+from .positions import Grid, Positions, SeparablePositions, places
 
 
 class HeadAttention(nn.Module):
@@ -60,13 +59,7 @@ class HeadAttention(nn.Module):
 
     @classmethod
     def of(cls, positions: Positions, weight: Tensor, bias: Tensor | None = None) -> HeadAttention:
-        """The layer whose keys are the image's pixels, with copies of these projections.
-
-        Args:
-            positions: Scores of positions, in the precision of the weight.
-            weight: W_h, [out_channels, num_heads, in_channels].
-            bias: [out_channels], or None for zeros.
-        """
+        """The layer whose keys are the image's pixels, with copies of these projections; no bias means zeros."""
         layer = cls(weight.shape[2], weight.shape[0], positions).to(weight)
         with torch.no_grad():
             layer.weight.copy_(weight)
@@ -83,13 +76,7 @@ class HeadAttention(nn.Module):
         return Grid(rows, columns, self.padding)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Computes the layer.
-
-        Args:
-            x: [batch, rows, columns, in_channels].
-
-        Returns:
-            [batch, rows, columns, out_channels].
+        """Computes the layer: [batch, rows, columns, in_channels] -> [batch, rows, columns, out_channels].
 
         Raises:
             GeometryError: The input has another shape, or is larger than learned tables reach.
@@ -98,7 +85,7 @@ class HeadAttention(nn.Module):
             raise GeometryError(f"input must be [batch, rows, columns, {self.in_channels}]; got {list(x.shape)}")
         grid = self.grid(x.shape[1], x.shape[2])
         keys = F.pad(x, (0, 0, *[self.padding] * 4))
-        read = self._by_position(keys, grid) if self.content is None else self._by_content(x, keys, grid)
+        read = self._by_position(keys, grid) if self.content is None else self._by_content(self.content, x, keys, grid)
         return torch.unflatten(F.linear(read, self.weight.flatten(1), self.bias), 1, (grid.rows, grid.columns))
 
     def probabilities(self, grid: Grid, x: Tensor | None = None) -> Tensor:
@@ -119,7 +106,7 @@ class HeadAttention(nn.Module):
                 return self.positions.scores(grid).softmax(-1)
             if x is None:
                 raise ConversionError("where heads with content look depends on the image: x is needed")
-            queries, keys = self._vectors(x, F.pad(x, (0, 0, *[self.padding] * 4)), grid)
+            queries, keys = self._vectors(self.content, x, F.pad(x, (0, 0, *[self.padding] * 4)), grid)
             return (queries @ keys.transpose(-1, -2)).softmax(-1)
 
     def _by_position(self, keys: Tensor, grid: Grid) -> Tensor:
@@ -136,21 +123,20 @@ class HeadAttention(nn.Module):
         read = torch.einsum("hpr,brhqc->bpqhc", rows, along.unflatten(2, (self.num_heads, -1)))
         return read.flatten(3).flatten(1, 2)
 
-    def _by_content(self, x: Tensor, keys: Tensor, grid: Grid) -> Tensor:
+    def _by_content(self, content: Content, x: Tensor, keys: Tensor, grid: Grid) -> Tensor:
         """As ``_by_position``."""
         with without_autocast(x.device):
-            asked, shown = self._vectors(x, keys, grid)
+            asked, shown = self._vectors(content, x, keys, grid)
         values = keys.flatten(1, 2).unsqueeze(1).expand(-1, self.num_heads, -1, -1).to(asked.dtype)
         width = max(asked.shape[-1], self.in_channels)  # kernels without a table of all pairs want equal dimensions
         asked, shown, values = (F.pad(each, (0, width - each.shape[-1])) for each in (asked, shown, values))
         read = F.scaled_dot_product_attention(asked, shown, values, scale=1.0)[..., : self.in_channels]
         return read.transpose(1, 2).flatten(2)
 
-    def _vectors(self, x: Tensor, keys: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
+    def _vectors(self, content: Content, x: Tensor, keys: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
         """Vectors of content and positions, one after the other: [batch, num_heads, num_queries, D] and of the keys."""
-        assert self.content is not None
         dtype = self.weight.dtype
-        asked, shown, by_offset = self.content.vectors(x.flatten(1, 2).to(dtype), keys.flatten(1, 2).to(dtype), grid)
+        asked, shown, by_offset = content.vectors(x.flatten(1, 2).to(dtype), keys.flatten(1, 2).to(dtype), grid)
         where, encoding = self.positions.vectors(grid)
         if isinstance(self.positions, SeparablePositions):  # its keys' vectors are those that ``by_offset`` wants
             where = where + by_offset

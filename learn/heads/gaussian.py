@@ -1,6 +1,6 @@
-"""Gaussian heads: isotropic, the paper's quadratic encoding, and with a shape of their own (draft, eq. 12 to 16).
+"""Heads whose scores are quadratic forms of the offset: isotropic, Gaussian (draft, eq. 12 to 16), and any.
 
-Isotropic, with alpha = exp(log_alpha) > 0:
+Isotropic, the paper's quadratic encoding, with alpha = exp(log_alpha) > 0:
 
     score(delta) = -alpha |delta - Delta|^2,        a sum of a row's and a column's.
 
@@ -16,6 +16,13 @@ not separate. For the key at k and the target t = q + mu it is, up to a constant
 
 for P = ((a, b), (b, c)). ``proofs/claims/other_encodings/gaussian.py`` proves the draft's vectors, and
 ``proofs/claims/other_encodings/gaussian_reduction.py`` that b = 0, a = c = 2 alpha is the isotropic head.
+
+Any quadratic form, as other people's layers hold them:
+
+    score(delta) = sum over axes i of (s_i delta_i^2 + l_i delta_i)  +  c delta_1 delta_2
+
+The quadratic encoding is s_1 = s_2 = -alpha, l = 2 alpha Delta, c = 0. Heads of a layer that was trained elsewhere may
+have any numbers: with s >= 0 they look away from the query.
 """
 
 from __future__ import annotations
@@ -25,19 +32,13 @@ import math
 import torch
 from torch import Tensor, nn
 
-from .grid import Grid
-from .positions import Positions, SeparablePositions, Shape
+from .positions import Grid, Positions, SeparablePositions, Shape
 
 FIRST_SPREAD = 1.0  # pixels, of the centres around the query
 
 
 class IsotropicGaussian(SeparablePositions):
-    """The quadratic encoding: a centre and a locality strength a head.
-
-    Args:
-        num_heads: Heads.
-        alpha: Locality strength at first.
-        spread: Standard deviation of the first centres, in pixels.
+    """The quadratic encoding: a centre and a locality strength a head, drawn with a standard deviation of ``spread``.
 
     Attributes:
         centers: Delta, in pixels (row, column), [num_heads, 2].
@@ -68,12 +69,7 @@ class IsotropicGaussian(SeparablePositions):
 
 
 class Gaussian(Positions):
-    """Gaussians of any shape: a centre and a precision matrix a head.
-
-    Args:
-        num_heads: Heads.
-        alpha: Half of the precision at first, in every direction.
-        spread: Standard deviation of the first centres, in pixels.
+    """Gaussians of any shape: a centre and a precision matrix a head, 2 alpha in every direction at first.
 
     Attributes:
         centers: mu, in pixels (row, column), [num_heads, 2].
@@ -113,3 +109,37 @@ class Gaussian(Positions):
     def shape(self, grid: Grid) -> Shape:
         """The centres, and Sigma = P^-1."""
         return Shape(self.centers, torch.linalg.inv(self.precision()))
+
+
+class Quadratic(Positions):
+    """Quadratic forms of the offset.
+
+    Args:
+        squares: s, [num_heads, 2], an attribute as well, like the others.
+        linear: l, [num_heads, 2].
+        cross: c, [num_heads]; None for scores that separate.
+    """
+
+    cross: nn.Parameter | None
+
+    def __init__(self, squares: Tensor, linear: Tensor, cross: Tensor | None = None) -> None:
+        super().__init__(len(squares))
+        self.squares, self.linear = nn.Parameter(squares.detach().clone()), nn.Parameter(linear.detach().clone())
+        self.register_parameter("cross", None if cross is None else nn.Parameter(cross.detach().clone()))
+
+    def along_axes(self, grid: Grid) -> tuple[Tensor, Tensor] | None:
+        """s_i delta_i^2 + l_i delta_i along the rows and along the columns; None with a cross term."""
+        if self.cross is not None:
+            return None
+        rows, columns = (
+            self.squares[:, axis, None, None] * delta.square() + self.linear[:, axis, None, None] * delta
+            for axis, delta in enumerate(grid.offsets_along(axis, self.squares) for axis in (0, 1))
+        )
+        return rows, columns
+
+    def scores(self, grid: Grid) -> Tensor:
+        """The forms, term by term."""
+        delta = grid.offsets(self.squares)
+        along = self.squares[:, None, None] * delta.square() + self.linear[:, None, None] * delta
+        scores = along.sum(-1)
+        return scores if self.cross is None else scores + self.cross[:, None, None] * delta.prod(-1)

@@ -10,12 +10,65 @@ There are two kinds, and each is one dot product of a vector of the query with a
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from .grid import Grid
+from ...convert.heads.encoding import grid_points, relative_positions
+
+
+@dataclass(frozen=True)
+class Grid:
+    """An image whose pixels are the queries, with or without a border of zeros among the keys.
+
+    Attributes:
+        rows: Rows of the image.
+        columns: Columns of the image.
+        padding: Pixels of zeros on every side that are keys, too. With at least the largest |Delta| of a head, every
+            head's target is a key, as Theorem 1 wants it; with 0 the keys are the pixels of the image.
+    """
+
+    rows: int
+    columns: int
+    padding: int = 0
+
+    @property
+    def key_rows(self) -> int:
+        """Rows of the keys."""
+        return self.rows + 2 * self.padding
+
+    @property
+    def key_columns(self) -> int:
+        """Columns of the keys."""
+        return self.columns + 2 * self.padding
+
+    @property
+    def middle(self) -> int:
+        """Number of the query in the middle of the image."""
+        return self.rows // 2 * self.columns + self.columns // 2
+
+    def queries(self, like: Tensor) -> Tensor:
+        """Positions of the queries, counted from the grid's first key, [rows * columns, 2]."""
+        return grid_points(*(self._along(length, like) + self.padding for length in (self.rows, self.columns)))
+
+    def keys(self, like: Tensor) -> Tensor:
+        """Positions of the keys, [key_rows * key_columns, 2]."""
+        return grid_points(*(self._along(length, like) for length in (self.key_rows, self.key_columns)))
+
+    def offsets(self, like: Tensor) -> Tensor:
+        """delta = k - q of every pair, [rows * columns, key_rows * key_columns, 2]."""
+        return relative_positions(self.queries(like), self.keys(like))
+
+    def offsets_along(self, axis: int, like: Tensor) -> Tensor:
+        """delta along one axis, of the rows (0) or the columns (1): [queries on it, keys on it]."""
+        queries, keys = ((self.rows, self.key_rows), (self.columns, self.key_columns))[axis]
+        return self._along(keys, like) - (self._along(queries, like) + self.padding).unsqueeze(1)
+
+    @staticmethod
+    def _along(length: int, like: Tensor) -> Tensor:
+        return torch.arange(length, dtype=like.dtype, device=like.device)
 
 
 class Shape(NamedTuple):
@@ -31,11 +84,7 @@ class Shape(NamedTuple):
 
 
 class Positions(nn.Module, ABC):
-    """Scores of positions of several heads.
-
-    Args:
-        num_heads: Heads.
-    """
+    """Scores of positions of several heads."""
 
     def __init__(self, num_heads: int) -> None:
         super().__init__()
@@ -62,8 +111,8 @@ class Positions(nn.Module, ABC):
 
     def shape(self, grid: Grid) -> Shape:
         """Ellipses of the heads: here by the moments of the central query's attention."""
-        offsets = grid.offsets(self.scores(grid))[grid.middle]
-        return moments(self.scores(grid)[:, grid.middle].softmax(-1), offsets)
+        scores = self.scores(grid)[:, grid.middle]
+        return moments(scores.softmax(-1), grid.offsets(scores)[grid.middle])
 
 
 class SeparablePositions(Positions):
@@ -85,15 +134,7 @@ class SeparablePositions(Positions):
 
 
 def spread_over_grid(rows: Tensor, columns: Tensor) -> Tensor:
-    """Tables of an axis each, for every query of a grid.
-
-    Args:
-        rows: [num_heads, query rows, key rows].
-        columns: [num_heads, query columns, key columns].
-
-    Returns:
-        [num_heads, query rows * query columns, key rows + key columns].
-    """
+    """Tables of an axis each, [num_heads, queries on it, keys on it], as one: [num_heads, queries, keys]."""
     height, width = rows.shape[1], columns.shape[1]
     both = rows[:, :, None].expand(-1, -1, width, -1), columns[:, None].expand(-1, height, -1, -1)
     return torch.cat(both, dim=-1).flatten(1, 2)
@@ -107,12 +148,7 @@ def places(grid: Grid, *, like: Tensor) -> Tensor:
 
 
 def moments(probabilities: Tensor, offsets: Tensor) -> Shape:
-    """Mean and covariance of attended offsets.
-
-    Args:
-        probabilities: [num_heads, num_keys], each row a distribution.
-        offsets: Offsets of the keys, [num_keys, 2].
-    """
+    """Mean and covariance of the offsets [num_keys, 2] under probabilities [num_heads, num_keys]."""
     centers = probabilities @ offsets
     away = offsets - centers.unsqueeze(1)
     return Shape(centers, torch.einsum("hk,hki,hkj->hij", probabilities, away, away))

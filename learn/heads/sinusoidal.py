@@ -19,8 +19,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .grid import Grid
-from .positions import Positions, SeparablePositions
+from .positions import Grid, Positions, SeparablePositions
 
 FREQUENCIES = 8  # along an axis
 LONGEST = 10_000.0
@@ -34,13 +33,7 @@ def sines_and_cosines(x: Tensor, frequencies: int, longest: float = LONGEST) -> 
 
 
 class SinusoidalRelative(SeparablePositions):
-    """v_h . r_delta for the sines and cosines of the relative position.
-
-    Args:
-        num_heads: Heads.
-        frequencies: F, along each axis.
-        longest: L.
-        sharpness: Standard deviation of the first amplitudes.
+    """v_h . r_delta for the sines and cosines of the relative position; ``sharpness`` is the deviation of the first v.
 
     Attributes:
         amplitudes: v_h, for the rows and for the columns, [2, num_heads, 2 * frequencies].
@@ -55,25 +48,14 @@ class SinusoidalRelative(SeparablePositions):
 
     def along_axes(self, grid: Grid) -> tuple[Tensor, Tensor]:
         """The sums of sines and cosines along the rows and along the columns."""
-        rows, columns = (
-            torch.einsum("qkf,hf->hqk", self._encoding(grid, axis), amplitudes)
-            for axis, amplitudes in enumerate(self.amplitudes)
-        )
+        offsets = (grid.offsets_along(axis, self.amplitudes) for axis in (0, 1))
+        waves = (sines_and_cosines(along, self.frequencies, self.longest) for along in offsets)
+        rows, columns = (torch.einsum("qkf,hf->hqk", *pair) for pair in zip(waves, self.amplitudes, strict=True))
         return rows, columns
-
-    def _encoding(self, grid: Grid, axis: int) -> Tensor:
-        return sines_and_cosines(grid.offsets_along(axis, self.amplitudes), self.frequencies, self.longest)
 
 
 class SinusoidalAbsolute(Positions):
-    """U_q^T W_q^T W_k U_k for the sines and cosines of the pixels' positions.
-
-    Args:
-        num_heads: Heads.
-        frequencies: F, along each axis.
-        longest: L.
-        key_dim: D_k, in which queries and keys are compared.
-        sharpness: Standard deviation of the first scores, about.
+    """U_q^T W_q^T W_k U_k for the sines and cosines of the pixels' positions; ``sharpness`` is about their deviation.
 
     Attributes:
         query_weight: W_q, [num_heads, key_dim, 4 * frequencies].

@@ -19,9 +19,8 @@ from ...convert.errors import ConversionError
 from ...convert.export.gpsa import GPSAConvolution, attention_from_gpsa
 from ...convert.export.multihead import MultiheadConvolution, attention_from_multihead
 from ..heads.attention import HeadAttention
-from .gaussian import is_gaussian, plant_gaussian, read_gaussian
-from .gpsa import is_gpsa, plant_gpsa, read_gpsa
 from .multihead import read_multihead
+from .parts import is_gaussian, is_gpsa, plant_gaussian, plant_gpsa, read_gaussian, read_gpsa
 
 
 def attention_from(

@@ -15,20 +15,15 @@ from ...convert.arguments import as_size, as_tensor
 from ...convert.errors import ConversionError, GeometryError
 from ...convert.size import Size
 from ..heads.attention import HeadAttention
-from ..heads.grid import Grid
-from ..heads.positions import Positions
+from ..heads.positions import Grid, Positions
 
 
 class Fixed(Positions):
     """Scores for each head, query and key of images of one size: what absolute positions come to.
 
-    Args:
+    Attributes:
         table: The scores, [num_heads, num_queries, num_keys], row by row.
         size: Rows and columns of the image, whose pixels are queries and keys.
-
-    Attributes:
-        table: As above.
-        size: As above.
     """
 
     table: Tensor
@@ -52,13 +47,7 @@ class Fixed(Positions):
 def read_multihead(
     module: nn.MultiheadAttention, tokens: Tensor | None, keys: Tensor | None, size: Sequence[int] | None
 ) -> HeadAttention:
-    """The layer of its positions, for images of a size.
-
-    Args:
-        module: The attention.
-        tokens: What it is given as queries, [pixels, embed_dim], row by row.
-        keys: What it is given as keys, [pixels, kdim]; None for the same.
-        size: Rows and columns of the image.
+    """The layer of its positions, for images of a size; ``attention_from`` has the arguments.
 
     Raises:
         ConversionError: There are no tokens or size, or it adds keys of its own.

@@ -18,8 +18,7 @@ from ...convert.attention.layer import SelfAttention2d
 from ...convert.errors import NotAConvolutionError
 from ...convert.spec import ConvSpec
 from ..heads.attention import HeadAttention
-from ..heads.gaussian import IsotropicGaussian
-from ..heads.quadratic import Quadratic
+from ..heads.gaussian import IsotropicGaussian, Quadratic
 
 
 @torch.no_grad()
@@ -38,7 +37,8 @@ def with_padded_keys(layer: HeadAttention) -> SelfAttention2d:
     """
     alpha, centers = _alpha_and_centers(layer)
     farthest = math.ceil(centers.abs().max().item())
-    side = _odd_side(layer.num_heads if farthest == 0 else max(layer.num_heads, 2))
+    side = math.isqrt((layer.num_heads if farthest == 0 else max(layer.num_heads, 2)) - 1) + 1
+    side += 1 - side % 2
     dilation = max(1, -(-farthest // max(side // 2, 1)))
     spec = ConvSpec(
         *(layer.in_channels, layer.out_channels, (side, side)),
@@ -46,9 +46,11 @@ def with_padded_keys(layer: HeadAttention) -> SelfAttention2d:
         padding=(dilation * (side // 2),) * 2,
     )
     made = SelfAttention2d(spec, alpha=alpha.max().item(), device=layer.weight.device, dtype=layer.weight.dtype)
-    taps = _taps(spec, centers.tolist())
-    assert made.bias is not None
-    made.bias.copy_(layer.bias)
+    numbers = {tuple(map(float, offset)): number for number, offset in enumerate(spec.tap_offsets)}
+    found = [numbers.pop(tuple(center), None) for center in centers.tolist()]  # the tap that a head looks at, if any
+    others = iter(numbers.values())
+    taps = [next(others) if tap is None else tap for tap in found]
+    made.get_parameter("bias").copy_(layer.bias)
     made.weight.zero_()
     made.weight.flatten(2)[:, :, taps] = layer.weight.transpose(1, 2)
     alphas, places = made.alpha.clone(), made.centers.clone()
@@ -72,17 +74,3 @@ def _alpha_and_centers(layer: HeadAttention) -> tuple[Tensor, Tensor]:
             "a head's scores do not fall with the distance from a pixel, alike in all directions"
         )
     return -squares[:, 0], positions.linear / (-2 * squares)
-
-
-def _odd_side(heads: int) -> int:
-    """The smallest odd number whose square is at least so many."""
-    side = math.isqrt(heads - 1) + 1
-    return side + 1 - side % 2
-
-
-def _taps(spec: ConvSpec, centers: list[list[float]]) -> list[int]:
-    """A tap for each head: the one that it looks at, where there is one and no earlier head has it, else any other."""
-    numbers = {tuple(map(float, offset)): number for number, offset in enumerate(spec.tap_offsets)}
-    taps = [numbers.pop(tuple(center), None) for center in centers]
-    left = iter(numbers.values())
-    return [next(left) if tap is None else tap for tap in taps]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -16,9 +16,9 @@ from ..data.corruptions import corrupted
 from ..data.images import ImageData
 from ..training.batches import Order
 from ..training.evaluate import accuracy
-from ..training.fit import check_machine, check_run
-from ..training.recipe import Machine, Recipe
-from .comparison import Arm, Comparison, Outcomes
+from ..training.fit import check_run
+from ..training.recipe import ALONE, Recipe, Session
+from .comparison import Arm, Comparison, Outcomes, unchanged
 from .groups import POSITION_RATE
 from .melt import melt
 from .record import AttentionRecorder
@@ -46,10 +46,7 @@ def compare(
     recipe: Recipe = FINE_TUNING,
     rates: Sequence[float] = (),
     seeds: int = 5,
-    machine: Machine | None = None,
-    resume: bool = False,
-    progress: bool = False,
-    say: Callable[[str], None] = lambda _: None,
+    session: Session = ALONE,
 ) -> Outcomes:
     """Melts a CNN and fine-tunes both, for several seeds.
 
@@ -62,27 +59,23 @@ def compare(
         rates: Learning rates in place of the recipe's; of several, runs of ``RATE_SEED`` choose one for each side. By
             default that of the recipe, with content ``CONTENT_RATES``.
         seeds: Number of seeds.
-        machine: As for ``fit``.
-        resume: Continue an interrupted run in the folder.
-        progress: As for ``fit``.
-        say: Called with a line when a step begins, and with a warning if the CNN is hardly better than chance.
+        session: As for ``fit``; it is warned if the CNN is hardly better than chance.
 
     Returns:
         For each seed what came of "start", "cnn" and "attention": accuracies on test images, clean and corrupted.
 
     Raises:
         ConversionError: As ``melt`` and ``fit``.
-        RunExistsError: The folder exists, and ``resume`` is not given.
+        RunExistsError: The folder exists, and is not to be resumed.
         OutputError: The folder holds something else, or cannot be made.
     """
-    machine, melting = machine or Machine(), melting or {}
-    check_machine(machine)
+    machine, melting = session.machine, melting or {}
     replace(recipe, seed=recipe.seed + as_integer(seeds, "seeds", least=1) - 1)  # refused before anything is written
     has_content = melting.get("content") is not None
     rates = tuple(rates) or (CONTENT_RATES if has_content else (recipe.lr,))
     recipes = tuple(replace(recipe, lr=lr) for lr in rates)
     if has_content:
-        say(check_gates(recipes, data))
+        session.say(check_gates(recipes, data))
     new = partial(small_cnn, channels=data.channels, classes=len(data.classes))
     watched = data.validation.taken(slice(_LOOKED_AT)).numbers()
     start = cnn
@@ -92,11 +85,13 @@ def compare(
     scores, classes = check_run(start, data, recipe, machine=machine), len(data.classes)
     if scores is not None and scores > classes:
         first = ", ".join(data.classes[:_NAMED]) + (", ..." if classes > _NAMED else "")
-        say(f"The network gives {scores} scores; the first {classes} are those of the classes of {data.name}: {first}")
+        session.say(
+            f"The network gives {scores} scores; the first {classes} are those of the classes of {data.name}: {first}"
+        )
     melted = melt(start, **melting)
     check_run(melted, data, recipe, recorder=AttentionRecorder.of(melted, watched), machine=machine)
     if cnn is not None and (warning := chance_warning(cnn, data)) is not None:
-        say(warning)
+        session.say(warning)
     tests = {CLEAN: data.test, **corrupted(data.test)}
     comparison = Comparison(
         name="melting",
@@ -104,7 +99,7 @@ def compare(
         data=lambda _: data,
         score=lambda network: {kind: accuracy(network, split) for kind, split in tests.items()},
         arms={
-            "cnn": Arm("fine-tuned as the CNN", lambda network: network, rates[0]),
+            "cnn": Arm("fine-tuned as the CNN", unchanged, rates[0]),
             "attention": Arm("fine-tuned as attention", partial(melt, **melting), rates[0]),
         },
         start=START,
@@ -114,10 +109,7 @@ def compare(
         rates=rates,
         watched=watched,
     )
-    chosen = len(rates) > 1
-    return run_comparison(
-        comparison, folder, full=chosen, seeds=seeds, machine=machine, resume=resume, progress=progress, say=say
-    )
+    return run_comparison(comparison, folder, full=len(rates) > 1, seeds=seeds, session=session)
 
 
 def check_gates(recipes: Sequence[Recipe], data: ImageData) -> str:

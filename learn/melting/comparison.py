@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from ..data.images import ImageData, Loaders
 from ..training.evaluate import Loss
+from ..training.folders import Record
 from ..training.recipe import Recipe
-from ..training.records import Record
 
 
 @dataclass(frozen=True)
@@ -19,7 +19,6 @@ class Arm:
     """A way in which the CNN is trained further.
 
     Attributes:
-        title: In a table.
         build: Makes the network from a trained CNN, whose own it may be.
         lr: The rate, where none is chosen.
         longer: Epochs, in multiples of the others'.
@@ -33,6 +32,11 @@ class Arm:
     longer: float = 1.0
     scratch: bool = False
     rate_of: str | None = None
+
+
+def unchanged(cnn: nn.Module) -> nn.Module:
+    """Lets the CNN go on as it is."""
+    return cnn
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,11 @@
 
 At step 0 the network's function is the CNN's within its certificate, with exact positions bit for bit. Every new
 parameter has a gradient, content's projections as soon as a step has opened their gate.
+
+Content goes to the last stage, where it costs least and sees most: what comes after the last layer that makes the image
+smaller, a stride or a pooling. There pixels are fewest, so all pairs of them are, and features are those of the largest
+parts of the image. Of its layers those count that look at more than one pixel, in the order in which the network holds
+them.
 """
 
 from __future__ import annotations
@@ -15,6 +20,7 @@ import copy
 import math
 from collections.abc import Iterator
 from functools import partial
+from typing import Any
 
 from torch import nn
 
@@ -25,12 +31,12 @@ from ...convert.certificate.layer import InputRange
 from ...convert.certificate.tolerance import alpha_for
 from ...convert.errors import ConversionError, OptionError
 from ...convert.heads.regime import ONE_HOT_ALPHA
-from ...convert.model.convert import Filter, convert_model
+from ...convert.model.convert import Filter, convert_model, is_convolution
 from ...convert.names import names_by_module
-from .stage import last_layers, last_stage
 
 MELTED_ALPHA = 4.0  # a head keeps 93 % of its attention; docs/melting.md has what that costs, and what others do
 INPUT_RANGE = -1.0, 1.0
+_POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
 
 
 def melt(
@@ -53,7 +59,7 @@ def melt(
             bit, and positions rest, which would have no gradient.
         content: Dimension of queries and keys of content attention behind a gate; None adds none.
         last: Melt so many layers, the last ones that see several pixels. With content, and without ``filter_fn``, the
-            default is the last stage (``stage.py``): content in every layer costs most where images are largest.
+            default is the last stage: content in every layer costs most where images are largest.
         filter_fn: Called with each layer and its name; False leaves it as it is. Not with ``last``.
         input_range: What a tolerance is certified for: the smallest and largest value of every layer's input.
 
@@ -79,7 +85,11 @@ def melt(
     check = partial(_alpha, alpha=alpha, tolerance=tolerance, input_range=input_range, rests=content is not None)
     alphas = [check(name, layer) for name, layer in chosen]  # before anything changes
     for (_, layer), value in zip(chosen, alphas, strict=True):
-        _free(layer, value, content)
+        layer.set_positions(alpha=value)
+        if not layer.regime.is_exact:
+            layer.train_positions()
+        if content is not None:
+            layer.add_content(content, gated=True)
     return model.train()
 
 
@@ -89,7 +99,23 @@ def _chosen(model: nn.Module, *, content: int | None, last: int | None, filter_f
         raise OptionError("last and filter_fn (--include, --exclude) both choose the layers to melt; give one of them")
     if filter_fn is not None or (last is None and content is None):
         return filter_fn
-    names = last_stage(model) if last is None else last_layers(model, as_integer(last, "last", least=1))
+    seeing: list[str] = []  # layers that look at more than one pixel
+    begins: int | None = None  # of the last stage among them, where something makes the image smaller
+    for name, module in model.named_modules():
+        if isinstance(module, SelfAttention) or is_convolution(module):
+            spec: Any = module.spec if isinstance(module, SelfAttention) else module
+            if math.prod(spec.kernel_size) > 1:
+                seeing.append(name)
+            smaller = max(spec.stride) > 1 and not spec.transposed
+        else:
+            smaller = isinstance(module, _POOLS) and module.stride not in (1, (1,) * 2, (1,) * 3)
+        begins = len(seeing) if smaller else begins
+    if last is not None and len(seeing) < as_integer(last, "last", least=1):
+        raise ConversionError(f"last must be at most {len(seeing)}, the layers that see several pixels; got {last}")
+    if not seeing:
+        raise ConversionError("no layer of the model sees more than one pixel; choose layers by filter_fn (--include)")
+    stage = [] if begins is None else seeing[begins:]
+    names = (stage or seeing[-1:]) if last is None else seeing[-last:]
     return lambda _, name: name in names
 
 
@@ -132,11 +158,3 @@ def _alpha(
             "have no gradient"
         )
     return found
-
-
-def _free(layer: SelfAttention, alpha: float, content: int | None) -> None:
-    layer.set_positions(alpha=alpha)
-    if not layer.regime.is_exact:
-        layer.train_positions()
-    if content is not None:
-        layer.add_content(content, gated=True)

@@ -7,20 +7,18 @@ heads and queries.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.distance import distance_from_convolution
-from ...convert.certificate.layer import InputRange
 from ...convert.certificate.sampled import inputs_of_layers
 from ...convert.engines.literal import all_queries
+from ...convert.heads.content import opening
 from ...convert.heads.encoding import key_positions
-from ...convert.heads.gate import opening
 from ...convert.size import Size
-from ..training.records import Record
+from ..training.folders import Record
 from .melt import INPUT_RANGE, attention_layers
 
 _QUERIES = 64  # at most, spread evenly over the image
@@ -34,12 +32,10 @@ class AttentionRecorder:
     Attributes:
         origin: The weight and bias of the convolution that each layer came from, by the layer's name.
         images: A few images [batch, channels, rows, columns] in float32, whose sizes and contents layers see.
-        input_range: What distances are for.
     """
 
     origin: dict[str, tuple[Tensor, Tensor | None]]
     images: Tensor
-    input_range: InputRange = INPUT_RANGE
 
     @classmethod
     def of(cls, model: nn.Module, images: Tensor) -> AttentionRecorder:
@@ -53,30 +49,20 @@ class AttentionRecorder:
     def __call__(self, model: nn.Module) -> Record:
         """Records every attention layer that the network calls, by name."""
         inputs = inputs_of_layers(model, self.images)
-        return {
-            "layers": {
-                name: {
-                    **positions(layer),
-                    "distance": distance_from_convolution(
-                        layer, input_range=self.input_range, weight=weight, bias=bias
-                    ).bound,
+        layers = {}
+        for name, layer in attention_layers(model):
+            if name in inputs:
+                weight, bias = self.origin[name]
+                gate = None if layer.content is None else layer.content.gate
+                distance = distance_from_convolution(layer, input_range=INPUT_RANGE, weight=weight, bias=bias)
+                layers[name] = {
+                    "alpha": list(layer.regime.alpha),
+                    "centers": [list(center) for center in layer.regime.centers],
+                    "gate": None if gate is None else opening(gate.detach()).tolist(),
+                    "distance": distance.bound,
                     "nonlocality": nonlocality(layer, inputs[name]),
                 }
-                for name, layer in attention_layers(model)
-                if name in inputs
-                for weight, bias in [self.origin[name]]
-            }
-        }
-
-
-def positions(layer: SelfAttention) -> dict[str, Any]:
-    """Alpha, centres and gates of every head."""
-    gate = None if layer.content is None else layer.content.gate
-    return {
-        "alpha": list(layer.regime.alpha),
-        "centers": [list(center) for center in layer.regime.centers],
-        "gate": None if gate is None else opening(gate.detach()).tolist(),
-    }
+        return {"layers": layers}
 
 
 @torch.no_grad()

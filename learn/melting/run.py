@@ -16,7 +16,7 @@ import copy
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -31,9 +31,8 @@ from ...convert.arguments import as_integer
 from ...convert.files.write import FORMAT
 from ..data.images import Loaders
 from ..training.fit import Trained, check_machine, fit, last_epoch
-from ..training.folders import begin_or_resume
-from ..training.recipe import Machine, Recipe
-from ..training.records import Record, nothing_more
+from ..training.folders import Record, begin_or_resume, nothing_more
+from ..training.recipe import ALONE, Recipe, Session
 from .comparison import Arm, ArmResult, Comparison, Outcomes
 from .groups import parameter_groups
 from .record import AttentionRecorder
@@ -59,10 +58,7 @@ class _Runs:
     """Makes the runs of a comparison in its folder."""
 
     comparison: Comparison
-    machine: Machine
-    resume: bool
-    progress: bool
-    say: Callable[[str], None]
+    session: Session
 
     def train(self, network: nn.Module, recipe: Recipe, folder: Path, *, stage: int) -> Trained:
         """One run; every stage of a seed has other data, where these are drawn."""
@@ -76,9 +72,7 @@ class _Runs:
             loss=comparison.loss,
             groups=partial(parameter_groups, lr=recipe.lr, weight_decay=recipe.weight_decay),
             recorder=nothing_more if watched is None else AttentionRecorder.of(network, watched),
-            machine=self.machine,
-            resume=self.resume,
-            progress=self.progress,
+            session=self.session,
         )
 
     def start(self, place: Path, seed: int) -> _Start:
@@ -90,7 +84,7 @@ class _Runs:
         gained: tuple[float, ...] = ()
         for number in range(1, self.comparison.rounds + 1):
             more = "" if self.comparison.rounds == 1 else f", round {number}"
-            self.say(f"Seed {seed}: a CNN learns {self.comparison.what}{more}")
+            self.session.say(f"Seed {seed}: a CNN learns {self.comparison.what}{more}")
             folder = place / ("start" if number == 1 else f"start-{number}")
             stage = 0 if number == 1 else number
             trained = self.train(network, replace(self.comparison.start, seed=seed), folder, stage=stage)
@@ -121,7 +115,7 @@ class _Runs:
                 continue
             scores = {}
             for lr in self.comparison.rates:
-                self.say(f"Rates: {arm.title}, at {lr:g}")
+                self.session.say(f"Rates: {arm.title}, at {lr:g}")
                 run = self.onward(replace(arm, lr=lr), cnn, RATE_SEED, folder / f"{name}-{lr:g}")
                 found = run.records[run.best_epoch]["validation"]
                 scores[lr] = found.get("accuracy", 0.0), -found["loss"]
@@ -141,10 +135,7 @@ def run_comparison(
     *,
     full: bool = False,
     seeds: int = 5,
-    machine: Machine | None = None,
-    resume: bool = False,
-    progress: bool = False,
-    say: Callable[[str], None] = lambda _: None,
+    session: Session = ALONE,
 ) -> Outcomes:
     """Trains a CNN for each seed, where none is given, and trains it further in every way.
 
@@ -153,22 +144,18 @@ def run_comparison(
         folder: Where runs are kept; its parent must exist.
         full: Every control, and each arm's rate chosen by runs of ``RATE_SEED``, on validation data.
         seeds: Number of seeds.
-        machine: As for ``fit``.
-        resume: Continue an interrupted run in the folder.
-        progress: As for ``fit``.
-        say: Called with a line when a step begins.
+        session: As for ``fit``.
 
     Raises:
-        RunExistsError: The folder exists, and ``resume`` is not given.
+        RunExistsError: The folder exists, and is not to be resumed.
         OutputError: The folder holds something else, or cannot be made.
         ConversionError: As ``fit``.
     """
-    machine = machine or Machine()
     as_integer(seeds, "seeds", least=1)
-    check_machine(machine)
-    runs = _Runs(comparison, machine, resume, progress, say)
+    check_machine(session.machine)
+    runs = _Runs(comparison, session)
     described = {"format": FORMAT, "content": comparison.name}
-    begin_or_resume(folder / f"{comparison.name}.json", described, resume=resume, what="comparison")
+    begin_or_resume(folder / f"{comparison.name}.json", described, resume=session.resume, what="comparison")
     common = runs.start(folder / "common", RATE_SEED) if comparison.one_start else None
     arms = comparison.arms
     if full:
@@ -185,18 +172,15 @@ def run_comparison(
         found = ArmResult(comparison.score(begun.network), begun.validation, lr, begun.epochs, count, begun.gained)
         results[seed] = {"start": found}
         for name, arm in arms.items():
-            say(f"Seed {seed}: trained further {arm.title}")
+            session.say(f"Seed {seed}: trained further {arm.title}")
             trained = runs.onward(arm, begun.network, seed, place / name)
-            results[seed][name] = _result(comparison, trained, arm.lr)
+            best, count = trained.records[trained.best_epoch], _parameters(trained.network)
+            scores, layers = comparison.score(trained.network), best.get("layers", {})
+            made = ArmResult(scores, best["validation"], arm.lr, trained.best_epoch, count, layers=layers)
+            results[seed][name] = made
             if seed == first:
                 networks[name] = trained.network
     return Outcomes(results, networks, _step_seconds(comparison, networks))
-
-
-def _result(comparison: Comparison, trained: Trained, lr: float) -> ArmResult:
-    best, count = trained.records[trained.best_epoch], _parameters(trained.network)
-    scores, layers = comparison.score(trained.network), best.get("layers", {})
-    return ArmResult(scores, best["validation"], lr, trained.best_epoch, count, layers=layers)
 
 
 def _parameters(network: nn.Module) -> int:

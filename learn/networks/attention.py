@@ -1,4 +1,4 @@
-"""A network of nothing but attention, as in the paper's section 4.
+"""A network of nothing but attention, as in the paper's section 4, with encodings by name: how heads know positions.
 
 1. Every 2 x 2 pixels become one, with four times the channels, so attention has a quarter of the keys; a linear map
    takes them to the hidden channels.
@@ -8,27 +8,86 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...convert.errors import GeometryError
+from ...convert.errors import GeometryError, SelectionError
 from ..heads.attention import HeadAttention
-from ..heads.grid import Grid
-from .encodings import PAPER, AttentionSizes, heads_of
+from ..heads.gaussian import Gaussian, IsotropicGaussian
+from ..heads.learned import Content, Learned
+from ..heads.positions import Grid, Positions
+from ..heads.sinusoidal import SinusoidalAbsolute, SinusoidalRelative
+
+
+@dataclass(frozen=True)
+class AttentionSizes:
+    """Sizes of an attention network.
+
+    Attributes:
+        encoding: How heads know positions, which "+content" may follow.
+        hidden: Channels between blocks.
+        feed_forward: Channels inside a feed-forward layer.
+        padding: Pixels of zeros around the image that are keys, too.
+        pixels: Rows, or columns, that become one first; 1 leaves the image as it is.
+        spread: Standard deviation of the first centres of Gaussian heads, in pixels.
+        key_dim: Dimension in which content is compared.
+        sharpness: Factor of the first scores of positions: alpha of Gaussian heads, and how far the first scores of
+            others are spread. The larger it is, the nearer a head's first attention is to one pixel.
+    """
+
+    encoding: str = "quadratic"
+    depth: int = 6
+    num_heads: int = 9
+    hidden: int = 400
+    feed_forward: int = 512
+    padding: int = 0
+    pixels: int = 2
+    spread: float = 2.0
+    key_dim: int = 400
+    sharpness: float = 1.0
+
+
+PAPER = AttentionSizes()
+"""The widths of the paper's experiments on CIFAR-10."""
+
+_POSITIONS: dict[str, Callable[[AttentionSizes, int], Positions]] = {
+    "quadratic": lambda sizes, _: IsotropicGaussian(sizes.num_heads, alpha=sizes.sharpness, spread=sizes.spread),
+    "gaussian": lambda sizes, _: Gaussian(sizes.num_heads, alpha=sizes.sharpness, spread=sizes.spread),
+    "learned": lambda sizes, reach: Learned(sizes.num_heads, reach=reach, sharpness=sizes.sharpness),
+    "sinusoidal": lambda sizes, reach: SinusoidalRelative(
+        sizes.num_heads, longest=2.0 * reach, sharpness=sizes.sharpness
+    ),
+    "absolute": lambda sizes, reach: SinusoidalAbsolute(
+        sizes.num_heads, longest=2.0 * reach, sharpness=sizes.sharpness
+    ),
+}
+_CONTENT = "+content"
+ENCODINGS = ("quadratic", "gaussian", "learned", "learned+content", "sinusoidal", "absolute")
+"""Encodings that a comparison has; every encoding can also be asked for with "+content"."""
+
+
+def heads_of(sizes: AttentionSizes, *, reach: int) -> tuple[Positions, Content | None]:
+    """Scores of positions of a layer's heads, and of content, or None, for at most ``reach`` keys along an axis.
+
+    Raises:
+        SelectionError: There is no such encoding.
+    """
+    name = sizes.encoding.removesuffix(_CONTENT)
+    if name not in _POSITIONS:
+        known = ", ".join(_POSITIONS)
+        raise SelectionError(f'there is no encoding {sizes.encoding!r}; there are {known}, each also with "{_CONTENT}"')
+    content = None
+    if name != sizes.encoding:
+        content = Content(sizes.num_heads, sizes.hidden, key_dim=sizes.key_dim, reach=reach)
+    return _POSITIONS[name](sizes, reach), content
 
 
 @dataclass(frozen=True)
 class ImageKind:
-    """Images that are classified.
-
-    Attributes:
-        channels: Channels of an image.
-        rows: Its rows.
-        columns: Its columns.
-        classes: Classes.
-    """
+    """Images that are classified, into so many classes."""
 
     channels: int
     rows: int
@@ -37,12 +96,7 @@ class ImageKind:
 
 
 class Block(nn.Module):
-    """Attention and a feed-forward layer, each added to what it reads and normalised (as BERT's).
-
-    Args:
-        attention: The attention, which keeps the number of channels.
-        feed_forward: Channels inside the feed-forward layer.
-    """
+    """Attention and a feed-forward layer, each added to what it reads and normalised (as BERT's)."""
 
     def __init__(self, attention: HeadAttention, feed_forward: int) -> None:
         super().__init__()
@@ -61,10 +115,6 @@ class Block(nn.Module):
 
 class AttentionNetwork(nn.Module):
     """A classifier of images made of attention.
-
-    Args:
-        images: What it classifies.
-        sizes: How large it is.
 
     Raises:
         GeometryError: The images cannot be cut into squares of ``sizes.pixels``.

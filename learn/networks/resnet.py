@@ -18,16 +18,7 @@ WIDTH = 64
 
 
 def resnet(images: ImageKind, *, blocks: int, width: int = WIDTH) -> nn.Sequential:
-    """Builds a residual network.
-
-    Args:
-        images: What it classifies.
-        blocks: Blocks in each stage.
-        width: Channels of the first stage.
-
-    Returns:
-        A network from images [batch, channels, rows, columns] to class scores [batch, classes], untrained.
-    """
+    """An untrained network from images [batch, channels, rows, columns] to class scores, ``width`` channels first."""
     layers: list[nn.Module] = [
         nn.Conv2d(images.channels, width, 3, padding=1, bias=False),
         nn.BatchNorm2d(width),

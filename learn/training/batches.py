@@ -23,14 +23,7 @@ Key = tuple[Tensor, Tensor | None]
 
 
 class Order(Sampler[Key]):
-    """For each batch of an epoch, the indices of a process's images and what their augmentation draws.
-
-    Args:
-        count: Images to learn from.
-        recipe: Batch size, seed, and whether images are augmented.
-        process: Number of this process, of ``processes``.
-        processes: How many take part.
-    """
+    """For each batch of an epoch, the indices of a process's images and what their augmentation draws."""
 
     def __init__(self, count: int, recipe: Recipe, *, process: int = 0, processes: int = 1) -> None:
         if recipe.batch_size % processes:
@@ -85,12 +78,9 @@ def batches(
 
 
 def augmented(images: Tensor, draws: Tensor, *, flips: bool) -> Tensor:
-    """Each image shifted by up to an eighth of its sides, its border repeated, and perhaps mirrored.
+    """Images [batch, channels, rows, columns], each shifted by up to an eighth of its sides, its border repeated.
 
-    Args:
-        images: [batch, channels, rows, columns].
-        draws: [batch, ``DRAWS``], from 0 to 1.
-        flips: Mirror half of the images.
+    With ``flips`` half of them are mirrored. ``draws``, [batch, ``DRAWS``] from 0 to 1, decide.
     """
     rows, columns = images.shape[2:]
     most = rows // _SHIFT, columns // _SHIFT

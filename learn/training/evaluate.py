@@ -37,8 +37,10 @@ def evaluate(network: nn.Module, part: Split | Pairs, loss: Loss | None = None) 
     """
     weight = next(network.parameters())
     total, right, count = 0.0, 0, 0
+    if isinstance(part, Split):
+        part = ((batch.numbers(), batch.labels) for batch in part.batches(_BATCH))
     with in_eval_mode(network):
-        for inputs, target in _pairs(part):
+        for inputs, target in part:
             target = target.to(weight.device)
             output = network(inputs.to(weight))
             if loss is None:
@@ -52,9 +54,3 @@ def evaluate(network: nn.Module, part: Split | Pairs, loss: Loss | None = None) 
 def accuracy(network: nn.Module, split: Split) -> float:
     """The share of images whose class has the highest score; the network is run as ``evaluate`` does."""
     return evaluate(network, split)["accuracy"]
-
-
-def _pairs(part: Split | Pairs) -> Pairs:
-    if not isinstance(part, Split):
-        return part
-    return ((batch.numbers(), batch.labels) for batch in part.batches(_BATCH))

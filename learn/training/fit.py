@@ -4,7 +4,7 @@
     evaluate(trained.network, data.test)
 
 The folder then holds ``records.json``, an entry for each epoch, ``best.ckpt``, ``last.ckpt`` and ``tensorboard/``. A
-killed run continues with ``resume=True``.
+killed run continues with ``session=Session(resume=True)``.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from ...convert.outputs import class_scores
 from ..data.images import ImageData, Loaders
 from .batches import Order
 from .evaluate import Loss, cross_entropy
-from .folders import begin_or_resume
-from .recipe import Groups, Machine, Recipe, plain_groups
-from .records import Record, Recorder, nothing_more
+from .folders import Record, Recorder, begin_or_resume, nothing_more
+from .recipe import ALONE, Groups, Machine, Recipe, Session, plain_groups
 
 RUN = "run.json"
 _WANTED = (
@@ -61,9 +60,7 @@ def fit(
     loss: Loss | None = None,
     groups: Callable[[nn.Module], Groups] | None = None,
     recorder: Recorder = nothing_more,
-    machine: Machine | None = None,
-    resume: bool = False,
-    progress: bool = False,
+    session: Session = ALONE,
 ) -> Trained:
     """Trains a copy of a network; the same arguments give the same weights on the same machine.
 
@@ -78,34 +75,30 @@ def fit(
             means the cross entropy of class scores, and records accuracy, too.
         groups: Makes the optimizer's parameter groups; ``plain_groups`` by default.
         recorder: What else is recorded of the network before training and after each epoch.
-        machine: What is passed to Lightning; one process by default.
-        resume: Continue an interrupted run.
-        progress: Show a bar on standard error.
+        session: Where the run is made, and whether an interrupted one is continued.
 
     Raises:
         ToolError: Lightning or TensorBoard is not installed, or cannot be imported.
         OptionError: Lightning cannot train so on this machine.
-        RunExistsError: The folder holds a run, and ``resume`` is not given.
+        RunExistsError: The folder holds a run, which is not to be resumed.
         OutputError: The folder holds something else, or cannot be written.
         ConversionError: The network does not fit the data, the folder holds another run, or a loss is not
             finite.
     """
-    machine = machine or Machine()
-    check_machine(machine)
+    network = copy.deepcopy(network)
+    check_run(network, data, recipe, machine=session.machine, loss=loss)
     from .loop import Training, run
 
-    network = copy.deepcopy(network)
-    check_run(network, data, recipe, machine=machine, loss=loss)
-    described = {"recipe": recipe.to_json(), "data": _described(data), "network": _fingerprint(network)}
-    begin_or_resume(folder / RUN, described, resume=resume, what="run")
+    described = {"recipe": asdict(recipe), "data": _described(data), "network": _fingerprint(network)}
+    begin_or_resume(folder / RUN, described, resume=session.resume, what="run")
     made = groups or partial(plain_groups, weight_decay=recipe.weight_decay)
     training = Training(network, data, recipe, loss, made, recorder, folder)
-    run(training, folder, recipe, machine, resume=resume, progress=progress)
+    run(training, folder, recipe, session)
     return trained_in(folder, network)
 
 
-def check_machine(machine: Machine) -> None:
-    """Refuses what Lightning cannot do here, before anything is written.
+def check_machine(machine: Machine) -> int:
+    """Refuses what Lightning cannot do here, before anything is written; returns how many processes are to train.
 
     Raises:
         ToolError: Lightning or TensorBoard is not installed, or cannot be imported.
@@ -117,7 +110,7 @@ def check_machine(machine: Machine) -> None:
     except ModuleNotFoundError as error:
         missing = f"training needs Lightning and TensorBoard, and {error.name} is not installed"
         raise ToolError(f'{missing}: pip install "conv2attn[learn]"') from error
-    processes_to_start(machine)
+    return processes_to_start(machine) or 1
 
 
 def trained_in(folder: Path, network: nn.Module) -> Trained:
@@ -126,7 +119,7 @@ def trained_in(folder: Path, network: nn.Module) -> Trained:
     Raises:
         CheckpointError: The folder holds no epoch of this network.
     """
-    from .checkpoints import BEST, LAST, RECORDS_KEY
+    from .trainer import BEST, LAST, RECORDS_KEY
 
     best, last = _epoch(folder, BEST, network), _epoch(folder, LAST, copy.deepcopy(network))
     return Trained(network.cpu().eval(), best["epoch"] + 1, tuple(last[RECORDS_KEY]))
@@ -138,7 +131,7 @@ def last_epoch(folder: Path, network: nn.Module) -> nn.Module:
     Raises:
         CheckpointError: The folder holds no epoch of this network.
     """
-    from .checkpoints import LAST
+    from .trainer import LAST
 
     _epoch(folder, LAST, network)
     return network.cpu().eval()
@@ -146,7 +139,7 @@ def last_epoch(folder: Path, network: nn.Module) -> nn.Module:
 
 def _epoch(folder: Path, name: str, network: nn.Module) -> dict[str, Any]:
     """Gives the network an epoch's weights, and returns all that was kept of it."""
-    from .checkpoints import PREFIX, STATE, read_epoch
+    from .trainer import PREFIX, STATE, read_epoch
 
     found = read_epoch(folder / name)
     try:
@@ -171,16 +164,16 @@ def check_run(
         The number of the network's scores, of which the first are those of the images' classes; None with ``Loaders``.
 
     Raises:
-        OptionError: Lightning cannot train so on this machine.
+        ToolError: As ``check_machine``.
+        OptionError: As ``check_machine``.
         ConversionError: The network takes other images, or gives other than a score for each class, perhaps more;
             processes cannot share the batches alike; or the recorder cannot look at the network.
     """
+    processes = check_machine(machine)
     if isinstance(data, Loaders):
         _check_loss(network, data, loss or cross_entropy)
         return None
-    from .trainer import processes_to_start
-
-    Order(len(data.train.labels), recipe, processes=processes_to_start(machine) or 1)
+    Order(len(data.train.labels), recipe, processes=processes)
     weight = next(network.parameters())
     few = data.validation.taken(slice(2)).numbers().to(weight)
     images = f"the images of {data.name}, {data.channels} channels of {data.size} pixels"

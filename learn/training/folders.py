@@ -1,24 +1,23 @@
-"""The folder of a run, a comparison or an experiment: it begins new or empty, with a file that says what it is."""
+"""The folder of a run, a comparison or an experiment: it begins new or empty, with a file that says what it is.
+
+A run's folder then has records of each epoch, as JSON.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from ...convert.errors import ConversionError, OutputError, RunExistsError
+from torch import nn
+
+from ...convert.errors import CheckpointError, ConversionError, OutputError, RunExistsError
 from ...convert.files.write import check_file, write_file
 from ...convert.plain import json_text, read_json
 
 
 def begin_or_resume(file: Path, described: dict[str, Any], *, resume: bool, what: str) -> None:
-    """Makes a folder, or takes an empty one, and writes its first file; or checks that one began so.
-
-    Args:
-        file: In the folder, whose parent must exist.
-        described: Contents of the file.
-        resume: Whether the folder may have been begun.
-        what: Noun for what is kept in it, for errors.
+    """Makes a folder in an existing one, or takes an empty one, and writes its first file; or checks that it has it.
 
     Raises:
         RunExistsError: It has been begun, and ``resume`` is not given.
@@ -46,3 +45,42 @@ def write_json(file: Path, data: object, *, sources: Iterable[Path] = ()) -> Non
     """Writes plain data, over none of the sources; the file is the old one or the new one whenever the run ends."""
     text = json_text(data) + "\n"
     write_file(file, lambda path: path.write_text(text, encoding="utf-8"), force=True, sources=sources)
+
+
+RECORDS = "records.json"
+Record = dict[str, Any]
+Recorder = Callable[[nn.Module], Record]
+"""Looks at a network in eval mode after an epoch and returns plain data; for several processes it must be picklable."""
+
+
+def nothing_more(_: nn.Module) -> Record:
+    """Records nothing but what every run does."""
+    return {}
+
+
+def write_records(records: Sequence[Record], folder: Path) -> None:
+    """Writes the records of all epochs so far."""
+    write_json(folder / RECORDS, list(records))
+
+
+def read_records(folder: Path) -> list[Record]:
+    """The records of a run, an epoch each; the first is of the network before training.
+
+    Raises:
+        CheckpointError: They cannot be read, or are something else.
+    """
+    try:
+        found = read_json(folder / RECORDS)
+    except OSError as error:
+        raise CheckpointError(f"{folder} holds no run: {RECORDS} cannot be read ({error.strerror})") from error
+    if not (isinstance(found, list) and found and all(isinstance(each, dict) and "epoch" in each for each in found)):
+        raise CheckpointError(f"{folder / RECORDS} does not hold the records of a run")
+    return found
+
+
+def scalars(record: Record) -> dict[str, float]:
+    """The numbers of a record that are not of single layers, one level deep."""
+    nested = {
+        f"{name}_{key}": inner for name, each in record.items() if isinstance(each, dict) for key, inner in each.items()
+    }
+    return {name: value for name, value in (record | nested).items() if isinstance(value, int | float)}

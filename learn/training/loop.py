@@ -27,29 +27,18 @@ from ...convert.attention.computed import in_eval_mode
 from ...convert.errors import ConversionError, refusing
 from ..data.images import ImageData, Loaders
 from .batches import batches
-from .checkpoints import BEST, LAST, RECORDS_KEY, AtomicFiles, Kept, read_epoch
 from .evaluate import Loss, cross_entropy, evaluate
+from .folders import Record, Recorder, scalars, write_records
 from .processes import in_processes
-from .recipe import Groups, Machine, Recipe
-from .records import Record, Recorder, scalars, write_records
-from .trainer import make_trainer, processes_to_start, quiet
+from .recipe import Groups, Machine, Recipe, Session
+from .trainer import BEST, LAST, RECORDS_KEY, AtomicFiles, Kept, make_trainer, processes_to_start, quiet, read_epoch
 
 _SEEDS = 1_000_003
 _FAILS = "the network cannot be trained"
 
 
 class Training(lightning.LightningModule):
-    """A network, its data and its recipe, as Lightning takes them.
-
-    Args:
-        network: The network.
-        data: The images; those of the test are not looked at. Or batches of one's own.
-        recipe: How it is trained.
-        loss: Of an output and its target; None means the cross entropy of class scores.
-        groups: Makes groups of its parameters.
-        recorder: What else is recorded of it.
-        folder: Where records go.
-    """
+    """A network, its data and its recipe, as Lightning takes them; ``fit`` has the arguments."""
 
     def __init__(
         self,
@@ -148,16 +137,8 @@ class Training(lightning.LightningModule):
         self.records = list(checkpoint[RECORDS_KEY])
 
 
-def run(training: Training, folder: Path, recipe: Recipe, machine: Machine, *, resume: bool, progress: bool) -> None:
-    """Trains; every epoch's records, the last epoch and the best one are then in the folder.
-
-    Args:
-        training: What is trained.
-        folder: An existing folder.
-        recipe: Epochs, and how steps are cut.
-        machine: What Lightning is told of the machine.
-        resume: Go on after the last epoch that the folder holds, if it holds one.
-        progress: Show a bar on standard error.
+def run(training: Training, folder: Path, recipe: Recipe, session: Session) -> None:
+    """Trains, or goes on after the last epoch; every epoch's records, the last and the best are then in the folder.
 
     Raises:
         CheckpointError: The last epoch is damaged.
@@ -165,11 +146,11 @@ def run(training: Training, folder: Path, recipe: Recipe, machine: Machine, *, r
         ConversionError: What is trained was refused.
     """
     last = folder / LAST
-    goes_on = resume and last.exists()
-    if goes_on:
-        read_epoch(last)  # before Lightning does, which takes the file at its word
-    train = partial(_train, training, folder, recipe, machine, resume=last if goes_on else None, progress=progress)
-    if count := processes_to_start(machine):
+    resume = last if session.resume and last.exists() else None
+    if resume is not None:
+        read_epoch(resume)  # before Lightning does, which takes the file at its word
+    train = partial(_train, training, folder, recipe, session.machine, resume=resume, progress=session.progress)
+    if count := processes_to_start(session.machine):
         in_processes(count, train)
     else:
         train()

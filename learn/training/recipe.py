@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -83,10 +83,6 @@ class Recipe:
             return (step + 1) / (rise + 1)
         return 0.5 + 0.5 * math.cos(math.pi * min(1.0, (step - rise) / max(1, steps - rise)))
 
-    def to_json(self) -> dict[str, Any]:
-        """The recipe as plain data."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Machine:
@@ -105,16 +101,33 @@ class Machine:
     precision: str = "32-true"
 
 
+@dataclass(frozen=True)
+class Session:
+    """How runs are made, whatever is trained.
+
+    Attributes:
+        machine: Where; one process by default.
+        resume: Continue interrupted runs, which are refused otherwise.
+        progress: Show bars on standard error.
+        say: Called with a line when a run begins or ends, and with warnings.
+    """
+
+    machine: Machine = field(default_factory=Machine)
+    resume: bool = False
+    progress: bool = False
+    say: Callable[[str], object] = lambda _: None
+
+
+ALONE = Session()
+"""One process, from the beginning, in silence."""
+
+
 def plain_groups(
     network: nn.Module, *, weight_decay: float, apart: Iterable[nn.Parameter] = (), apart_lr: float | None = None
 ) -> Groups:
     """Weights of at least two dimensions, which decay; biases and scales, which do not; parameters with a rate apart.
 
-    Args:
-        network: Whose parameters they are; those that need no gradient are in no group.
-        weight_decay: Of those that decay.
-        apart: Parameters that do not decay either, and have a learning rate of their own.
-        apart_lr: That rate.
+    Parameters that need no gradient are in no group.
     """
     places = {id(parameter) for parameter in apart}
     trained = [parameter for parameter in network.parameters() if parameter.requires_grad]

@@ -16,8 +16,8 @@ from ...convert.errors import CheckpointError
 from ...convert.files.readers import read_contents
 from ...convert.preprocessing import Normalization, Preprocessing
 from ...convert.size import Size
+from ...learn.data.folder import find_places
 from ...learn.data.pictures import SUFFIXES, ImageSizesError, check_plain_file, read_picture, read_prepared
-from ...learn.data.places import find_places
 
 _TENSORS = (".npy", ".pt")
 _SHOWN = ("test", "validation", "train", "")  # the first of these parts that a folder has

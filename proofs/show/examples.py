@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from ...convert.files.write import write_file
 from ...learn.melting.comparison import Comparison, Outcomes
 from ...learn.melting.run import run_comparison
 from ...learn.training.folders import write_json
+from ...learn.training.recipe import Session
 from ..terminal.output import Table
 from .trained.table import spread
 
@@ -95,9 +96,7 @@ class ExampleRun:
         return Table(header, tuple(rows))
 
 
-def show_example(
-    example: Comparison, out: Path, *, full: bool, seeds: int, resume: bool, progress: bool, say: Callable[[str], None]
-) -> ExampleRun:
+def show_example(example: Comparison, out: Path, *, full: bool, seeds: int, session: Session) -> ExampleRun:
     """Runs an example, and writes its numbers and pictures. The arguments are the command's options.
 
     Raises:
@@ -106,7 +105,7 @@ def show_example(
     from .pictures.examples import PICTURES
     from .pictures.style import drawn_in_style
 
-    outcomes = run_comparison(example, out, full=full, seeds=seeds, resume=resume, progress=progress, say=say)
+    outcomes = run_comparison(example, out, full=full, seeds=seeds, session=session)
     new = type(outcomes.networks["start"])
     save_converted(
         outcomes.networks["content"],

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -24,7 +24,7 @@ from ...learn.data.kinds import load_data
 from ...learn.melting.compare import CLEAN, compare
 from ...learn.melting.comparison import ArmResult, Outcomes
 from ...learn.training.folders import write_json
-from ...learn.training.recipe import Machine, Recipe
+from ...learn.training.recipe import Recipe, Session
 from ..terminal.names import layer_name
 from ..terminal.output import Table
 from .trained.table import spread
@@ -50,7 +50,7 @@ class Melted:
 
     def to_json(self) -> dict[str, Any]:
         """The outcome as plain data."""
-        found = {"folder": str(self.folder), "recipe": self.recipe.to_json(), **self.outcomes.to_json()}
+        found = {"folder": str(self.folder), "recipe": asdict(self.recipe), **self.outcomes.to_json()}
         return {**found, "ahead": self.ahead()}
 
     def shown(self) -> list[Table | str]:
@@ -134,10 +134,7 @@ def melt_checkpoint(
     recipe: Recipe,
     rates: Sequence[float],
     seeds: int,
-    machine: Machine,
-    resume: bool,
-    progress: bool,
-    say: Callable[[str], None],
+    session: Session,
 ) -> Melted:
     """Fine-tunes a CNN and its attention, and keeps both. The arguments are the command's options.
 
@@ -164,19 +161,7 @@ def melt_checkpoint(
     if cnn is None:
         arguments = {"channels": images.channels, "classes": len(images.classes)}
         architecture = Architecture("conv2attn.learn.melting.start:small_cnn", arguments)
-    outcomes = compare(
-        images,
-        out,
-        cnn=cnn,
-        melting=melting,
-        recipe=recipe,
-        rates=rates,
-        seeds=seeds,
-        machine=machine,
-        resume=resume,
-        progress=progress,
-        say=say,
-    )
+    outcomes = compare(images, out, cnn=cnn, melting=melting, recipe=recipe, rates=rates, seeds=seeds, session=session)
     attention = outcomes.networks["attention"]
     save_converted(attention, out / NETWORK, architecture=architecture, preprocessing=preprocessing, force=True)
     found = Melted(out, recipe, outcomes)

@@ -12,7 +12,7 @@ import torch
 from playwright.sync_api import Page
 
 from conv2attn.learn.experiment.history import History, LayerRecord
-from conv2attn.learn.heads.grid import Grid
+from conv2attn.learn.heads.positions import Grid
 from conv2attn.proofs.show.film.write import MOST_FRAMES, film_data, film_page
 
 pytestmark = pytest.mark.browser

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import example, given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from conv2attn.convert import ConvSpec, attention_from_conv, conv_from_attention
 from conv2attn.convert.engines import ENGINES
@@ -98,8 +98,3 @@ def test_only_zeros_have_a_class() -> None:
     assert has_class(ConvSpec(1, 1, (2, 2), padding=(1, 1), padding_mode="reflect"))
     assert not has_class(ConvSpec(1, 1, (2, 2), padding=((1, 0), (0, 0)), padding_mode="reflect"))
     assert has_class(ConvSpec(1, 1, (2, 2), padding=((1, 0), (0, 0)), transposed=True))
-
-
-def test_the_class_says_its_geometry() -> None:
-    conv = convolution(ConvSpec(1, 2, (2,), padding="same_lower"))
-    assert repr(nn.Sequential(conv)).count("padding same_lower") == 1

@@ -2,29 +2,27 @@
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import nn
 
 from conv2attn.convert.errors import GeometryError
 from conv2attn.convert.size import Size
-from conv2attn.convert.spec import ConvSpec
-from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of, input_sizes
+from conv2attn.convert.spec import CONVOLUTIONS, ConvSpec
+from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of, every_spec, input_sizes
+from tests.integers import integers, with_integers
 
-SPECS_WITH_SIZE = conv_specs().flatmap(lambda spec: st.tuples(st.just(spec), input_sizes(spec)))
 
-
-@given(SPECS_WITH_SIZE)
-def test_the_padded_input_is_the_one_the_convolution_sees(case: tuple[ConvSpec, Size]) -> None:
+@given(every_spec().flatmap(lambda spec: st.tuples(st.just(spec), input_sizes(spec))))
+def test_the_key_grid_and_the_output_size_are_those_of_the_convolution(case: tuple[ConvSpec, Size]) -> None:
     spec, size = case
-    x = torch.randint(-9, 10, (2, spec.in_channels, *size)).float()
-    conv = convolution_of(spec)
-    for parameter in conv.parameters():
-        nn.init.ones_(parameter)
-    padded = spec.pad(x)
-    unpadded = nn.functional.conv2d(padded, conv.weight, conv.bias, spec.stride, 0, spec.dilation, spec.groups)
-    assert tuple(padded.shape[2:]) == spec.padded_size(size)
-    assert torch.equal(unpadded, conv(x))
+    conv = with_integers(CONVOLUTIONS[spec.axes, spec.transposed](**spec.arguments(), dtype=torch.float64))
+    x = integers(2, spec.in_channels, *size, dtype=torch.float64)
+    padded, convolve = spec.pad(x), (F.conv1d, F.conv2d, F.conv3d)[spec.axes - 1]
+    without = convolve(padded, spec.kernel(conv.weight), conv.bias, spec.query_stride, 0, spec.dilation, spec.groups)
+    assert padded.shape[2:] == torch.Size(spec.padded_size(size))
+    assert conv(x).shape[2:] == torch.Size(spec.output_size(size))
+    assert torch.equal(without, conv(x))
 
 
 @given(conv_specs(), st.integers(0, 8), st.integers(0, 8))

@@ -6,6 +6,9 @@ import torch
 from torch import nn
 
 from conv2attn.learn.data.images import ImageData, Split
+from conv2attn.learn.training.recipe import Session
+
+RESUMED = Session(resume=True)
 
 
 def network(*, seed: int = 0, channels: int = 1, classes: int = 3) -> nn.Module:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ....learn.experiment.history import History
-from ....learn.heads.grid import Grid
+from ....learn.heads.positions import Grid
 from ..pictures.captions import evenly
 from ..pictures.contours import contour_heads
 from ..pictures.panel import Window

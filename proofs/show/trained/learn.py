@@ -13,9 +13,9 @@ from ....learn.experiment.history import read_history
 from ....learn.experiment.recipes import Setting
 from ....learn.experiment.run import run_experiment
 from ....learn.networks.resnet import BLOCKS
-from ....learn.training.recipe import Machine
+from ....learn.training.recipe import ALONE, Session
 from ...terminal.outcome import Done
-from ...terminal.output import Table, say
+from ...terminal.output import Table
 from ..film.write import film_page
 from .table import HEADER, distance_rows, table_rows
 
@@ -29,9 +29,7 @@ def learn(
     folder: Path,
     *,
     seeds: int,
-    machine: Machine | None = None,
-    resume: bool = False,
-    progress: bool = False,
+    session: Session = ALONE,
 ) -> Done:
     """Runs an experiment, or the rest of an interrupted one. The arguments are the command's options.
 
@@ -41,15 +39,7 @@ def learn(
     images = load_data(data, out=folder)
     kind = (images.channels, images.size.rows, images.size.columns, len(images.classes))
     experiment = Experiment(data, kind, encodings, seeds, setting)
-    results = run_experiment(
-        experiment,
-        images,
-        folder,
-        machine=machine,
-        resume=resume,
-        progress=progress,
-        on_run=lambda text: say(text, err=True),
-    )
+    results = run_experiment(experiment, images, folder, session=session)
     for encoding in encodings:
         if encoding not in BLOCKS:
             _write_film(folder, encoding)

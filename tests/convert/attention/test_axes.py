@@ -46,16 +46,6 @@ def test_every_convolution_comes_back_as_it_was(case: tuple[Convolution, Tensor]
     assert torch.equal(layer(x[0]), layer(x[:1])[0])
 
 
-@given(every_spec().flatmap(lambda spec: st.tuples(st.just(spec), input_sizes(spec))))
-def test_the_output_size_is_that_of_the_convolution(case: tuple[ConvSpec, Any]) -> None:
-    spec, size = case
-    conv = CONVOLUTIONS[spec.axes, spec.transposed](**spec.arguments(), device="meta")
-    assert conv(torch.empty(1, spec.in_channels, *size, device="meta")).shape[2:] == torch.Size(spec.output_size(size))
-    assert spec.pad(torch.empty(1, spec.in_channels, *size, device="meta")).shape[2:] == torch.Size(
-        spec.padded_size(size)
-    )
-
-
 def test_a_stuffed_input_has_zeros_between_its_pixels() -> None:
     spec = ConvSpec(1, 1, (2,), stride=(3,), padding=(0,), transposed=True, output_padding=(2,))
     x = torch.tensor([[[1.0, 2.0, 3.0]]])

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from conv2attn.convert import attention_from_conv, conv_from_attention, convert_model
 from conv2attn.convert.attention.reader import reader_of
 from conv2attn.convert.errors import UnsupportedLayerError
+from tests.convert.attention.standardised import convolved, normalised, padded_same
 
 
 def named(place: str) -> Any:
@@ -38,13 +39,7 @@ class Pad(nn.Module):
         self.kernel_size, self.stride, self.dilation = conv.kernel_size, conv.stride, conv.dilation
 
     def forward(self, x: Tensor) -> Tensor:
-        pads = []
-        for axis in (1, 0):
-            length, stride = x.shape[2 + axis], self.stride[axis]
-            added = max((-(-length // stride) - 1) * stride + self.dilation[axis] * (self.kernel_size[axis] - 1) + 1, 0)
-            added = max(added - length, 0)
-            pads += [added // 2, added - added // 2]
-        return F.pad(x, pads)
+        return padded_same(x, self)  # type: ignore[arg-type]
 
 
 @named("transformers.models.bit.modeling_bit.WeightStandardizedConv2d")
@@ -56,10 +51,7 @@ class Standardized(nn.Conv2d):
         self.pad, self.eps = Pad(self) if dynamic else None, 1e-6
 
     def forward(self, x: Tensor) -> Tensor:
-        x = x if self.pad is None else self.pad(x)
-        flat = self.weight.reshape(1, self.out_channels, -1)
-        weight = F.batch_norm(flat, None, None, training=True, momentum=0.0, eps=self.eps).reshape_as(self.weight)
-        return F.conv2d(x, weight, self.bias, self.stride, self.padding, self.dilation, self.groups)
+        return convolved(x if self.pad is None else self.pad(x), normalised(self, self.eps), self)
 
 
 @named("transformers.models.efficientnet.modeling_efficientnet.EfficientNetDepthwiseConv2d")

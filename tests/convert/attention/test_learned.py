@@ -113,6 +113,15 @@ def test_content_leaves_positions_at_rest_and_an_exact_layer_its_convolution(gat
         assert content.gate.grad.any()
 
 
+def test_content_in_the_softmax_of_soft_positions_is_learned_from_zero_on() -> None:
+    layer = layer_of(0.5, trained=False)
+    content = layer.add_content(2)
+    torch.autograd.backward(layer(X).square().sum())
+    for parameter in (content.query_weight, content.key_bias):
+        assert parameter.grad is not None
+        assert parameter.grad.any()
+
+
 def test_a_layer_whose_weight_is_computed_learns_and_keeps_computing_it() -> None:
     conv = parametrizations.weight_norm(nn.Conv2d(3, 4, 3, padding=1)).double()
     layer = attention_from_conv(conv, alpha=2.0)

@@ -10,6 +10,7 @@ from conv2attn.convert import SelfAttention2d, attention_from_conv
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.engines.literal import project_values
 from conv2attn.convert.errors import ConversionError
+from tests.bounds import softmax_bound
 from tests.integers import integers, with_integers
 
 ENGINE_NAMES = sorted(ENGINES)
@@ -50,6 +51,10 @@ def test_with_content_every_input_has_weights_of_its_own(gated: bool, average: b
     maps = layer.attention_probabilities((7, 5), x=x).flatten(3)
     assert torch.equal(weights, maps.mean(1) if average else maps)
     assert not torch.equal(weights[0], weights[1])
+    alone = layer.attention_probabilities((7, 5), x=x[1:2]).flatten(3)
+    assert ((maps[1] - alone[0]).abs() <= softmax_bound(alone[0])).all()
+    with pytest.raises(ConversionError, match="pass x"):
+        layer.attention_probabilities((7, 5))
 
 
 def test_weights_are_averaged_over_the_heads_unless_asked_otherwise_and_follow_the_batch() -> None:

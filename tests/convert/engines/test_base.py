@@ -88,6 +88,17 @@ def layer(alpha: float | None = None) -> SelfAttention2d:
     return attention_from_conv(nn.Conv2d(2, 2, 3, padding=1), alpha=alpha)
 
 
+@pytest.mark.parametrize("name", ["sdpa", "factored"])
+def test_what_is_learned_is_refused_by_engines_that_need_numbers(name: str) -> None:
+    with_content, tables, trained = layer(), layer(), layer()
+    with_content.add_content(2)
+    tables.set_axis_scores(torch.zeros(9, 9), torch.zeros(9, 9))
+    trained.train_positions()
+    found = [str(ENGINES[name].refusal(each)) for each in (with_content, tables, trained)]
+    assert found[:2] == ["the layer has content terms", "the positional scores are learned tables"]
+    assert "positions are trained" in found[2]
+
+
 def test_auto_takes_the_most_special_engine_that_is_exact() -> None:
     moved, joined, tables = layer(2.0), layer(2.0), layer(2.0)
     move_center(moved, 0, 0.5)

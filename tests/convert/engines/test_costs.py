@@ -39,6 +39,14 @@ def test_one_hot_attention_costs_what_the_convolution_costs_and_a_copy_where_tor
     assert ENGINES["factored"].cost(layer(None, "reflect", torch.float64), SIZE, batch=5).bytes == 8 * padded
 
 
+def test_the_sdpa_engine_counts_all_pairs_in_operations_and_none_in_bytes() -> None:
+    cost = ENGINES["sdpa"].cost(layer(None), SIZE, batch=5)
+    heads, queries, keys, dimension = 6, 13 * 5, 15 * 13, 6
+    project, pairs = 5 * keys * heads * 6 * (4 // 2), 5 * heads * queries * keys
+    assert cost.flops == 2 * project + pairs * (4 * dimension + 4)
+    assert cost.bytes == 4 * 5 * heads * dimension * (2 * queries + 2 * keys)
+
+
 def test_soft_factored_attention_costs_two_passes_more() -> None:
     cost = ENGINES["factored"].cost(layer(8.0), SIZE, batch=5)
     keys = 2 * 1 + 1  # the next but one weighs exp(-4 * 8), less than 2^-24

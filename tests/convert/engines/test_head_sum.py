@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from torch import Tensor, nn
-from torch.utils.checkpoint import checkpoint
+from torch import Tensor
 
 from conv2attn.convert.engines import head_sum as module
 from conv2attn.convert.engines.axes import blocks_of
 from conv2attn.convert.engines.head_sum import head_sum
-from conv2attn.learn import melt
 from tests.integers import integers
 
 SHAPES = {1: ((5,), (4,)), 2: ((5, 4), (3, 6)), 3: ((3, 4, 2), (2, 3, 5))}
@@ -96,24 +94,3 @@ def band(heads: int, queries: int, keys: int, *, stride: int) -> Tensor:
     """Small integers near the diagonal, of each head at another offset."""
     far = torch.arange(keys) - stride * torch.arange(queries)[:, None] - torch.arange(heads)[:, None, None]
     return torch.where(far.abs() <= 2, torch.randint(1, 3, far.shape), 0).double().requires_grad_()
-
-
-@pytest.mark.parametrize(
-    ("conv", "shape"),
-    [
-        (nn.Conv2d(3, 5, 3, padding=1), (2, 3, 8, 7)),
-        (nn.Conv1d(3, 5, 5, padding=2), (2, 3, 20)),
-        (nn.ConvTranspose2d(3, 5, 3, stride=2), (2, 3, 6, 5)),
-    ],
-)
-def test_melted_layers_have_the_same_gradients_under_checkpointing(conv: nn.Module, shape: tuple[int, ...]) -> None:
-    layer, x = melt(conv), torch.randn(shape)
-
-    def gradients(reentrant: bool | None) -> list[Tensor]:
-        image = x.clone().requires_grad_()
-        output = layer(image) if reentrant is None else checkpoint(layer, image, use_reentrant=reentrant)
-        return list(torch.autograd.grad(output.square().sum(), [image, *layer.parameters()]))
-
-    plain, kept = gradients(None), gradients(False)
-    assert len(plain) == 1 + len(list(layer.parameters())) == len(kept)
-    assert all(map(torch.equal, plain, kept))

@@ -51,16 +51,6 @@ def test_it_refuses_what_it_would_not_compute_exactly() -> None:
     assert SDPA.refusal(layer_of(130.0)) == "attention is not exactly one-hot, or alpha is no power of two"
     assert SDPA.refusal(layer_of(64.0)) == "attention is not exactly one-hot, or alpha is no power of two"
     assert SDPA.refusal(layer_of(256.0)) is None
-    with_content, tables, trained = layer_of(), layer_of(), layer_of()
-    with_content.add_content(2)
-    assert SDPA.refusal(with_content) == "the layer has content terms"
-    tables.set_axis_scores(torch.zeros(6, 9), torch.zeros(6, 9))
-    assert SDPA.refusal(tables) == "the positional scores are learned tables"
-    trained.train_positions()
-    assert "positions are trained" in str(SDPA.refusal(trained))
-
-
-def test_off_the_cpu_scores_may_be_rounded_to_fewer_bits() -> None:
     values = LayerValues.of(layer_of())
     elsewhere = values._replace(weight=values.weight.detach().to("meta"))
     assert SDPA.refusal(elsewhere) == "on this device the fused kernels may round scores to TF32"

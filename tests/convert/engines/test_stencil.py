@@ -106,12 +106,3 @@ def test_a_border_without_its_scale_and_a_kernel_that_is_too_short_are_caught(mo
     with monkeypatch.context() as planted:
         planted.setattr(stencil, "radius", lambda alpha, dtype: 1)
         assert _differs()
-
-
-def test_soft_layers_have_no_gradient_but_those_of_a_convolution() -> None:
-    layer, x = attention_from_conv(nn.Conv2d(2, 3, 3), alpha=2.0).double(), torch.randn(1, 2, 5, 6).double()
-    x.requires_grad_()
-    assert torch.autograd.gradcheck(layer, x)
-    single = attention_from_conv(nn.Conv2d(2, 3, 3), alpha=2.0)
-    first = torch.autograd.grad(single(x.float()).square().sum(), x, create_graph=True)[0]
-    assert torch.autograd.grad(first.sum(), single.weight)[0].any()

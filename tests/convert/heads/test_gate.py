@@ -11,7 +11,7 @@ from torch.autograd import forward_ad
 
 from conv2attn.convert import ConversionError, SelfAttention2d, attention_from_conv, certify
 from conv2attn.convert.engines.literal import bytes_needed, project_values
-from conv2attn.convert.heads.gate import opening
+from conv2attn.convert.heads.content import opening
 from conv2attn.convert.size import Size
 from tests.integers import integers, with_integers
 
@@ -127,17 +127,12 @@ def test_a_gate_s_gradient_is_cut_off_as_a_whole_together_with_the_maps_that_are
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_closed_gate_leaves_the_convolution_bit_for_bit(dtype: torch.dtype) -> None:
+def test_a_closed_gate_leaves_the_convolution_bit_for_bit_and_costs_nothing_where_it_is_not_trained(
+    dtype: torch.dtype,
+) -> None:
     conv, x = convolution(dtype), image(3).to(dtype)
     layer = gated_layer(conv)
     assert torch.equal(layer(x), conv(x))  # computed with its content, whose gate is trained
-    with torch.no_grad():
-        assert torch.equal(layer(x), conv(x))
-
-
-def test_a_closed_gate_that_is_not_trained_costs_nothing() -> None:
-    conv, x = nn.Conv2d(2, 3, 3), torch.randn(2, 2, 8, 8)
-    layer = gated_layer(conv)
     with torch.no_grad():
         assert torch.equal(layer(x), conv(x))
         layer.engine = "factored"
@@ -145,21 +140,6 @@ def test_a_closed_gate_that_is_not_trained_costs_nothing() -> None:
         gate_of(layer)[0] = 0.5
         with pytest.raises(ConversionError, match="content terms"):
             layer(x)
-
-
-@pytest.mark.parametrize("alpha", [None, 2.0])
-def test_a_closed_gate_has_a_gradient_at_every_alpha(alpha: float | None) -> None:
-    layer = gated_layer(nn.Conv2d(2, 3, 3, padding=1), alpha=alpha)
-    layer.train_positions()
-    torch.autograd.backward(layer(torch.randn(2, 2, *SIZE)).square().sum())
-    gradient = gate_of(layer).grad
-    assert gradient is not None
-    assert (gradient != 0).all()
-    if alpha is not None:
-        for name in ("log_alpha", "centers"):
-            gradient = layer.get_parameter(name).grad
-            assert gradient is not None
-            assert (gradient != 0).all()
 
 
 def test_a_gate_is_never_less_than_single_precision() -> None:

@@ -11,9 +11,8 @@ from PIL import Image
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.preprocessing import Normalization, Preprocessing
 from conv2attn.convert.size import Size
-from conv2attn.learn.data.folder import folder
+from conv2attn.learn.data.folder import Places, find_places, folder
 from conv2attn.learn.data.images import ImageData
-from conv2attn.learn.data.places import Places, find_places
 
 
 def put(*names: str, size: tuple[int, int] = (8, 6)) -> None:

@@ -12,8 +12,8 @@ import torch
 
 from conv2attn.convert.errors import RunExistsError
 from conv2attn.convert.files.open import open_network
-from conv2attn.learn.data.digits import digits
 from conv2attn.learn.data.images import Loaders
+from conv2attn.learn.data.kinds import digits
 from conv2attn.learn.examples.batches import Draw, DrawnData
 from conv2attn.learn.examples.denoiser import LOOKS, PageDenoiser, PhotographDenoiser, with_context, with_larger_kernel
 from conv2attn.learn.examples.examples import PHOTOGRAPHS, STAMPS, psnr, score_pages, score_photographs, ssim
@@ -22,7 +22,7 @@ from conv2attn.learn.examples.photographs import LEVELS, grid_crops, photographs
 from conv2attn.learn.melting.comparison import Comparison
 from conv2attn.learn.melting.melt import attention_layers, melt
 from conv2attn.learn.melting.run import run_comparison
-from conv2attn.learn.training.recipe import Recipe
+from conv2attn.learn.training.recipe import Recipe, Session
 from conv2attn.proofs.show.examples import show_example
 from conv2attn.proofs.show.pictures.examples import PICTURES
 from tests.command import exit_code
@@ -127,8 +127,8 @@ def test_psnr_is_that_of_the_mean_square_and_ssim_that_of_the_image_itself_is_1(
 @pytest.mark.parametrize("example", SMALL, ids=lambda example: example.name)
 def test_an_example_compares_what_began_alike_and_goes_on_where_it_was(example: Comparison, tmp_path: Path) -> None:
     told: list[str] = []
-    out, options = tmp_path / "out", {"full": False, "seeds": 2, "progress": False, "say": told.append}
-    found = show_example(example, out, resume=False, **options)  # type: ignore[arg-type]
+    out, session = tmp_path / "out", Session(say=told.append)
+    found = show_example(example, out, full=False, seeds=2, session=session)
     results = found.outcomes.results
     assert list(results) == [0, 1]
     assert all(set(each) == {"start", *example.arms} for each in results.values())
@@ -143,7 +143,7 @@ def test_an_example_compares_what_began_alike_and_goes_on_where_it_was(example: 
     assert isinstance(data, Loaders)
     noisy, _ = next(iter(data.train))
     assert torch.equal(content(noisy), found.outcomes.networks["content"](noisy))
-    again = show_example(example, out, resume=True, **options)  # type: ignore[arg-type]
+    again = show_example(example, out, full=False, seeds=2, session=replace(session, resume=True))
     assert again.outcomes.results == results
     with pytest.raises(RunExistsError):
         run_comparison(example, out, seeds=1)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,12 +23,12 @@ from conv2attn.learn.experiment.recipes import (
     parameter_groups,
     setting_of,
 )
-from conv2attn.learn.experiment.recorder import packed, unpacked
 from conv2attn.learn.experiment.run import run_experiment
 from conv2attn.learn.networks.attention import AttentionNetwork
 from conv2attn.learn.training.fit import fit, trained_in
-from conv2attn.learn.training.recipe import Machine
+from conv2attn.learn.training.recipe import Machine, Recipe, Session
 from tests.learn.experiments import TINY, run_tiny, stripes, tiny_experiment
+from tests.learn.small import RESUMED
 
 
 @pytest.fixture(scope="module")
@@ -39,14 +38,11 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_every_run_has_a_row(finished: Path) -> None:
-    found = [(result.encoding, result.seed) for result in read_results(finished)]
-    assert found == [(name, seed) for name in ("quadratic", "learned+content", "resnet10") for seed in (0, 1)]
-
-
 def test_the_network_that_is_tested_is_the_best_on_the_validation_images(finished: Path) -> None:
-    data = stripes()
-    for result in read_results(finished):
+    data, results = stripes(), read_results(finished)
+    rows = [(name, seed) for name in ("quadratic", "learned+content", "resnet10") for seed in (0, 1)]
+    assert [(result.encoding, result.seed) for result in results] == rows
+    for result in results:
         network = build(result.encoding, TINY, data)
         trained = trained_in(run_folder(finished, result.encoding, result.seed), network)
         accuracies = [record["validation"]["accuracy"] for record in trained.records]
@@ -91,9 +87,6 @@ def test_a_network_without_heads_has_no_history(finished: Path) -> None:
 
 def test_an_experiment_is_read_as_it_was_written(finished: Path) -> None:
     assert read_experiment(finished) == tiny_experiment("quadratic", "learned+content", "resnet10", seeds=2)
-    assert Experiment.from_json(json.loads(json.dumps(tiny_experiment("learned").to_json()))) == tiny_experiment(
-        "learned"
-    )
 
 
 def test_a_resumed_experiment_ends_as_an_unbroken_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,48 +103,36 @@ def test_a_resumed_experiment_ends_as_an_unbroken_one(tmp_path: Path, monkeypatc
     with pytest.raises(KeyboardInterrupt):
         run_tiny(broken, "quadratic", "gaussian")
     monkeypatch.setattr(run_module, "fit", train)
-    run_experiment(tiny_experiment("quadratic", "gaussian"), stripes(), broken, resume=True)
+    run_experiment(tiny_experiment("quadratic", "gaussian"), stripes(), broken, session=RESUMED)
     assert read_results(broken) == read_results(whole)
     records = [(folder / "gaussian" / "seed-0" / "records.json").read_text() for folder in (whole, broken)]
     assert records[0] == records[1]
 
 
-def test_seeds_that_a_training_cannot_have_are_refused_before_anything_is_written(tmp_path: Path) -> None:
-    experiment = replace(tiny_experiment(), seeds=10**15)
-    with pytest.raises(ConversionError, match="seeds must be an integer from 1"):
-        run_experiment(experiment, stripes(), tmp_path / "run")
-    with pytest.raises(ConversionError, match="seed must be an integer from 0 to 16777215; got 19999999"):
-        run_experiment(replace(experiment, seeds=20_000_000), stripes(), tmp_path / "run")
-    assert not list(tmp_path.iterdir())
+UNCUT = replace(TINY, sizes=replace(TINY.sizes, pixels=5))
 
 
 @pytest.mark.parametrize(
     ("experiment", "machine", "said"),
     [
+        (tiny_experiment(seeds=10**15), 1, "seeds must be an integer from 1"),
+        (tiny_experiment(seeds=20_000_000), 1, "seed must be an integer from 0 to 16777215; got 19999999"),
         (tiny_experiment("resnet10"), 3, "cannot be shared alike by 3"),
-        (
-            tiny_experiment("resnet10", "quadratic", setting=replace(TINY, sizes=replace(TINY.sizes, pixels=5))),
-            1,
-            "cannot be cut into 5x5 pixels",
-        ),
+        (tiny_experiment("resnet10", "quadratic", setting=UNCUT), 1, "cannot be cut into 5x5 pixels"),
     ],
 )
 def test_what_a_run_would_be_refused_is_refused_before_anything_is_written(
     experiment: Experiment, machine: int, said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConversionError, match=said):
-        run_experiment(experiment, stripes(), tmp_path / "run", machine=Machine("cpu", machine))
+        run_experiment(experiment, stripes(), tmp_path / "run", session=Session(Machine("cpu", machine)))
     assert not list(tmp_path.iterdir())
 
 
 def test_heads_with_content_are_recorded_with_the_images_that_the_network_is_trained_on(tmp_path: Path) -> None:
     """Pictures are kept as bytes, of which the network sees numbers from -1 to 1."""
-
-    def as_bytes(split: Split) -> Split:
-        return Split(split.images.add(1).mul(127.5).to(torch.uint8), split.labels)
-
     data = stripes()
-    train, validation, test = map(as_bytes, data.parts)
+    train, validation, test = (Split(part.images.add(1).mul(127.5).to(torch.uint8), part.labels) for part in data.parts)
     kept = replace(data, train=train, validation=validation, test=test)
     found = []
     for name, images in (("numbers", data), ("bytes", kept)):
@@ -164,7 +145,7 @@ def test_a_folder_that_holds_an_experiment_is_kept(finished: Path) -> None:
     with pytest.raises(RunExistsError, match="holds one experiment"):
         run_tiny(finished, "quadratic")
     with pytest.raises(ConversionError, match="holds another experiment"):
-        run_experiment(tiny_experiment("quadratic"), stripes(), finished, resume=True)
+        run_experiment(tiny_experiment("quadratic"), stripes(), finished, session=RESUMED)
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "{", '{"version": 9}', '{"version": 2, "setting": {"sizes": {"a": 1}}}'])
@@ -172,16 +153,8 @@ def test_a_damaged_description_is_refused_in_one_sentence(text: str, tmp_path: P
     (tmp_path / "experiment.json").write_text(text)
     with pytest.raises(CheckpointError):
         read_experiment(tmp_path)
-
-
-def test_an_experiment_that_is_not_over_has_no_results(tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="is not over"):
         read_results(tmp_path)
-
-
-def test_a_byte_a_pixel_is_within_half_of_a_255th() -> None:
-    maps = torch.rand(3, 4, 5)
-    assert ((unpacked(packed(maps), (3, 4, 5)) - maps).abs() <= 0.5 / 255 + 2**-23).all()
 
 
 def test_positions_biases_and_scales_do_not_decay() -> None:
@@ -200,21 +173,15 @@ def test_an_experiment_grows_and_keeps_its_results(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     run_tiny(folder, "quadratic")
     before = read_results(folder)
-    run_experiment(tiny_experiment("resnet10", "quadratic"), stripes(), folder, resume=True)
+    run_experiment(tiny_experiment("resnet10", "quadratic"), stripes(), folder, session=RESUMED)
     assert read_results(folder)[1:] == before
     with pytest.raises(ConversionError, match="holds another experiment"):
-        run_experiment(tiny_experiment("quadratic"), stripes(), folder, resume=True)
+        run_experiment(tiny_experiment("quadratic"), stripes(), folder, session=RESUMED)
 
 
 def test_the_paper_s_recipe_is_the_paper_s() -> None:
-    recipe, sizes = PAPERS.recipe, PAPERS.sizes
-    assert (recipe.epochs, recipe.batch_size, recipe.optimizer, recipe.lr, recipe.warmup) == (
-        300,
-        100,
-        "sgd",
-        0.1,
-        0.05,
-    )
+    sizes = PAPERS.sizes
+    assert PAPERS.recipe == Recipe(300, 100, 0.1, 1e-4, "sgd", warmup=0.05)
     assert (sizes.depth, sizes.num_heads, sizes.hidden, PAPERS.width) == (6, 9, 400, 64)
 
 
@@ -227,7 +194,7 @@ def test_a_setting_takes_what_is_asked_for() -> None:
     )
     assert setting_of("paper") == PAPERS
     for wrong in ({"depth": 0}, {"heads": 4097}, {"padding": -1}):
-        with pytest.raises(OptionError, match=r"^depth and heads must be 1 to 4096, padding 0 to 4095; got .{1,60}$"):
+        with pytest.raises(ConversionError, match=rf"{next(iter(wrong))} must be an integer from"):
             setting_of("small", **wrong)
     with pytest.raises(OptionError, match="no recipe 'large'; there are small, medium, paper"):
         setting_of("large")

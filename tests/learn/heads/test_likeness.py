@@ -14,21 +14,21 @@ from conv2attn.convert.attention.construction import attention_from_conv
 from conv2attn.convert.errors import GeometryError
 from conv2attn.convert.size import Size
 from conv2attn.learn.heads.attention import HeadAttention
-from conv2attn.learn.heads.content import Content
 from conv2attn.learn.heads.gaussian import IsotropicGaussian
+from conv2attn.learn.heads.learned import Content
 from conv2attn.learn.heads.likeness import how_convolutional, layer_likeness
 
 PLANTED = 1000
+TAPS = torch.cartesian_prod(torch.arange(-1, 2), torch.arange(-1, 2))
 
 
 def planted_layer(taps: torch.Tensor, alpha: torch.Tensor, padding: int) -> HeadAttention:
     """Heads with these taps [heads, 2] as centres and these locality strengths [heads]."""
-    layer = HeadAttention(1, 1, IsotropicGaussian(len(taps)), padding=padding)
-    assert isinstance(layer.positions, IsotropicGaussian)
+    positions = IsotropicGaussian(len(taps))
     with torch.no_grad():
-        layer.positions.centers.copy_(taps)
-        layer.positions.log_alpha.copy_(alpha.log())
-    return layer
+        positions.centers.copy_(taps)
+        positions.log_alpha.copy_(alpha.log())
+    return HeadAttention(1, 1, positions, padding=padding)
 
 
 def test_every_planted_tap_is_recognised_however_soft_its_head_is() -> None:
@@ -46,12 +46,11 @@ def test_every_planted_tap_is_recognised_however_soft_its_head_is() -> None:
 
 
 def test_without_padding_the_taps_of_a_sharp_head_are_recognised() -> None:
-    taps = torch.cartesian_prod(torch.arange(-1, 2), torch.arange(-1, 2))
     for alpha in (1.0, 8.0, 128.0):
-        found = layer_likeness(planted_layer(taps, torch.full((9,), alpha), 0), Size(4, 5)).heads
-        assert [head.tap for head in found] == list(map(tuple, taps.tolist()))
+        found = layer_likeness(planted_layer(TAPS, torch.full((9,), alpha), 0), Size(4, 5)).heads
+        assert [head.tap for head in found] == list(map(tuple, TAPS.tolist()))
         assert [head.distance == 1 for head in found] == [head.inside < 1 for head in found]
-        assert [head.inside for head in found] == [(4 - abs(r)) * (5 - abs(c)) / 20 for r, c in taps.tolist()]
+        assert [head.inside for head in found] == [(4 - abs(r)) * (5 - abs(c)) / 20 for r, c in TAPS.tolist()]
 
 
 def test_a_converted_layer_is_its_convolution() -> None:
@@ -74,9 +73,7 @@ def test_the_distance_is_reached_by_an_input_that_varies_by_1() -> None:
 
 def test_a_layer_is_no_further_from_the_convolution_than_its_distance() -> None:
     torch.manual_seed(0)
-    taps = torch.cartesian_prod(torch.arange(-1, 2), torch.arange(-1, 2))
-    layer = planted_layer(taps, torch.full((9,), 1.5), 1)
-    layer = HeadAttention(2, 4, layer.positions, padding=1).double()
+    layer = HeadAttention(2, 4, planted_layer(TAPS, torch.full((9,), 1.5), 1).positions, padding=1).double()
     likeness = layer_likeness(layer, Size(5, 6))
     kernel = layer.weight.detach().transpose(1, 2).unflatten(2, (3, 3))
     largest = 0.0

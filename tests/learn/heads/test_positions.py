@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from conv2attn.convert.errors import GeometryError
-from conv2attn.learn.heads.gaussian import Gaussian, IsotropicGaussian
-from conv2attn.learn.heads.grid import Grid
+from conv2attn.learn.heads.gaussian import Gaussian, IsotropicGaussian, Quadratic
 from conv2attn.learn.heads.learned import Learned
-from conv2attn.learn.heads.positions import Positions, moments
-from conv2attn.learn.heads.quadratic import Quadratic
+from conv2attn.learn.heads.positions import Grid, Positions, moments
 from conv2attn.learn.heads.sinusoidal import SinusoidalAbsolute, SinusoidalRelative
 
 GRIDS = [Grid(3, 5), Grid(4, 2, padding=1), Grid(5, 3, padding=2)]
@@ -64,20 +62,15 @@ def test_a_quadratic_form_without_a_cross_term_separates_and_one_with_it_does_no
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_a_gaussian_is_the_quadratic_form_of_its_precision(grid: Grid) -> None:
+def test_a_gaussian_is_the_quadratic_form_of_its_precision_and_its_vectors_have_the_scores_of_eq_16(grid: Grid) -> None:
     gaussian = dyadic_gaussian()
     whole = gaussian.precision()
     pulled = (whole @ gaussian.centers.unsqueeze(-1)).squeeze(-1)
     form = Quadratic(-whole.diagonal(dim1=1, dim2=2) / 2, pulled, -whole[:, 0, 1])
-    assert torch.equal(without_constant(form.scores(grid)), without_constant(gaussian.scores(grid)))
-
-
-@pytest.mark.parametrize("grid", GRIDS)
-def test_the_vectors_of_gaussian_heads_have_the_scores_of_eq_16(grid: Grid) -> None:
-    gaussian = dyadic_gaussian()
     queries, keys = gaussian.vectors(grid)
     assert queries.shape[-1] == 5
-    assert torch.equal(without_constant(queries @ keys.T), without_constant(gaussian.scores(grid)))
+    for scores in (form.scores(grid), queries @ keys.T):
+        assert torch.equal(without_constant(scores), without_constant(gaussian.scores(grid)))
 
 
 @pytest.mark.parametrize("grid", GRIDS)
@@ -112,16 +105,13 @@ def test_absolute_scores_depend_on_more_than_the_offset() -> None:
     assert (at_home.amax(1) - at_home.amin(1) > 0.01).all()
 
 
-def test_learned_scores_are_the_table_s_entries() -> None:
+def test_learned_scores_are_the_table_s_entries_as_far_as_it_reaches() -> None:
     grid = Grid(2, 3, padding=1)
     learned = Learned(HEADS, reach=5)
     rows, columns = (table.detach() for table in learned.table.tables)
     delta = grid.offsets(rows)[4, 17].long()  # query (1, 1) of the image, key (3, 2) of the padded image
     assert delta.tolist() == [1, 0]
     assert torch.equal(learned.scores(grid)[:, 4, 17].detach(), rows[:, 4 + 1] + columns[:, 4 + 0])
-
-
-def test_tables_refuse_a_grid_that_they_do_not_reach() -> None:
     with pytest.raises(GeometryError, match="the tables reach 4"):
         Learned(HEADS, reach=4).scores(Grid(3, 3, padding=1))
 
@@ -147,13 +137,11 @@ def test_the_ellipse_of_a_gaussian_head_is_its_own() -> None:
     largest = (covariances.abs() @ gaussian.precision().abs()).max()
     assert ((covariances @ gaussian.precision() - identity).abs() <= 32 * largest**2 * 2**-53).all()
 
+    isotropic = IsotropicGaussian(HEADS, alpha=1.0)
+    assert torch.equal(isotropic.shape(Grid(3, 3)).covariances, torch.eye(2).expand(HEADS, 2, 2) / 2)
+
 
 def test_the_ellipse_of_other_heads_is_that_of_what_they_attend_to() -> None:
     centers, covariances = moments(torch.tensor([[0.5, 0.5, 0.0]]), torch.tensor([[0.0, -1.0], [0.0, 3.0], [9.0, 9.0]]))
     assert centers.tolist() == [[0.0, 1.0]]
     assert covariances.tolist() == [[[0.0, 0.0], [0.0, 4.0]]]
-
-
-def test_the_ellipse_of_an_isotropic_head_has_the_radius_of_its_gaussian() -> None:
-    isotropic = IsotropicGaussian(HEADS, alpha=1.0)
-    assert torch.equal(isotropic.shape(Grid(3, 3)).covariances, torch.eye(2).expand(HEADS, 2, 2) / 2)

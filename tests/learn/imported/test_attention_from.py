@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 
 import pytest
@@ -16,6 +17,7 @@ from conv2attn.learn import attention_from
 from conv2attn.learn.heads.attention import HeadAttention
 from conv2attn.learn.heads.likeness import layer_likeness
 from tests.learn.imported.modules import GaussianAttention
+from tests.small_models import assert_same_state
 
 SIDE, SIZE = 5, (4, 6)
 # In double precision, u = 2^-53. Scores stay below 2^9 and take less than 2^5 roundings, so they are off by at most
@@ -90,21 +92,24 @@ def test_multihead_attention_over_positions_is_computed(kdim: int | None, bias: 
     assert (maps[0] - layer.probabilities(layer.grid(*SIZE))).abs().max() < ROUNDING
 
 
-def test_multihead_attention_without_its_positions_is_refused() -> None:
-    with pytest.raises(ConversionError, match="does not know positions"):
-        attention_from(nn.MultiheadAttention(8, 2))
-
-
-def test_tokens_of_another_image_are_refused() -> None:
-    with pytest.raises(ConversionError, match=r"tokens and keys must be \[\[24, 8\]"):
-        attention_from(nn.MultiheadAttention(8, 2), tokens=torch.zeros(25, 8), size=SIZE)
+@pytest.mark.parametrize(
+    ("tokens", "said"),
+    [
+        (None, "does not know positions"),
+        (torch.zeros(25, 8), r"tokens and keys must be \[\[24, 8\]"),
+        (torch.full((24, 8), torch.nan), "not all finite"),
+    ],
+)
+def test_multihead_attention_without_its_positions_is_refused(tokens: Tensor | None, said: str) -> None:
+    with pytest.raises(ConversionError, match=said):
+        attention_from(nn.MultiheadAttention(8, 2), tokens=tokens, size=SIZE)
 
 
 @pytest.mark.parametrize("way", [multihead_from_attention, gpsa_from_attention])
 def test_what_was_exported_comes_back_bit_for_bit(way: Callable[..., nn.Module]) -> None:
     layer = attention_from_conv(nn.Conv2d(3, 5, 3, padding=1))
     again = attention_from(way(layer, size=(SIDE, SIDE)))
-    assert all(torch.equal(value, again.state_dict()[name]) for name, value in layer.state_dict().items())
+    assert_same_state(again, layer)
 
 
 class Transposed(GatedPositionalAttention):
@@ -126,21 +131,25 @@ class Broken(GatedPositionalAttention):
         raise RuntimeError("no")
 
 
-def test_a_module_with_the_parts_of_gpsa_that_computes_something_else_is_refused() -> None:
-    with pytest.raises(ConversionError, match="Transposed computes something else than its parts say"):
-        attention_from(Transposed(12, 3), positions_alone=True)
-
-
-def test_a_module_that_does_not_run_is_refused() -> None:
-    with pytest.raises(ConversionError, match=r"Broken could not be tried: RuntimeError: no"):
-        attention_from(Broken(12, 3), positions_alone=True)
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (Transposed, "Transposed computes something else than its parts say"),
+        (Broken, "Broken could not be tried: RuntimeError: no"),
+    ],
+)
+def test_a_module_with_the_parts_of_gpsa_that_computes_something_else_is_refused(
+    kind: type[GatedPositionalAttention], said: str
+) -> None:
+    with pytest.raises(ConversionError, match=said):
+        attention_from(kind(12, 3), positions_alone=True)
 
 
 def test_a_module_is_left_as_it_was() -> None:
     module = gpsa().eval()
-    before = {name: value.clone() for name, value in module.state_dict().items()}
+    before = copy.deepcopy(module)
     assert not attention_from(module).training
-    assert all(torch.equal(value, before[name]) for name, value in module.state_dict().items())
+    assert_same_state(module, before)
 
 
 def test_other_modules_are_refused_by_name() -> None:
@@ -150,41 +159,22 @@ def test_other_modules_are_refused_by_name() -> None:
         attention_from("gpsa")  # type: ignore[arg-type]
 
 
-def with_parts(**parts: object) -> GatedPositionalAttention:
-    """GPSA with other parts."""
-    module = gpsa()
-    for name, part in parts.items():
-        setattr(module, name, part)
-    return module
-
-
-def gaussian(**parts: object) -> GaussianAttention:
-    """The authors' attention with other parts."""
-    module = GaussianAttention(4, 3, isotropic=True)
-    for name, part in parts.items():
-        setattr(module, name, part)
-    return module
-
-
 @pytest.mark.parametrize(
-    ("module", "said"),
+    ("module", "parts", "said"),
     [
-        (gpsa(torch.float16), "must be all float32 or all float64"),
-        (with_parts(v=nn.Linear(12, 12, device="meta", dtype=torch.float64)), "have no values"),
-        (with_parts(gating_param=nn.Parameter(torch.full((3,), torch.inf, dtype=torch.float64))), "not all finite"),
-        (with_parts(pos_proj=nn.Linear(2, 3, dtype=torch.float64)), "do not fit 3 heads"),
-        (gaussian(attention_spreads=nn.Parameter(torch.ones(2))), "do not fit 3 heads"),
-        (gaussian(attention_gaussian_blur_trick=True), "blurs with 7 x 7 kernels"),
+        (gpsa(torch.float16), {}, "must be all float32 or all float64"),
+        (gpsa(), {"v": nn.Linear(12, 12, device="meta", dtype=torch.float64)}, "have no values"),
+        (gpsa(), {"gating_param": nn.Parameter(torch.full((3,), torch.inf).double())}, "not all finite"),
+        (gpsa(), {"pos_proj": nn.Linear(2, 3, dtype=torch.float64)}, "do not fit 3 heads"),
+        (GaussianAttention(4, 3, isotropic=True), {"attention_spreads": nn.Parameter(torch.ones(2))}, "do not fit 3"),
+        (GaussianAttention(4, 3, isotropic=True), {"attention_gaussian_blur_trick": True}, "blurs with 7 x 7 kernels"),
     ],
 )
-def test_numbers_and_shapes_of_another_kind_are_refused(module: nn.Module, said: str) -> None:
+def test_numbers_and_shapes_of_another_kind_are_refused(module: nn.Module, parts: dict[str, object], said: str) -> None:
+    for name, part in parts.items():
+        setattr(module, name, part)
     with pytest.raises(ConversionError, match=said):
         attention_from(module)
-
-
-def test_tokens_that_are_not_finite_are_refused() -> None:
-    with pytest.raises(ConversionError, match="not all finite"):
-        attention_from(nn.MultiheadAttention(8, 2), tokens=torch.full((24, 8), torch.nan), size=SIZE)
 
 
 def test_an_imported_layer_is_asked_how_convolutional_it_is() -> None:

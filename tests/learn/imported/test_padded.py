@@ -9,13 +9,18 @@ from conv2attn.convert import ConversionError, certify, conv_from_attention
 from conv2attn.convert.export.gpsa import GatedPositionalAttention
 from conv2attn.learn import attention_from, freeze
 from conv2attn.learn.heads.attention import HeadAttention
-from conv2attn.learn.heads.gaussian import Gaussian, IsotropicGaussian
-from conv2attn.learn.heads.quadratic import Quadratic
+from conv2attn.learn.heads.gaussian import Gaussian, IsotropicGaussian, Quadratic
 from conv2attn.learn.imported.padded import with_padded_keys
 from tests.learn.imported.modules import GaussianAttention
 
 ROWS, COLUMNS = 7, 9
 ROUNDING = 2.0**-30  # of double precision, as in test_attention_from.py
+
+
+def first(layer: HeadAttention, x: torch.Tensor) -> torch.Tensor:
+    """The layer's output with its channels first, as a convolution has them."""
+    output: torch.Tensor = layer(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    return output
 
 
 def whole(*shape: int) -> torch.Tensor:
@@ -36,17 +41,15 @@ def test_one_hot_heads_are_a_convolution_and_agree_with_it_where_their_targets_a
     conv = conv_from_attention(padded)
     assert certify(padded, input_range=(-1, 1)).bound < float("inf")
     x = whole(2, 3, ROWS, COLUMNS)
-    ours = layer(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
     assert torch.equal(conv(x), padded(x))
-    assert torch.equal(conv(x)[..., 1:-1, 1:-1], ours[..., 1:-1, 1:-1])
+    assert torch.equal(conv(x)[..., 1:-1, 1:-1], first(layer, x)[..., 1:-1, 1:-1])
 
 
 @torch.no_grad()
 def test_at_borders_they_differ() -> None:
     layer = heads_at(torch.tensor([[-1.0, 0.0]]))
     x = whole(1, 3, ROWS, COLUMNS) + 10
-    ours = layer(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-    difference = (with_padded_keys(layer)(x) - ours).abs().amax((0, 1))
+    difference = (with_padded_keys(layer)(x) - first(layer, x)).abs().amax((0, 1))
     assert (difference[1:] == 0).all()
     assert (difference[0] > 0).any()
 
@@ -57,8 +60,7 @@ def test_heads_far_away_are_reached_by_dilation() -> None:
     padded = with_padded_keys(layer)
     assert (padded.spec.kernel_size, padded.spec.dilation, padded.spec.padding) == ((3, 3), (3, 3), (3, 3))
     x = whole(1, 3, ROWS, COLUMNS)
-    ours = layer(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-    assert torch.equal(padded(x)[..., 3:, :-2], ours[..., 3:, :-2])
+    assert torch.equal(padded(x)[..., 3:, :-2], first(layer, x)[..., 3:, :-2])
 
 
 @torch.no_grad()
@@ -70,7 +72,7 @@ def test_soft_heads_agree_in_the_middle_and_can_be_frozen() -> None:
     assert isinstance(layer, HeadAttention)
     padded = with_padded_keys(layer)
     x = torch.rand(1, 3, 15, 15, dtype=torch.float64)
-    ours = layer(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+    ours = first(layer, x)
     assert (padded(x) - ours)[..., 7, 7].abs().max() < ROUNDING
     frozen = freeze(padded, 1e-3, input_range=(0, 1)).layers[0]
     assert frozen.certificate.cut_off <= 1e-3

@@ -11,7 +11,7 @@ from torch import nn
 
 from conv2attn.convert.errors import ConversionError
 from conv2attn.learn.melting.compare import compare
-from conv2attn.learn.training.recipe import LARGEST_SEED, Machine, Recipe
+from conv2attn.learn.training.recipe import LARGEST_SEED, Machine, Recipe, Session
 from tests.learn.small import data, network
 
 
@@ -27,7 +27,7 @@ def test_seeds_that_a_training_cannot_have_are_refused(seed: int, seeds: int, tm
     [
         ({"cnn": network(classes=2)}, "small has 3 classes"),
         ({"cnn": nn.Sequential(nn.Conv2d(1, 3, 9), nn.AdaptiveAvgPool2d(1), nn.Flatten())}, "does not take the images"),
-        ({"cnn": network(), "machine": Machine("cpu", 3)}, "cannot be shared alike by 3"),
+        ({"cnn": network(), "session": Session(Machine("cpu", 3))}, "cannot be shared alike by 3"),
         ({"melting": {"tolerance": 1.0, "alpha": 2.0}}, "give one of them"),
         ({"melting": {"alpha": 1e9}}, "no gradient"),
         ({"melting": {"filter_fn": lambda *_: False}}, "none of the model's 4 convolutions"),
@@ -47,7 +47,7 @@ def test_what_a_run_of_a_comparison_would_be_refused_is_refused_before_the_first
 def test_a_network_of_more_scores_than_classes_is_melted_and_said_to_have_them(tmp_path: Path) -> None:
     lines: list[str] = []
     recipe = Recipe(epochs=1, batch_size=8, batch_statistics=False)
-    compare(data(), tmp_path / "out", cnn=network(classes=5), recipe=recipe, seeds=1, say=lines.append)
+    compare(data(), tmp_path / "out", cnn=network(classes=5), recipe=recipe, seeds=1, session=Session(say=lines.append))
     assert lines[0] == "The network gives 5 scores; the first 3 are those of the classes of small: a, b, c"
 
 

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from conv2attn.convert.errors import GeometryError, SelectionError
-from conv2attn.learn.networks.attention import AttentionNetwork, ImageKind
-from conv2attn.learn.networks.encodings import ENCODINGS, PAPER, AttentionSizes
+from conv2attn.learn.networks.attention import ENCODINGS, PAPER, AttentionNetwork, AttentionSizes, ImageKind
 from conv2attn.learn.networks.resnet import BLOCKS, resnet
 
 CIFAR = ImageKind(3, 32, 32)
@@ -23,12 +22,9 @@ def parameters(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-def test_resnet10_has_the_parameters_of_table_2() -> None:
-    assert round(parameters(resnet(CIFAR, blocks=BLOCKS["resnet10"])) / 1e6, 1) == 4.9
-
-
-def test_resnet18_has_the_parameters_that_are_published() -> None:
-    assert round(parameters(resnet(CIFAR, blocks=BLOCKS["resnet18"])) / 1e6, 1) == 11.2
+@pytest.mark.parametrize(("name", "millions"), [("resnet10", 4.9), ("resnet18", 11.2)])
+def test_a_residual_network_has_the_parameters_that_are_published(name: str, millions: float) -> None:
+    assert round(parameters(resnet(CIFAR, blocks=BLOCKS[name])) / 1e6, 1) == millions  # the first in Table 2
 
 
 def test_a_network_of_attention_has_the_parameters_that_its_widths_say() -> None:
@@ -49,15 +45,6 @@ def test_every_parameter_of_every_encoding_has_a_gradient(encoding: str, padding
     assert without == [name for name in without if name.startswith("classifier")] == []
 
 
-@pytest.mark.parametrize("encoding", EVERY)
-def test_where_heads_look_is_a_distribution_for_every_query(encoding: str) -> None:
-    network = AttentionNetwork(DIGITS, replace(SMALL, encoding=encoding, padding=1)).double()
-    x = network.embed(torch.randn(2, 1, 8, 8).double())
-    maps = [layer.probabilities(network.grid, x) for layer in network.layers]
-    assert [tuple(layer.shape[-3:]) for layer in maps] == [(5, 16, 36)] * 2
-    assert all(((layer.sum(-1) - 1).abs() <= 4 * 36 * 2**-53).all() for layer in maps)
-
-
 @pytest.mark.parametrize("encoding", [name for name in ENCODINGS if "+" not in name])
 def test_sharpness_is_a_factor_of_the_first_scores(encoding: str) -> None:
     """Parameters are float32; a logarithm of at most 2 that is rounded moves its exp by a part of at most 2^-23."""
@@ -73,21 +60,9 @@ def test_sharpness_is_a_factor_of_the_first_scores(encoding: str) -> None:
     assert scale > 1
 
 
-def test_four_pixels_become_one() -> None:
-    network = AttentionNetwork(ImageKind(2, 6, 4), SMALL)
-    with torch.no_grad():
-        network.embedding.weight.copy_(torch.eye(8))
-        network.embedding.bias.zero_()
-    images = torch.arange(48.0).view(1, 2, 6, 4)
-    assert network.embed(images)[0, 2, 1].tolist() == images[0, :, 4:6, 2:4].flatten().tolist()
-
-
-def test_images_that_cannot_be_cut_are_refused() -> None:
+def test_images_that_cannot_be_cut_and_unknown_encodings_are_refused() -> None:
     with pytest.raises(GeometryError, match="images of 7x8 cannot be cut into 2x2 pixels"):
         AttentionNetwork(ImageKind(1, 7, 8), SMALL)
-
-
-def test_an_unknown_encoding_is_refused_by_name() -> None:
     with pytest.raises(SelectionError, match="no encoding 'quadratc'; there are quadratic, gaussian"):
         AttentionNetwork(DIGITS, replace(SMALL, encoding="quadratc"))
 

@@ -15,12 +15,12 @@ from conv2attn.learn.melting.compare import compare
 from conv2attn.learn.training.fit import fit
 from conv2attn.learn.training.folders import begin_or_resume
 from conv2attn.learn.training.recipe import Recipe
-from tests.learn.small import data, network
+from tests.learn.small import RESUMED, data, network
 
 RECIPE = Recipe(epochs=1, batch_size=20)
 RUNS: dict[str, Callable[[Path], object]] = {
-    "run": lambda folder: fit(network(), data(), RECIPE, folder, resume=True),
-    "comparison": lambda folder: compare(data(), folder, cnn=network(), recipe=RECIPE, seeds=1, resume=True),
+    "run": lambda folder: fit(network(), data(), RECIPE, folder, session=RESUMED),
+    "comparison": lambda folder: compare(data(), folder, cnn=network(), recipe=RECIPE, session=RESUMED),
     "experiment": lambda folder: begin(folder, Experiment("digits", (1, 8, 8, 10), ("a",), 1, SMALL), resume=True),
 }
 

@@ -17,7 +17,9 @@ from conv2attn.learn.data.images import Loaders
 from conv2attn.learn.melting.melt import melt
 from conv2attn.learn.training.evaluate import evaluate
 from conv2attn.learn.training.fit import Trained, fit
-from conv2attn.learn.training.recipe import Machine, Recipe
+from conv2attn.learn.training.recipe import Machine, Recipe, Session
+from tests.learn.small import RESUMED
+from tests.small_models import assert_same_state
 
 RECIPE = Recipe(epochs=3, lr=0.02, batch_statistics=False)
 
@@ -81,17 +83,15 @@ def test_a_run_with_a_shuffled_loader_goes_on_bit_for_bit(tmp_path: Path) -> Non
     calls: list[nn.Module] = []
     with pytest.raises(KeyboardInterrupt):
         run("dense", tmp_path / "killed", recorder=dies)
-    resumed = run("dense", tmp_path / "killed", resume=True)
+    resumed = run("dense", tmp_path / "killed", session=RESUMED)
     assert resumed.records == whole.records
-    assert all(
-        torch.equal(value, whole.network.state_dict()[key]) for key, value in resumed.network.state_dict().items()
-    )
+    assert_same_state(resumed.network, whole.network)
 
 
 def test_autocast_trains_and_two_processes_share_a_loader(tmp_path: Path) -> None:
-    half = run("dense", tmp_path / "half", machine=Machine(precision="bf16-mixed"))
+    half = run("dense", tmp_path / "half", session=Session(Machine(precision="bf16-mixed")))
     assert half.records[-1]["validation"]["loss"] < half.records[0]["validation"]["loss"]
-    pair = run("dense", tmp_path / "pair", replace(RECIPE, epochs=1), machine=Machine("cpu", 2, "ddp"))
+    pair = run("dense", tmp_path / "pair", replace(RECIPE, epochs=1), session=Session(Machine("cpu", 2, "ddp")))
     assert pair.records[-1]["validation"]["loss"] < pair.records[0]["validation"]["loss"]
 
 

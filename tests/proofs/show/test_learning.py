@@ -13,7 +13,7 @@ import torch
 
 from conv2attn.learn.data import kinds
 from conv2attn.learn.experiment.recipes import PAPERS
-from conv2attn.learn.training.records import read_records
+from conv2attn.learn.training.folders import read_records
 from tests.command import exit_code, result_of
 from tests.learn.cifar10 import batches, write_archive
 from tests.learn.experiments import stripes
@@ -27,7 +27,7 @@ import torch
 
 from conv2attn.cli import main
 from conv2attn.learn.data import kinds
-from conv2attn.learn.experiment.recorder import HeadRecorder
+from conv2attn.learn.experiment.history import HeadRecorder
 from tests.learn.experiments import stripes
 
 record, calls = HeadRecorder.__call__, -2  # both networks are looked at before the first is trained

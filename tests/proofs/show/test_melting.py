@@ -16,8 +16,7 @@ from conv2attn.learn.data import kinds
 from conv2attn.learn.data.images import ImageData
 from conv2attn.learn.melting.melt import attention_layers
 from conv2attn.learn.melting.start import small_cnn
-from conv2attn.learn.training.folders import begin_or_resume
-from conv2attn.learn.training.records import read_records
+from conv2attn.learn.training.folders import begin_or_resume, read_records
 from tests.command import exit_code, result_of
 from tests.learn.small import data as small_data
 
