@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .proofs.show.failure import explain, is_usage
 from .proofs.terminal.command import Command, command
+from .proofs.terminal.ending import ended_by_signals, explain, is_usage
 from .proofs.terminal.options import (
     AcceleratorOption,
     AlphaOption,
@@ -51,7 +51,6 @@ from .proofs.terminal.options import (
 )
 from .proofs.terminal.outcome import Done, Outcome, outcome_json, result_file, wrote
 from .proofs.terminal.output import Table, prepare_streams, progress, say, say_document
-from .proofs.terminal.signals import ended_by_signals
 
 if TYPE_CHECKING:
     from .convert.files.checkpoint import Opening
@@ -153,7 +152,7 @@ def plan(
     ] = None,
 ) -> Outcome:
     """Show what convert would do, without writing anything."""
-    from .proofs.show.plan import plan_checkpoint
+    from .proofs.show.conversion import plan_checkpoint
 
     return plan_checkpoint(
         checkpoint,
@@ -300,8 +299,8 @@ def prove(
     ] = None,
 ) -> None:
     """Prove by machine the claims that the construction relies on."""
+    from .proofs.prover.claim import all_claims, select
     from .proofs.prover.document import Proved, describe, document_file, for_terminal, render_markdown, sections
-    from .proofs.prover.registry import all_claims, select
     from .proofs.prover.run import DEFAULT_LIMIT, iter_results
 
     chosen = select(all_claims(), [*(only or ()), *([] if show is None else [show])] or None)
@@ -329,7 +328,7 @@ def prove(
 @command(app, CHECK)
 def claims() -> Outcome:
     """List the claims that prove can prove."""
-    from .proofs.prover.registry import all_claims
+    from .proofs.prover.claim import all_claims
 
     rows = tuple((claim.name, claim.title, str(claim.status)) for claim in all_claims())
     header = ("claim", "title", "status")

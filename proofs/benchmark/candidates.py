@@ -21,8 +21,7 @@ from ...convert import SelfAttention2d, certify
 from ...convert.engines import AUTO, ENGINES, choose_engine
 from ...convert.heads.content import ContentTerms
 from ...convert.size import format_bytes
-from .cases import Case, Regime
-from .dense import DenseAttention, number_of_scores
+from .cases import Case, DenseAttention, Regime, number_of_scores
 from .tables import CONTENT, POSITIONS
 
 CONVOLUTION = "F.conv2d"
@@ -53,17 +52,11 @@ class Built(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to compute a layer.
+    """One way to compute a layer."""
 
-    Attributes:
-        regime: Its attention; the convolution counts as exact.
-        method: ``CONVOLUTION``, ``DENSE``, the name of an engine, or "auto" for the engine that a layer chooses.
-        learned: Parameters that are trained besides value projections and bias, if any.
-    """
-
-    regime: Regime
-    method: str
-    learned: Learned | None = None
+    regime: Regime  # its attention; the convolution counts as exact
+    method: str  # ``CONVOLUTION``, ``DENSE``, the name of an engine, or "auto" for the engine that a layer chooses
+    learned: Learned | None = None  # parameters that are trained besides value projections and bias, if any
 
     @property
     def name(self) -> str:

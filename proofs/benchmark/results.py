@@ -35,17 +35,11 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True)
 class Measurement:
-    """One call, in all rounds.
+    """One call, in all rounds."""
 
-    Attributes:
-        seconds: Seconds of one call, in each round.
-        ratios: These seconds over those of the call it is compared with, in the same round.
-        peak_bytes: Most memory held at one time by the first call.
-    """
-
-    seconds: tuple[float, ...]
-    ratios: tuple[float, ...]
-    peak_bytes: int
+    seconds: tuple[float, ...]  # of one call, in each round
+    ratios: tuple[float, ...]  # these seconds over those of the call it is compared with, in the same round
+    peak_bytes: int  # most memory held at one time by the first call
 
     @property
     def ms(self) -> float:
@@ -65,37 +59,21 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Row:
-    """Measurement of one candidate on one layer.
-
-    Attributes:
-        table: Name of the table.
-        layer: Name of the layer.
-        geometry: The layer's geometry, in words.
-        kind: Dense, depthwise, or a whole network.
-        size: Size of the input.
-        batch: Images in a call.
-        count: Number of such layers in the network.
-        phase: Timed phase.
-        candidate: Name of the candidate.
-        measurement: The measurement, or None.
-        reason: Why it was not measured, or None.
-        error: Largest difference from the reference in float64, or None.
-        bound: The derived bound on it, or None where there is none.
-    """
+    """Measurement of one candidate on one layer."""
 
     table: str
     layer: str
-    geometry: str
+    geometry: str  # the layer's geometry, in words
     kind: Kind
     size: Size
-    batch: int
-    count: int
+    batch: int  # images in a call
+    count: int  # number of such layers in the network
     phase: Phase
     candidate: str
     measurement: Measurement | None = None
     reason: str | None = None
-    error: float | None = None
-    bound: float | None = None
+    error: float | None = None  # largest difference from the reference in float64, or None
+    bound: float | None = None  # the derived bound on it, or None where there is none
 
     def to_json(self) -> dict[str, Any]:
         """The row as plain data, with the medians."""
@@ -106,31 +84,18 @@ class Row:
 
 @dataclass(frozen=True)
 class Summary:
-    """Summary of one candidate over the layers of a table.
-
-    Attributes:
-        table: Name of the table.
-        kind: Kind of the layers.
-        phase: Timed phase.
-        candidate: Name of the candidate.
-        measured: Layers it was measured on, each counted as often as the network has it.
-        layers: All such layers.
-        mean: Geometric mean of the ratios over the measured layers.
-        worst: Largest ratio.
-        peak_bytes: Largest peak memory.
-        error_over_bound: Largest error in units of its bound, or None where there is no bound.
-    """
+    """Summary of one candidate over the layers of a table."""
 
     table: str
     kind: Kind
     phase: Phase
     candidate: str
-    measured: int
-    layers: int
-    mean: float
+    measured: int  # layers it was measured on, each counted as often as the network has it
+    layers: int  # all such layers
+    mean: float  # geometric mean of the ratios over the measured layers
     worst: float
-    peak_bytes: int
-    error_over_bound: float | None
+    peak_bytes: int  # largest peak memory
+    error_over_bound: float | None  # largest error in units of its bound, or None where there is no bound
 
 
 def summarise(rows: Iterable[Row]) -> tuple[Summary, ...]:

@@ -24,17 +24,11 @@ CREATOR = "conv2attn bench"  # stands in every plot
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A finished run.
+    """A finished run."""
 
-    Attributes:
-        machine: Description of the machine, and the day.
-        load: Average load of the system before the run, where known: other programs make short parallel calls wait,
-            so times on a busy machine mean little.
-        settings: Its settings.
-        rows: The measurements.
-    """
-
-    machine: str
+    machine: str  # description of the machine, and the day
+    # average load of the system before the run, where known: other programs make short parallel calls wait, so
+    # times on a busy machine mean little
     load: float | None
     settings: Settings
     rows: tuple[Row, ...]

@@ -106,19 +106,12 @@ LADDER_CHANNELS = 64
 
 @dataclass(frozen=True)
 class BenchmarkLayer:
-    """One layer to measure.
+    """One layer to measure."""
 
-    Attributes:
-        name: In a network, the first module with this geometry and input size.
-        spec: Geometry.
-        size: Size of the input, without padding.
-        count: Number of such layers in the network.
-    """
-
-    name: str
+    name: str  # in a network, the first module with this geometry and input size
     spec: ConvSpec
-    size: Size
-    count: int = 1
+    size: Size  # size of the input, without padding
+    count: int = 1  # number of such layers in the network
 
     @property
     def is_depthwise(self) -> bool:

@@ -25,18 +25,12 @@ _SHOWN = ("test", "validation", "train", "")  # the first of these parts that a 
 
 @dataclass(frozen=True)
 class Preparation:
-    """Preparation of a folder's pictures for a network.
+    """Preparation of a folder's pictures for a network."""
 
-    Attributes:
-        channels: Channels of the network's input: pictures become grey (1), RGB (3) or RGBA (4).
-        size: Size to scale pictures to; None keeps theirs, or follows the preprocessing.
-        normalization: Applied to pictures; None means values from -1 to 1.
-        preprocessing: The network's preprocessing in training, where known; normalization and size override it.
-    """
-
-    channels: int
-    size: Size | None = None
-    normalization: Normalization | None = None
+    channels: int  # channels of the network's input: pictures become grey (1), RGB (3) or RGBA (4)
+    size: Size | None = None  # size to scale pictures to; None keeps theirs, or follows the preprocessing
+    normalization: Normalization | None = None  # applied to pictures; None means values from -1 to 1
+    # the network's preprocessing in training, where known; normalization and size override it
     preprocessing: Preprocessing | None = None
 
     def read(self, path: Path) -> Tensor:

@@ -87,17 +87,12 @@ def refuse_conversion(path: Path, *, alpha: float | None, skip_unsupported: bool
 
 
 class Inputs(NamedTuple):
-    """Inputs that networks are run on.
+    """Inputs that networks are run on."""
 
-    Attributes:
-        batches: Images [count, channels, rows, columns], or whatever the networks take (``inputs.as_inputs``).
-        seed: Seed of random inputs, or None.
-        labels: Class indices of the images, [count], where they have some.
-    """
-
+    # images [count, channels, rows, columns], or whatever the networks take (``inputs.as_inputs``)
     batches: Sequence[Any]
     seed: int | None = None
-    labels: Tensor | None = None
+    labels: Tensor | None = None  # class indices of the images, [count], where they have some
 
     @property
     def number(self) -> int:

@@ -34,18 +34,13 @@ _NONE = "There is no estimate for single images"
 
 @dataclass(frozen=True)
 class NetworkCheck:
-    """Result of checking a network.
+    """Result of checking a network."""
 
-    Attributes:
-        agreement: Both networks on the same images, layer by layer and end to end.
-        certificate: Bound on the difference of their outputs, for all images within the ranges of these.
-        seed: Seed of the images, if they are random.
-        images: Bound and estimate for the first images of a folder, or why there is none.
-    """
-
-    agreement: Agreement
+    agreement: Agreement  # both networks on the same images, layer by layer and end to end
+    # bound on the difference of their outputs, for all images within the ranges of these
     certificate: NetworkCertificate
-    seed: int | None = None
+    seed: int | None = None  # seed of the images, if they are random
+    # bound and estimate for the first images of a folder, or why there is none
     images: ImagesCertificate | str | None = None
 
     @property

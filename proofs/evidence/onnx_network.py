@@ -40,27 +40,18 @@ from .onnx_run import IMAGES, Feeds, random_feeds, session
 
 @dataclass(frozen=True)
 class OnnxCheck:
-    """The check of a network in an ONNX file.
+    """The check of a network in an ONNX file."""
 
-    Attributes:
-        form: Form of the attention.
-        layers: Each layer, beside its convolution on the same input.
-        alone: Names of the layers that lie within other nodes, and were run by themselves on random numbers.
-        shapes: The layers, by name.
-        outputs: The largest difference between the two networks' outputs, and the largest output, by name.
-        left: Convolution nodes that are left.
-        seed: Seed of the inputs.
-        is_kept: Whether the existing file gives exactly the same bits as one that is written now.
-    """
-
-    form: str
-    layers: tuple[LayerComparison, ...]
+    form: str  # form of the attention
+    layers: tuple[LayerComparison, ...]  # each layer, beside its convolution on the same input
+    # names of the layers that lie within other nodes, and were run by themselves on random numbers
     alone: tuple[str, ...]
-    shapes: Mapping[str, LayerShape]
+    shapes: Mapping[str, LayerShape]  # the layers, by name
+    # the largest difference between the two networks' outputs, and the largest output, by name
     outputs: Mapping[str, tuple[float, float]]
-    left: tuple[Problem, ...]
-    seed: int
-    is_kept: bool = True
+    left: tuple[Problem, ...]  # convolution nodes that are left
+    seed: int  # seed of the inputs
+    is_kept: bool = True  # whether the existing file gives exactly the same bits as one that is written now
 
     @property
     def passed(self) -> bool:

@@ -151,11 +151,7 @@ def _linked(text: str, known: Collection[str]) -> str:
 
 @dataclass(frozen=True)
 class Proved:
-    """Results of claims.
-
-    Attributes:
-        results: One for each claim.
-    """
+    """Results of claims."""
 
     results: Sequence[Result]
 

@@ -32,15 +32,10 @@ class Outcome(Protocol):
 
 @dataclass(frozen=True)
 class Done:
-    """Outcome of a command that did its work and checked nothing.
-
-    Attributes:
-        data: It as plain data.
-        parts: Tables and lines, in the order in which they are read.
-    """
+    """Outcome of a command that did its work and checked nothing."""
 
     data: Mapping[str, Any]
-    parts: Iterable[Table | str]
+    parts: Iterable[Table | str]  # tables and lines, in the order in which they are read
     exit_code: int = 0
 
     def to_json(self) -> dict[str, Any]:

@@ -20,19 +20,12 @@ INTERRUPTED, OUT_OF_TIME = "interrupted", "out of time"
 
 @dataclass(frozen=True, order=True)
 class Part:
-    """Layers that one run checked: ``first``, ``first + step``, and so on, ``count`` in all.
+    """Layers that one run checked: ``first``, ``first + step``, and so on, ``count`` in all."""
 
-    Attributes:
-        seed: The seed that the layers are drawn from.
-        first: Index of the first one, the number of the shard.
-        step: The number of shards.
-        count: Number of layers.
-    """
-
-    seed: int
-    first: int
-    step: int
-    count: int
+    seed: int  # the seed that the layers are drawn from
+    first: int  # index of the first one, the number of the shard
+    step: int  # the number of shards
+    count: int  # number of layers
 
     def __post_init__(self) -> None:
         Shard(self.first, self.step)
@@ -48,23 +41,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Campaign:
-    """The result of a campaign.
-
-    Attributes:
-        settings: Its settings.
-        parts: The layers that it checked.
-        tally: Its findings.
-        seconds: Its duration; for added campaigns, the sum.
-        stopped: Why it did not check every layer it was asked for, or None.
-        runs: The machine, the versions and the day of each run.
-    """
+    """The result of a campaign."""
 
     settings: Settings
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...]  # the layers that it checked
     tally: Tally
-    seconds: float
-    stopped: str | None
-    runs: tuple[str, ...]
+    seconds: float  # its duration; for added campaigns, the sum
+    stopped: str | None  # why it did not check every layer it was asked for, or None
+    runs: tuple[str, ...]  # the machine, the versions and the day of each run
 
     @property
     def layers_per_second(self) -> float:

@@ -39,14 +39,7 @@ REFUSALS = {
 
 @dataclass(frozen=True)
 class CheckedLayer:
-    """The certificate of a layer.
-
-    Attributes:
-        name: The layer's name.
-        verdict: The verdict on it.
-        reason: Why it was not accepted, or None.
-        bound: The bound that the report claims, or None.
-    """
+    """The certificate of a layer."""
 
     name: str
     verdict: Verdict
@@ -56,13 +49,7 @@ class CheckedLayer:
 
 @dataclass(frozen=True)
 class Checked:
-    """The certificates of a folder.
-
-    Attributes:
-        folder: Its path.
-        input_range: Input range of the report's bounds.
-        layers: A verdict for each layer.
-    """
+    """The certificates of a folder."""
 
     folder: Path
     input_range: tuple[float, float]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from ....convert.certificate.sampled import QUERIES
 from ....convert.certificate.wording import is_useful, told
@@ -26,15 +25,8 @@ COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One cell.
-
-    Attributes:
-        text: Displayed text.
-        value: Value to sort by; "" is unknown.
-        kind: NUMBER or WORDS.
-    """
+class Cell(NamedTuple):
+    """The text of a cell, the value to sort by ("" is unknown), and which of NUMBER and WORDS it is."""
 
     text: str
     value: str | int | float
@@ -88,11 +80,7 @@ def _row(layer: dict[str, Any], shown: str, compared: dict[str, Sequence[float]]
         Cell(alpha, alphas[0], NUMBER),
         Cell(f"{layer['parameters_before']:,}", layer["parameters_before"], NUMBER),
         Cell(f"{layer['parameters_after']:,}", layer["parameters_after"], NUMBER),
-        Cell(scientific(difference), _sorted_by(difference), NUMBER),
-        Cell(scientific(bound) if useful else told(bound, outputs), _sorted_by(bound), NUMBER),
-        Cell("\u2013" if share is None else f"{share:.1%}", _sorted_by(share), NUMBER),
+        Cell(scientific(difference), "" if difference is None else difference, NUMBER),
+        Cell(scientific(bound) if useful else told(bound, outputs), "" if bound is None else bound, NUMBER),
+        Cell("\u2013" if share is None else f"{share:.1%}", "" if share is None else share, NUMBER),
     ]
-
-
-def _sorted_by(value: float | None) -> float | str:
-    return "" if value is None else value

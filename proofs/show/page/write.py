@@ -29,20 +29,10 @@ _FOLDER = "static"
 
 
 class Page(NamedTuple):
-    """A page.
-
-    Attributes:
-        text: The HTML file.
-        left_out: Notes on the layers that it does not draw, by their names.
-    """
+    """An HTML file's text, and notes on the layers that it does not draw, by their names."""
 
     text: str
     left_out: dict[str, str]
-
-
-def viewer_page(model: nn.Module, report: Report, *, title: str, **options: Any) -> str:
-    """The HTML text of the page that ``make_page`` renders."""
-    return make_page(model, report, title=title, **options).text
 
 
 def make_page(
@@ -58,7 +48,7 @@ def make_page(
     limit: float = math.inf,
     summary: Summary | None = None,
 ) -> Page:
-    """The page of a converted network, with notes on layers that it has no room for.
+    """The page of a converted network.
 
     Args:
         model: The converted network.
@@ -75,8 +65,8 @@ def make_page(
     Raises:
         SelectionError: The pixel is outside the image.
     """
-    if image is None:
-        image = None if summary is None else summary.image
+    if image is None and summary is not None:
+        image = summary.image
     image = drawn_image(min(likely_channels(model)[0], CHANNELS)) if image is None else image
     data = page_data(model, report, image, pixel=pixel, only=only, agreement=agreement, limit=limit, summary=summary)
     names = {"title": printable(title, CELL), "seen": printable(seen, CELL)}
@@ -93,18 +83,18 @@ def render(data: dict[str, Any]) -> str:
         "notes": layers_by_note(data),
         "table_caption": caption(data),
     }
-    return filled(__package__, "page", SCRIPTS, data=data, **tables)
+    return filled("page", SCRIPTS, data=data, **tables)
 
 
-def filled(package: str, name: str, scripts: Sequence[str], **values: Any) -> str:
-    """Fills the template NAME.html in a package's folder ``static``, and inlines its scripts and NAME.css."""
+def filled(name: str, scripts: Sequence[str], **values: Any) -> str:
+    """Fills the template NAME.html in the folder ``static``, and inlines its scripts and NAME.css."""
     environment = Environment(
-        loader=PackageLoader(package, _FOLDER),
+        loader=PackageLoader(str(__package__), _FOLDER),
         autoescape=select_autoescape(default=True),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters["scientific"] = scientific
-    own = [Markup((files(package) / _FOLDER / file).read_text("utf-8")) for file in (f"{name}.css", *scripts)]
+    own = [Markup((files(str(__package__)) / _FOLDER / file).read_text("utf-8")) for file in (f"{name}.css", *scripts)]
     return environment.get_template(f"{name}.html").render(style=own[0], scripts=own[1:], **values)

@@ -33,23 +33,14 @@ _LISTED = 5  # layers named where none comes close
 
 @dataclass(frozen=True)
 class Scene:
-    """A layer that looks at an input.
+    """A layer that looks at an input."""
 
-    Attributes:
-        name: Fully qualified name of the layer; "" is the network itself.
-        layer: The layer.
-        x: Its input for the image, [1, in_channels, rows, columns].
-        query: Row and column of the output pixel.
-        note: The drawn part of a layer that is not over images, in words, or None.
-        is_whole: Whether that is all of its heads.
-    """
-
-    name: str
+    name: str  # fully qualified name of the layer; "" is the network itself
     layer: SelfAttention2d
-    x: Tensor
-    query: tuple[int, int]
-    note: str | None = None
-    is_whole: bool = True
+    x: Tensor  # its input for the image, [1, in_channels, rows, columns]
+    query: tuple[int, int]  # row and column of the output pixel
+    note: str | None = None  # the drawn part of a layer that is not over images, in words, or None
+    is_whole: bool = True  # whether that is all of its heads
 
     @classmethod
     def of(cls, name: str, layer: SelfAttention, x: Tensor, query: Callable[[Size], tuple[int, int]]) -> Scene:

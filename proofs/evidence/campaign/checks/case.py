@@ -16,9 +16,8 @@ from .....convert.certificate.reference import right_convolutions, untrusted_not
 from .....convert.engines import ENGINES
 from .....convert.spec import Convolution
 from ...random_layers import RandomLayer, channel_limits
-from .adversarial import adversarial_inputs
 from .comparison import Comparer, Comparison
-from .inputs import convolution, images
+from .inputs import adversarial_inputs, convolution, images
 
 NORMAL = "normal input"
 ONE_HOT, SOFT = "one-hot", "soft"
