@@ -154,12 +154,7 @@ def reference_output(regime: Regime, case: Case) -> Tensor:
 
 @torch.no_grad()
 def draw_content(content: ContentTerms, generator: torch.Generator) -> None:
-    """Draws queries, keys and u so that scores are of about unit size, and half opens the gates.
-
-    Args:
-        content: The terms, with a ``key_dim`` of ``KEY_DIM``.
-        generator: Source of the numbers.
-    """
+    """Draws queries, keys and u so that scores are of about unit size, and half opens the gates."""
     channels = content.key_weight.shape[2]
     for parameter, variance in (
         (content.query_weight, 1 / (channels * KEY_DIM)),

@@ -81,10 +81,13 @@ class Case:
 
 
 class DenseAttention:
-    """A layer without content terms and with groups = 1, as one call of scaled_dot_product_attention.
+    """A layer without content terms and with groups = 1, as a PyTorch user would write it: one call, with a bias.
 
-    Args:
-        layer: The layer.
+    The positional scores do not depend on the image, so they are computed once, as the additive bias; queries and keys
+    are zero, so that it is the whole score. (They are real zeros: for expanded ones, torch leaves its fast kernel.) The
+    values of head h are W_h x, and the output is the sum over heads:
+
+        output = b + sum_h softmax(0 . 0 / sqrt(D) + bias_h) (W_h x)
     """
 
     def __init__(self, layer: SelfAttention2d) -> None:

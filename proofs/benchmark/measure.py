@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 import platform
 import time
@@ -63,11 +62,6 @@ class Settings:
     def phases(self) -> tuple[Phase, ...]:
         """Phases to time."""
         return (Phase.forward, Phase.training) if self.backward else (Phase.forward,)
-
-    @property
-    def most_flops(self) -> float:
-        """The limit of FLOPs for quadratic attention."""
-        return self.limit_flops or LIMIT_FLOPS.get(self.device.type, math.inf)
 
     def to_json(self) -> dict[str, Any]:
         """The settings as plain data."""

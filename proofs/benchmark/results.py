@@ -51,11 +51,6 @@ class Measurement:
         """Median of the ratios, which a slowdown of a whole round does not change."""
         return median(self.ratios)
 
-    @property
-    def is_steady(self) -> bool:
-        """Whether half of the rounds took less than ``UNSTEADY`` times as long as the fastest."""
-        return median(self.seconds) < UNSTEADY * min(self.seconds)
-
 
 @dataclass(frozen=True)
 class Row:
@@ -123,9 +118,9 @@ def _summary(rows: Sequence[Row]) -> Summary:
 
 
 def steadiness(rows: Iterable[Row]) -> tuple[int, int]:
-    """Number of steady measurements, and number of all measurements."""
-    found = [row.measurement.is_steady for row in rows if row.measurement is not None]
-    return sum(found), len(found)
+    """Number of measurements half of whose rounds took less than ``UNSTEADY`` times the fastest, and of all."""
+    found = [row.measurement.seconds for row in rows if row.measurement is not None]
+    return sum(median(seconds) < UNSTEADY * min(seconds) for seconds in found), len(found)
 
 
 MOST_UNSTEADY = 0.1  # share of all measurements; with more, something else was running

@@ -182,12 +182,7 @@ NOTHING_RAN = "No attention layer ran: nothing is verified."
 
 
 def agreement_shown(title: str, agreement: Agreement) -> list[Table | str]:
-    """Each layer beside its convolution, notes on them, and the network beside the CNN.
-
-    Args:
-        title: Heading of the column of layers.
-        agreement: The comparison.
-    """
+    """Each layer beside its convolution, notes on them, and the network beside the CNN."""
     engines = {engine.engine: engine.layers for engine in agreement.engines}
     notes = note_lines((layer.name, layer.note) for layer in agreement.engines[0].layers)
     return [layer_table(title, agreement.shapes, engines), *notes, _networks(agreement)]

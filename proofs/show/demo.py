@@ -28,13 +28,7 @@ PASSES = len(NETWORKS) * (1 + len(ENGINES))  # how often each image is seen: by 
 def run_demo(
     folder: Path, *, count: int, seed: int = HELD_OUT_SEED, progress: Callable[[int], None] = lambda _: None
 ) -> Done:
-    """Converts each example network and runs it beside the CNN, in the literal and the factored engine.
-
-    Args:
-        folder: Where the converted networks go, a folder each; earlier ones are replaced.
-        count: Images to draw.
-        seed: Seed of the images; the default ones were not used in training.
-        progress: Called with the number of images that one network has just seen, ``PASSES * count`` in all.
+    """Converts each example network into a folder in ``folder``, and runs it beside the CNN on drawn images.
 
     Raises:
         OutputError: The folder cannot be written.

@@ -35,10 +35,6 @@ class Subject:
 def load_subject(path: Path, opening: Opening) -> Subject:
     """Reads a converted network, or reads a CNN and converts what can be converted.
 
-    Args:
-        path: Whatever ``open_network`` opens.
-        opening: Options for opening it.
-
     Raises:
         ConversionError: The path cannot be read, does not fit, or holds nothing to convert.
     """

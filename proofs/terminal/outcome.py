@@ -53,16 +53,7 @@ def wrote(file: Path, told: str = "", /, **about: Any) -> Done:
 
 
 def print_outcome(command: str, outcome: Outcome, *, as_json: bool) -> None:
-    """Prints the outcome of a command.
-
-    Args:
-        command: The command, which JSON names.
-        outcome: Its outcome.
-        as_json: Print one JSON object instead of tables and lines.
-
-    Raises:
-        OSError: Standard output cannot be written.
-    """
+    """Prints the outcome of a command as tables and lines, or as one JSON object that names the command."""
     if as_json:
         say_document(outcome_json(command, outcome))
         return

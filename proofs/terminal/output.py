@@ -64,11 +64,7 @@ def results_alone() -> Iterator[None]:
 
 
 def say(*lines: object, err: bool = False) -> None:
-    """Prints lines, each made printable.
-
-    Raises:
-        OSError: Standard output cannot be written.
-    """
+    """Prints lines, each made printable."""
     say_document("".join(f"{printable(line)}\n" for line in lines), err=err)
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from ....convert.errors import CheckpointError, SelectionError
 from ....convert.plain import from_plain, read_object
@@ -63,15 +63,6 @@ class Campaign:
     def to_json(self) -> dict[str, Any]:
         """The campaign as plain data, with the throughput."""
         return {"campaign": asdict(self) | {"layers_per_second": self.layers_per_second}}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Reads the value of "campaign" in what ``to_json`` wrote.
-
-        Raises:
-            ValueError: It is something else, or its settings name an engine or precision that this program lacks.
-        """
-        return from_plain(cls, {name: value for name, value in data.items() if name != "layers_per_second"})
 
     def shown(self) -> list[Table | str]:
         """Counts of layers by option, the result of each check, the failures, and the verdict."""
@@ -171,6 +162,7 @@ def read_campaign(path: Path) -> Campaign:
     if data.get("command") not in COMMANDS or not isinstance(data.get("campaign"), dict):
         raise CheckpointError(f"{path} is not the result of a campaign")
     try:
-        return Campaign.from_json(data["campaign"])
+        fields = {name: value for name, value in data["campaign"].items() if name != "layers_per_second"}
+        return from_plain(Campaign, fields)
     except ValueError as error:
         raise CheckpointError(f"{path} is malformed: {error}") from error

@@ -71,18 +71,14 @@ class Checked:
     def shown(self) -> list[Table | str]:
         """A row for each layer, and the number of accepted certificates."""
         low, high = self.input_range
-        rows = tuple(
-            (layer_name(layer.name), "" if layer.bound is None else f"{layer.bound:.3g}", _said(layer))
-            for layer in self.layers
-        )
+        rows = []
+        for layer in self.layers:
+            said = str(layer.verdict) if layer.reason is None else f"{layer.verdict}: {layer.reason}"
+            rows.append((layer_name(layer.name), "" if layer.bound is None else f"{layer.bound:.3g}", said))
         counts = Counter(layer.verdict for layer in self.layers)
         found = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict)
         return [
-            Table(("layer", f"bound on [{low:g}, {high:g}]", "certificate"), rows),
+            Table(("layer", f"bound on [{low:g}, {high:g}]", "certificate"), tuple(rows)),
             f"Certificates of {len(self.layers)} layers: {found}.",
             "Not checked: engines, largest outputs, versions, the bound of the whole network, and measurements.",
         ]
-
-
-def _said(layer: CheckedLayer) -> str:
-    return str(layer.verdict) if layer.reason is None else f"{layer.verdict}: {layer.reason}"

@@ -170,11 +170,6 @@ def _tau_objections(coq: _Coq) -> list[str]:
     needed = ["From Coq Require Import QArith List.", "Import ListNotations."]
     needed.append(f"From {LIBRARY} Require Import Enclosure.")
     coq.ask("Values.v", [*needed, f'Redirect "values" Eval vm_compute in [{"; ".join(terms)}].'])
-    found = fractions_of(coq.answer("values"))
+    found = [Fraction(int(a), int(b)) for a, b in _FRACTION.findall(coq.answer("values"))]
     expected = [bound(q, n) for q, n in POINTS for bound in (tau_lower, tau_upper)]
     return [] if found == expected else [f"tau: Coq evaluates {found}, proofs/formal/coq/enclosure.py {expected}"]
-
-
-def fractions_of(printed: str) -> list[Fraction]:
-    """The fractions a # b of an answer, in order."""
-    return [Fraction(int(numerator), int(denominator)) for numerator, denominator in _FRACTION.findall(printed)]

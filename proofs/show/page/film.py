@@ -20,12 +20,7 @@ _SCRIPTS = ("frames.js", "draw.js", "film.js")  # each uses those before it
 
 
 def film_page(history: History, *, title: str) -> str:
-    """The HTML text of the film of a run.
-
-    Args:
-        history: The run.
-        title: Name of the run, for people.
-    """
+    """The HTML text of the film of a run."""
     names = {"title": printable(title, CELL), "encoding": printable(history.encoding, CELL)}
     program = f"conv2attn {version('conv2attn')}"
     return filled("film", _SCRIPTS, **names, program=program, data=film_data(history))

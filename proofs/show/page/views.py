@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ....convert.attention.layer import SelfAttention
 from ....convert.errors import ConversionError, SelectionError
 from ....convert.files.attention import attention_named
 from ....convert.files.layers import Layers
@@ -57,13 +56,14 @@ def look(
             continue  # the network does not use it
         spec, size = (entry.spec, _unseen_size(entry.spec)) if scene is None else (scene.layer.spec, scene.size)
         try:
-            reason = too_large(spec, size)
-            if reason is None:
-                found[entry.name] = scene or _empty_scene(entry.name, attention_named(model, entry.name), size)
+            if reason := too_large(spec, size):
+                raise ConversionError(reason)
+            if scene is None:
+                layer, x = attention_named(model, entry.name), torch.zeros(1, spec.in_channels, *size)
+                scene = Scene.of(entry.name, layer, x, lambda output: (output.rows // 2, output.columns // 2))
+            found[entry.name] = scene
         except ConversionError as error:
-            reason = str(error)
-        if reason is not None:
-            left_out[entry.name] = reason
+            left_out[entry.name] = str(error)
     return Look(found, unseen, left_out)
 
 
@@ -88,9 +88,3 @@ def _unseen_size(spec: ConvSpec) -> Size:
     wrapped = 0 if spec.padding_mode in ("zeros", "replicate") else max(map(max, spec.pads)) + 1
     side = _UNSEEN if spec.axes < _VOLUME else _UNSEEN // 4
     return Size(*(max(side, n, wrapped) for n in span))
-
-
-def _empty_scene(name: str, layer: SelfAttention, size: Size) -> Scene:
-    """A layer before zeros of this size, since its input is not known."""
-    x = torch.zeros(1, layer.spec.in_channels, *size)
-    return Scene.of(name, layer, x, lambda output: (output.rows // 2, output.columns // 2))

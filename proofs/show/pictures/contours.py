@@ -22,11 +22,7 @@ _FINER = 8  # points a pixel, for smooth lines
 
 
 def draw_contours(scenes: Sequence[Scene]) -> Sheet:
-    """A panel for each layer, with all heads around the query.
-
-    Args:
-        scenes: Scenes to show, at least one.
-    """
+    """A panel for each layer, with all heads around the query."""
     shown = evenly(scenes)
     across = min(len(shown), _ACROSS)
     side = _SIDE if len(shown) > 1 else 4.2

@@ -20,10 +20,6 @@ _ACROSS = 3
 def draw_error(scenes: Sequence[Scene], alphas: Sequence[float] = ALPHAS) -> Sheet:
     """A panel for each layer: the largest difference over all outputs, and the bound.
 
-    Args:
-        scenes: Scenes to show; layers with other than quadratic scores are left out.
-        alphas: Locality strengths, in ascending order.
-
     Raises:
         ConversionError: No layer is left.
     """

@@ -18,11 +18,7 @@ _WRITTEN = 25  # taps whose weights are written
 
 
 def draw_kernel(scenes: Sequence[Scene]) -> Sheet:
-    """The first output channel's weights on its first input channel, beside the attention maps.
-
-    Args:
-        scenes: Scenes, of which the first is drawn.
-    """
+    """The first output channel's weights on its first input channel, beside the attention maps."""
     scene = scenes[0]
     rows, columns = scene.layer.kernel_size
     cell = _SIDE / max(rows, columns)

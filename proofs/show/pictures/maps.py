@@ -25,11 +25,7 @@ _ROOMY, _TITLE = 0.7, 0.24  # inches of a map that gets a title, and of the titl
 
 
 def draw_maps(scenes: Sequence[Scene]) -> Sheet:
-    """The maps of one layer as the kernel lies, or those of several layers, a row each.
-
-    Args:
-        scenes: Scenes to show, at least one.
-    """
+    """The maps of one layer as the kernel lies, or those of several layers, a row each."""
     if len(scenes) == 1:
         return _kernel_grid(scenes[0])
     shown = evenly(scenes)
@@ -118,12 +114,7 @@ def _rows_caption(scenes: Sequence[Scene], shown: Sequence[Scene], heads: Sequen
 
 
 def draw_sharpness(scene: Scene, head: int) -> Sheet:
-    """The same head of the same query, more and more local.
-
-    Args:
-        scene: The layer and the query.
-        head: Index of the head.
-    """
+    """The same head of the same query, more and more local."""
 
     def with_alpha(alpha: float) -> Scene:
         layer = scene.layer

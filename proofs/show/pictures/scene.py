@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +20,6 @@ from ....convert.attention.layer import SelfAttention, SelfAttention2d
 from ....convert.certificate.sampled import inputs_of_layers
 from ....convert.errors import ConversionError, SelectionError
 from ....convert.examples.drawn import drawn_input, network_input
-from ....convert.files.layers import Layers
 from ....convert.size import Size
 from ....convert.spec import Convolution
 from ...terminal.names import short_name
@@ -73,10 +72,6 @@ class Scene:
         return maps.reshape(-1, *maps.shape[-2:]).double().cpu()
 
 
-def _convolutional(model: nn.Module) -> Iterator[Convolution | SelfAttention]:
-    return (module for module in model.modules() if isinstance(module, Convolution | SelfAttention))
-
-
 def find_layer(model: nn.Module, name: str) -> SelfAttention:
     """The attention layer of this name.
 
@@ -116,10 +111,10 @@ def scenes(
     """
     pixel = query_pixel(image, pixel)
     layers = {name: module for name, module in model.named_modules() if isinstance(module, SelfAttention)}
-    if isinstance(model, Layers):
-        return [own_scene(name, layer, image, pixel) for name, layer in layers.items()]
-    inputs = _inputs(model, image, limit)
-    return [_scene(name, layers[name], inputs[name], image, pixel) for name in layers if name in inputs]
+    convolutional = (module for module in model.modules() if isinstance(module, Convolution | SelfAttention))
+    axes = next((len(layer.kernel_size) for layer in convolutional), 2)
+    inputs = inputs_of_layers(model, network_input(image, axes), allowed=within(limit))
+    return [_scene(name, layers[name], inputs[name][:1], image, pixel) for name in layers if name in inputs]
 
 
 def query_pixel(image: Tensor, pixel: tuple[int, int] | None) -> tuple[int, int]:
@@ -148,17 +143,9 @@ def own_scene(name: str, layer: SelfAttention, image: Tensor, pixel: tuple[int, 
 
 def _scene(name: str, layer: SelfAttention, x: Tensor, image: Tensor, pixel: tuple[int, int]) -> Scene:
     """A layer before its input, with its query at the same place as a pixel of the image."""
-    return Scene.of(name, layer, x, lambda output: _scaled(pixel, Size(*image.shape[-2:]), output))
 
+    def query(output: Size) -> tuple[int, int]:
+        row, column = (p * out // n for p, n, out in zip(pixel, image.shape[-2:], output, strict=True))
+        return row, column
 
-def _inputs(model: nn.Module, image: Tensor, limit: float) -> dict[str, Tensor]:
-    """The first input of each layer, as one image."""
-    axes = next((len(layer.kernel_size) for layer in _convolutional(model)), 2)
-    inputs = inputs_of_layers(model, network_input(image, axes), allowed=within(limit))
-    return {name: x[:1] for name, x in inputs.items()}
-
-
-def _scaled(pixel: tuple[int, int], size: Size, output: Size) -> tuple[int, int]:
-    """The output pixel at the same place as a pixel of the image."""
-    row, column = (p * out // n for p, n, out in zip(pixel, size, output, strict=True))
-    return row, column
+    return Scene.of(name, layer, x, query)

@@ -104,12 +104,7 @@ def draw_table(results: Sequence[Result], *, data: str) -> Sheet:
 
 
 def draw_curves(accuracies: Mapping[str, Sequence[Sequence[float]]], *, data: str) -> Sheet:
-    """A line for each encoding: the mean over seeds, in a band from the lowest to the highest seed.
-
-    Args:
-        accuracies: For each encoding, for each seed, on the validation images before training and after each epoch.
-        data: Description of the images.
-    """
+    """A line for each encoding: the mean over seeds, in a band from the lowest to the highest seed."""
     seeds = max(len(runs) for runs in accuracies.values())
     spread = f" Line: the mean over {seeds} seeds; band: from the lowest to the highest." if seeds > 1 else ""
     sheet = Sheet(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from conv2attn.proofs.benchmark.tables import (
     BenchmarkLayer,
     ladder_layers,
 )
-from tests.command import exit_code
+from tests.command import Run
 
 LAYERS = [
     BenchmarkLayer("plain", ConvSpec(3, 5, (3, 3), padding=(1, 1)), Size(6, 9)),
@@ -226,31 +226,22 @@ def test_a_plot_holds_the_measured_times_of_every_candidate_and_no_others(benchm
 # The command
 
 
-Run = Callable[..., tuple[int, str, str]]
-
-
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Runs ``conv2attn bench`` on a tiny ladder, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
+def bench(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs ``conv2attn bench`` on a tiny ladder."""
     monkeypatch.setitem(TABLES, "ladder", lambda: ladder_layers((6, 10)))
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = exit_code("bench", "--rounds", "5", "--batch", "1", "--threads", "1", *arguments)
-        return code, *capsys.readouterr()
-
-    return run
+    return partial(run, "bench", "--rounds", "5", "--batch", "1", "--threads", "1")
 
 
-def test_the_command_prints_tables_verdicts_machine_and_seed(run: Run) -> None:
-    code, out, err = run("--table", "ladder", "--seed", "7", "--plot", "a.svg", "--markdown", "b.md")
+def test_the_command_prints_tables_verdicts_machine_and_seed(bench: Run) -> None:
+    code, out, err = bench("--table", "ladder", "--seed", "7", "--plot", "a.svg", "--markdown", "b.md")
     assert (code, err) == (0, "")
     for word in ("error / bound", "10x10", *(c.name for c in CANDIDATES), "Seed: 7", "1 threads"):
         assert word in out
     drawn = {text.text for text in ET.parse("a.svg").getroot().iter("{http://www.w3.org/2000/svg}text")}
     assert {candidate.name for candidate in CANDIDATES} <= drawn
     once = Path("b.md").read_text(encoding="utf-8")
-    assert run("--table", "ladder", "--markdown", "b.md")[0] == 0
+    assert bench("--table", "ladder", "--markdown", "b.md").code == 0
     twice = Path("b.md").read_text(encoding="utf-8")
     assert twice.startswith(once)
     assert twice.count("\n## ") == 1
@@ -270,9 +261,9 @@ def test_the_command_prints_tables_verdicts_machine_and_seed(run: Run) -> None:
     ],
 )
 def test_a_run_that_cannot_succeed_is_refused_before_it_starts(
-    run: Run, code: int, words: str, arguments: tuple[str, ...]
+    bench: Run, code: int, words: str, arguments: tuple[str, ...]
 ) -> None:
-    found, out, err = run(*arguments)
+    found, out, err = bench(*arguments)
     assert (found, out) == (code, "")
     assert words in " ".join(err.split())
     assert list(Path().iterdir()) == []

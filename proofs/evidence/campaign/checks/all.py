@@ -49,14 +49,7 @@ def compare_layer(
     checks: Sequence[str] | None = None,
     device: str = "cpu",
 ) -> list[Comparison]:
-    """Checks one layer.
-
-    Args:
-        layer: The layer.
-        engines: Engines to check, each where it does not refuse.
-        checks: Names out of ``CHECKS``; all by default.
-        device: Where to compute.
-    """
+    """Checks one layer."""
     found: list[Comparison] = []
     case = Case(layer, engines, torch.device(device))
     with certified_arithmetic(), warnings.catch_warnings():

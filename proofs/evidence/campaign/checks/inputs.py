@@ -1,7 +1,9 @@
-"""Values for a random layer: integers whose sums are exact, normal numbers, and numbers of every magnitude.
+"""Values for a random layer: integers whose sums are exact, normal numbers, and numbers chosen to break something.
 
-The last are of every magnitude that a precision has: each channel has its own, some are zero, some subnormal. All
-values are drawn on the CPU in double precision and then rounded and moved, so that every device gets the same.
+Some are of every magnitude that a precision has: each channel has its own, some are zero, some subnormal. ``PATTERNS``
+are aimed at the construction, a computation that overflows, or the bound: each is a function of a random layer, its
+convolution and its attention, and returns one input [1, in_channels, *size] in the layer's precision. All values are
+drawn on the CPU in double precision and then rounded and moved, so that every device gets the same.
 """
 
 from __future__ import annotations
