@@ -25,14 +25,6 @@ class Phase(StrEnum):
     conversion = "conversion"
 
 
-class Kind(StrEnum):
-    """Kind of layer, or a whole network."""
-
-    dense = "dense"
-    depthwise = "depthwise"
-    network = "network"
-
-
 @dataclass(frozen=True)
 class Measurement:
     """One call, in all rounds."""
@@ -59,7 +51,7 @@ class Row:
     table: str
     layer: str
     geometry: str  # the layer's geometry, in words
-    kind: Kind
+    kind: str  # "dense", "depthwise", or "network" for a whole one
     size: Size
     batch: int  # images in a call
     count: int  # number of such layers in the network
@@ -77,44 +69,32 @@ class Row:
         return data | found | {"ms": made and made.ms, "ratio": made and made.ratio}
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Summary of one candidate over the layers of a table."""
+def summarise(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """A summary of each candidate that was measured over each table, kind of layer and phase, in the rows' order.
 
-    table: str
-    kind: Kind
-    phase: Phase
-    candidate: str
-    measured: int  # layers it was measured on, each counted as often as the network has it
-    layers: int  # all such layers
-    mean: float  # geometric mean of the ratios over the measured layers
-    worst: float
-    peak_bytes: int  # largest peak memory
-    error_over_bound: float | None  # largest error in units of its bound, or None where there is no bound
-
-
-def summarise(rows: Iterable[Row]) -> tuple[Summary, ...]:
-    """One summary for each table, kind of layer, phase and candidate that was measured, in the rows' order."""
-    groups: dict[tuple[str, Kind, Phase, str], list[Row]] = {}
+    Layers count as often as the network has them; ``mean`` is the geometric mean of the ratios.
+    """
+    groups: dict[tuple[str, str, Phase, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.table, row.kind, row.phase, row.candidate), []).append(row)
-    return tuple(_summary(group) for group in groups.values() if any(row.measurement for row in group))
-
-
-def _summary(rows: Sequence[Row]) -> Summary:
-    """Sums up rows of one table, kind, phase and candidate, of which some are measured."""
-    found = [(row.measurement, row.count) for row in rows if row.measurement is not None]
-    measured = sum(count for _, count in found)
-    logs = math.fsum(count * math.log(measurement.ratio) for measurement, count in found)
-    return Summary(
-        *(rows[0].table, rows[0].kind, rows[0].phase, rows[0].candidate),
-        measured=measured,
-        layers=sum(row.count for row in rows),
-        mean=math.exp(logs / measured),
-        worst=max(measurement.ratio for measurement, _ in found),
-        peak_bytes=max(measurement.peak_bytes for measurement, _ in found),
-        error_over_bound=max((r.error / r.bound for r in rows if r.error is not None and r.bound), default=None),
-    )
+    summaries = []
+    for place, group in groups.items():
+        found = [(row.measurement, row.count) for row in group if row.measurement is not None]
+        if not found:
+            continue
+        measured = sum(count for _, count in found)
+        logs = math.fsum(count * math.log(measurement.ratio) for measurement, count in found)
+        errors = (row.error / row.bound for row in group if row.error is not None and row.bound)
+        summary = {
+            "measured": measured,
+            "layers": sum(row.count for row in group),
+            "mean": math.exp(logs / measured),
+            "worst": max(measurement.ratio for measurement, _ in found),
+            "peak_bytes": max(measurement.peak_bytes for measurement, _ in found),
+            "error_over_bound": max(errors, default=None),
+        }
+        summaries.append(dict(zip(("table", "kind", "phase", "candidate"), place, strict=True)) | summary)
+    return summaries
 
 
 def steadiness(rows: Iterable[Row]) -> tuple[int, int]:
@@ -132,9 +112,9 @@ def summary_table(rows: Sequence[Row]) -> Table:
     names = ("table", "layers", "phase", "candidate", "measured", "mean ratio", "worst", "peak memory", "error / bound")
     lines = tuple(
         (
-            *(s.table, str(s.kind), str(s.phase), s.candidate),
-            *(f"{s.measured} of {s.layers}", f"{s.mean:.3f}", f"{s.worst:.3f}", format_bytes(s.peak_bytes)),
-            _EMPTY if s.error_over_bound is None else f"{s.error_over_bound:.1e}",
+            *(s["table"], s["kind"], str(s["phase"]), s["candidate"], f"{s['measured']} of {s['layers']}"),
+            *(f"{s['mean']:.3f}", f"{s['worst']:.3f}", format_bytes(s["peak_bytes"])),
+            _EMPTY if s["error_over_bound"] is None else f"{s['error_over_bound']:.1e}",
         )
         for s in summarise(rows)
     )

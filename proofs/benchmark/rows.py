@@ -16,7 +16,7 @@ from ...convert.size import Size
 from .candidates import CANDIDATES, KEY_DIM, TRAINED, Built, draw_content, reference_output
 from .cases import SOFT_ALPHA, Case
 from .measure import LAYER_BATCH, LIMIT_FLOPS, NETWORK_BATCH, Call, Settings, forward_call, measure, training_call
-from .results import Kind, Measurement, Phase, Row
+from .results import Measurement, Phase, Row
 from .tables import IMAGE_SIZE, NETWORK, NETWORKS, BenchmarkLayer
 
 CNN, CONVERTED, SOFT, WITH_CONTENT = "CNN", "converted", "converted, soft", "converted, soft, with content"
@@ -38,7 +38,7 @@ def measure_layer(table: str, layer: BenchmarkLayer, settings: Settings, phase: 
     built = {candidate: candidate.build(case) for candidate, reason in refused.items() if reason is None}
     torch.compiler.reset()
     found = measure({c.name: _layer_call(made, case, settings, phase) for c, made in built.items()}, settings)
-    kind = Kind.depthwise if layer.is_depthwise else Kind.dense
+    kind = "depthwise" if layer.is_depthwise else "dense"
     like = Row(table, layer.name, str(layer.spec), kind, layer.size, len(case.x), layer.count, phase, "")
     rows = []
     for candidate, reason in refused.items():
@@ -81,7 +81,7 @@ def measure_network(name: str, settings: Settings, *, size: Size = IMAGE_SIZE) -
     geometry = f"{sum(isinstance(module, nn.Conv2d) for module in cnn.modules())} convolutions"
 
     def rows(calls: dict[str, Call], phase: Phase) -> Iterator[Row]:
-        like = Row(NETWORK, name, geometry, Kind.network, size, batch, 1, phase, CNN)
+        like = Row(NETWORK, name, geometry, "network", size, batch, 1, phase, CNN)
         for candidate, found in measure(calls, settings).items():
             yield _with_outcome(replace(like, candidate=candidate), found)
 

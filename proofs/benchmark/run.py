@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -48,7 +48,7 @@ class Benchmark:
             "settings": self.settings.to_json(),
             "steady": dict(zip(("measurements", "of"), steadiness(self.rows), strict=True)),
             "rows": [row.to_json() for row in self.rows],
-            "summaries": [asdict(summary) for summary in summarise(self.rows)],
+            "summaries": summarise(self.rows),
         }
 
     def shown(self) -> list[Table | str]:

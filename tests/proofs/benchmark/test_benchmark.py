@@ -29,7 +29,7 @@ from conv2attn.proofs.benchmark.candidates import (
 from conv2attn.proofs.benchmark.cases import Case, Regime
 from conv2attn.proofs.benchmark.measure import CPU, Settings, measure, peak_bytes
 from conv2attn.proofs.benchmark.plot import draw_ladder
-from conv2attn.proofs.benchmark.results import Kind, Measurement, Phase, Row, summarise
+from conv2attn.proofs.benchmark.results import Measurement, Phase, Row, summarise
 from conv2attn.proofs.benchmark.rows import measure_network
 from conv2attn.proofs.benchmark.run import Benchmark, measurements, run_benchmark
 from conv2attn.proofs.benchmark.tables import (
@@ -178,14 +178,14 @@ def row(candidate: str, ratio: float | None, **changes: Any) -> Row:
     """A made-up row of ResNet-50's table; a ratio of 1 is 2 ms."""
     measurement = None if ratio is None else Measurement((2e-3 * ratio,) * 5, (ratio,) * 5, 2**20)
     place: dict[str, Any] = {"table": "resnet50", "layer": "a", "geometry": "", "size": Size(1, 1), "batch": 1}
-    what: dict[str, Any] = {"kind": Kind.dense, "count": 1, "phase": Phase.forward, "candidate": candidate}
+    what: dict[str, Any] = {"kind": "dense", "count": 1, "phase": Phase.forward, "candidate": candidate}
     return Row(**(place | what | {"measurement": measurement} | changes))
 
 
 def test_means_count_each_layer_as_often_as_the_network_has_it() -> None:
     (summary,) = summarise([row("a", 0.97, count=3), row("a", 1.16, layer="b"), row("a", None, layer="c")])
-    assert math.isclose(summary.mean, (0.97**3 * 1.16) ** 0.25)
-    assert (summary.measured, summary.layers, summary.worst) == (4, 5, 1.16)
+    assert math.isclose(summary["mean"], (0.97**3 * 1.16) ** 0.25)
+    assert (summary["measured"], summary["layers"], summary["worst"]) == (4, 5, 1.16)
 
 
 def small_network() -> nn.Module:
