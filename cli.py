@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .proofs.show.failure import explain, is_usage
 from .proofs.terminal.command import Command, command
+from .proofs.terminal.ending import ended_by_signals, explain, is_usage
 from .proofs.terminal.options import (
     AcceleratorOption,
     AlphaOption,
@@ -39,7 +39,6 @@ from .proofs.terminal.options import (
     StdOption,
     StrategyOption,
     Target,
-    all_positive,
     normalization_of,
     pixel_of,
     positive,
@@ -51,7 +50,6 @@ from .proofs.terminal.options import (
 )
 from .proofs.terminal.outcome import Done, Outcome, outcome_json, result_file, wrote
 from .proofs.terminal.output import Table, prepare_streams, progress, say, say_document
-from .proofs.terminal.signals import ended_by_signals
 
 if TYPE_CHECKING:
     from .convert.files.checkpoint import Opening
@@ -154,7 +152,7 @@ def plan(
     ] = None,
 ) -> Outcome:
     """Show what convert would do, without writing anything."""
-    from .proofs.show.plan import plan_checkpoint
+    from .proofs.show.conversion import plan_checkpoint
 
     return plan_checkpoint(
         checkpoint,
@@ -267,10 +265,10 @@ def learn(
     padding: Annotated[int, typer.Option(min=0, help="Width in pixels of the zero border that heads also see.")] = 0,
     epochs: Annotated[int | None, typer.Option(min=1, help="Number of epochs (default: the recipe's).")] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs of each encoding, with seeds 0, 1, ...")] = 1,
-    accelerator: Annotated[str, typer.Option(help="Passed to Lightning: auto, cpu, gpu, ...")] = "auto",
-    devices: Annotated[int, typer.Option(min=1, help="Number of processes, each with its own device.")] = 1,
-    strategy: Annotated[str, typer.Option(help="Passed to Lightning: auto, ddp, ...")] = "auto",
-    precision: Annotated[str, typer.Option(help="Passed to Lightning: 32-true, bf16-mixed, ...")] = "32-true",
+    accelerator: AcceleratorOption = "auto",
+    devices: DevicesOption = 1,
+    strategy: StrategyOption = "auto",
+    precision: PrecisionOption = "32-true",
     resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in the folder.")] = False,
 ) -> Outcome:
     """Train attention networks from scratch, as the paper does. Residual networks can be trained beside them."""
@@ -298,8 +296,8 @@ def prove(
     ] = None,
 ) -> None:
     """Prove by machine the claims that the construction relies on."""
-    from .proofs.prover.document import Proved, describe, document_file, for_terminal, render_markdown, sections
-    from .proofs.prover.registry import all_claims, select
+    from .proofs.prover.claim import all_claims, select
+    from .proofs.prover.document import describe, document_file, for_terminal, proved, render_markdown, sections
     from .proofs.prover.run import DEFAULT_LIMIT, iter_results
 
     chosen = select(all_claims(), [*(only or ()), *([] if show is None else [show])] or None)
@@ -309,10 +307,10 @@ def prove(
         for result in iter_results(chosen, limit=limit or DEFAULT_LIMIT):
             say(*describe(result), err=printed)
             results.append(result)
-        proved = Proved(results)
-        say(proved.summary, err=printed)
+        outcome = proved(results)
+        say(*outcome.parts, err=printed)
         if out is not None or form != "text":
-            text = outcome_json("prove", proved) if form == "json" else render_markdown(results)
+            text = outcome_json("prove", outcome) if form == "json" else render_markdown(results)
         else:
             text = for_terminal("\n\n".join(sections(results)) + "\n")
         if out is not None:
@@ -320,14 +318,14 @@ def prove(
             say(f"Wrote {out}")
     if printed:
         say_document(text)
-    if proved.exit_code:
-        raise typer.Exit(proved.exit_code)
+    if outcome.exit_code:
+        raise typer.Exit(outcome.exit_code)
 
 
 @command(app, CHECK)
 def claims() -> Outcome:
     """List the claims that prove can prove."""
-    from .proofs.prover.registry import all_claims
+    from .proofs.prover.claim import all_claims
 
     rows = tuple((claim.name, claim.title, str(claim.status)) for claim in all_claims())
     header = ("claim", "title", "status")
@@ -699,7 +697,7 @@ def melt(
     lr: Annotated[
         list[float] | None,
         typer.Option(
-            callback=all_positive,
+            callback=positive,
             help="Peak learning rate. Positions and gates use ten times this. Repeatable: each side tries each, and "
             "validation images choose (default 1e-4; with --content, 3e-4 and 1e-3).",
         ),

@@ -9,8 +9,7 @@ import sympy as sp
 import torch
 from torch import Tensor
 
-from conv2attn.proofs.prover.claim import Claim
-from conv2attn.proofs.prover.registry import all_claims
+from conv2attn.proofs.prover.claim import Claim, all_claims
 from conv2attn.proofs.prover.run import Outcome, Result, Verdict, decide
 
 

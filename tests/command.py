@@ -5,13 +5,22 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import pytest
 
 from conv2attn.cli import main
 
-Run = Callable[..., tuple[int, str, str]]  # runs the command line: exit code, standard output, standard error
+
+class Ran(NamedTuple):
+    """How a run of the command line ended, and what it printed."""
+
+    code: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
 
 
 def exit_code(*arguments: object) -> int:
@@ -26,6 +35,10 @@ def exit_code(*arguments: object) -> int:
 
 def result_of(command: str, text: str) -> dict[str, Any]:
     """What the text holds that a command printed with ``--json``, or wrote."""
-    data: dict[str, Any] = json.loads(text)
+
+    def refuse(constant: str) -> NoReturn:
+        raise AssertionError(f"{constant} is not JSON")
+
+    data: dict[str, Any] = json.loads(text, parse_constant=refuse)
     assert (data["version"], data["command"]) == (1, command)
     return data

@@ -9,6 +9,8 @@ import pytest
 import torch
 from hypothesis import settings
 
+from tests.command import Ran, Run, exit_code
+
 # Suites that take a minute or more: torch traces, compiles or trains there. Single tests have a mark of their own.
 SLOW = frozenset(
     f"{name}.py"
@@ -50,6 +52,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     torch.manual_seed(20)
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
+    """Runs the command line in this process and in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+    def call(*arguments: object) -> Ran:
+        capfd.readouterr()
+        return Ran(exit_code(*arguments), *capfd.readouterr())
+
+    return call
 
 
 @pytest.fixture(scope="session")

@@ -10,8 +10,7 @@ import pytest
 
 from conv2attn.proofs.formal.coq import ask as kernel
 from conv2attn.proofs.formal.coq.ask import check_formal
-from conv2attn.proofs.formal.coq.library import FOLDER, LIBRARY, PROJECT
-from conv2attn.proofs.formal.coq.outcome import FormalResult
+from conv2attn.proofs.formal.coq.library import FOLDER, LIBRARY, PROJECT, FormalResult
 
 SOUND = "Theorem true_enough : 1 + 1 = 2.\nProof. reflexivity. Qed.\n"
 FAULTS = {

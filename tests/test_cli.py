@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from subprocess import Popen
-from typing import Any, NamedTuple, NoReturn
+from typing import NoReturn
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture
-from tests.command import exit_code
+from tests.command import Ran, Run, result_of
 from tests.processes import PATIENCE, finished, started
 
 PROGRAM = Path(sysconfig.get_path("scripts"), "conv2attn")
@@ -88,17 +88,6 @@ def chatty():
 """
 
 
-class Outcome(NamedTuple):
-    """How a run ended."""
-
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Outcome]
-
-
 def network(factory: str = "small", **arguments: object) -> nn.Module:
     return Architecture(f"nets.py:{factory}", arguments).build().eval()
 
@@ -121,17 +110,6 @@ def tree() -> dict[str, int]:
     return {str(path): path.stat().st_mtime_ns for path in found}
 
 
-def data(text: str) -> dict[str, Any]:
-    """Reads the one JSON object that a text is."""
-
-    def refuse(constant: str) -> NoReturn:
-        raise AssertionError(f"{constant} is not JSON")
-
-    value = json.loads(text, parse_constant=refuse)
-    assert isinstance(value, dict)
-    return value
-
-
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """An empty folder to work in, with the file of architectures."""
@@ -141,22 +119,10 @@ def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command line in this process."""
-
-    def run(*arguments: str) -> Outcome:
-        capsys.readouterr()
-        code, (out, err) = exit_code(*arguments), capsys.readouterr()
-        assert "\x1b" not in out + err  # neither is a terminal here
-        return Outcome(code, out, err)
-
-    return run
-
-
-def done(outcome: Outcome) -> str:
+def done(outcome: Ran) -> str:
     """The output of a run that did its work and had nothing to remark."""
     assert outcome.code == 0, outcome.err
+    assert "\x1b" not in outcome.out  # it is no terminal
     assert outcome.err == ""
     return outcome.out
 
@@ -220,22 +186,13 @@ def test_the_network_s_outputs_stay_within_the_bound_that_is_printed_and_kept(ru
     assert report["network"]["unbounded"] == []
 
 
-@pytest.mark.parametrize("wrong", ["1,0", "a,1", "0", "0,inf", "nan,1", "0,1,2"])
-def test_a_range_that_is_none_is_wrong_usage(wrong: str, run: Run) -> None:
-    save(network())
-    outcome = run(*convert("--input-range", wrong))
-    assert outcome.code == 2
-    assert "must be LOW,HIGH" in outcome.err
-    assert not Path("out").exists()
-
-
 @pytest.mark.slow
 def test_the_installed_command_converts_from_end_to_end() -> None:
     cnn, x = network(), images()
     save(cnn)
     result = finished([PROGRAM, *convert("--json")])
     assert (result.returncode, result.stderr) == (0, "")
-    assert data(result.stdout)["folder"] == "out"
+    assert result_of("convert", result.stdout)["folder"] == "out"
     assert torch.equal(load("out")(x), cnn(x))
 
 
@@ -263,11 +220,11 @@ def test_patterns_choose_what_is_planned_and_converted(
 ) -> None:
     cnn, x = network(), images()
     save(cnn)
-    report = data(done(run(*convert(*options, "--json"))))["report"]
+    report = result_of("convert", done(run(*convert(*options, "--json"))))["report"]
     left = [name for name in ("0", "2") if name not in converted]
     assert [layer["names"] for layer in report["layers"]] == [[name] for name in converted]
     assert report["skipped"] == [{"name": name, "reason": "not selected"} for name in left]
-    planned = data(done(run(*plan(*options, "--json"))))
+    planned = result_of("plan", done(run(*plan(*options, "--json"))))
     assert [layer["name"] for layer in planned["layers"]] == converted
     assert planned["skipped"] == report["skipped"]
     assert torch.equal(load("out")(x), cnn(x))
@@ -329,7 +286,7 @@ def test_weights_that_are_not_finite_are_converted_with_a_warning_and_without_a_
     outcome = run(*convert("--json"))
     assert (outcome.code, outcome.err.count("\n")) == (0, 1)
     assert outcome.err.startswith("warning: NaN or infinity in 2.weight")
-    fine, broken = data(outcome.out)["report"]["layers"]
+    fine, broken = result_of("convert", outcome.out)["report"]["layers"]
     assert (fine["uncertified"], broken["certificate"]) == (None, None)
     assert "NaN" in broken["uncertified"]
     assert load("out").get_parameter("2.weight").isnan().all()
@@ -347,7 +304,7 @@ def test_a_plan_shows_heads_parameters_and_memory_and_writes_nothing(run: Run) -
     cells = [cell.strip() for cell in row if cell.strip()]
     memory = 4 * 9 * 224**2 * 226**2
     assert cells == ["0", "3x3, 64->64, padding 1", "9", "36,928", "36,955", "224x224", f"{memory / 2**30:.1f} GiB"]
-    (layer,) = data(done(run(*plan("--json", factory="large"))))["layers"]
+    (layer,) = result_of("plan", done(run(*plan("--json", factory="large"))))["layers"]
     assert (layer["heads"], layer["literal_bytes"], layer["input_size"]) == (9, memory, [224, 224])
     assert tree() == before
 
@@ -358,7 +315,7 @@ def test_a_plan_says_what_cannot_be_converted_and_why(run: Run) -> None:
     out = done(run(*plan(factory="mixed")))
     assert "3 cannot be converted:\n  one: it is a subclass of nn.Conv1d, which may compute something else" in out
     assert re.search(r"^  padded: it is a subclass of nn.Conv2d", out, re.MULTILINE)
-    unsupported = data(done(run(*plan("--json", factory="mixed"))))["unsupported"]
+    unsupported = result_of("plan", done(run(*plan("--json", factory="mixed"))))["unsupported"]
     assert [problem["name"] for problem in unsupported] == ["one", "up", "padded"]
     assert tree() == before
 
@@ -366,7 +323,7 @@ def test_a_plan_says_what_cannot_be_converted_and_why(run: Run) -> None:
 def test_a_plan_of_a_network_without_convolutions_says_so(run: Run) -> None:
     save(network("linear"))
     assert done(run(*plan(factory="linear"))) == "Nothing would be converted.\n"
-    assert data(done(run(*plan("--json", factory="linear"))))["layers"] == []
+    assert result_of("plan", done(run(*plan("--json", factory="linear"))))["layers"] == []
 
 
 def test_a_name_that_looks_like_markup_is_shown_as_it_is(run: Run) -> None:
@@ -384,40 +341,34 @@ def test_json_is_one_versioned_object_even_if_the_factory_prints(arguments: tupl
     assert (outcome.code, outcome.err) == (0, "building\n")
     assert outcome.out.startswith("{")
     assert outcome.out.endswith("}\n")
-    found = data(outcome.out)
-    assert (found["version"], found["command"]) == (1, arguments[0])
+    result_of(arguments[0], outcome.out)
 
 
 # What is refused
 
 
-def test_a_missing_checkpoint_is_refused(run: Run) -> None:
-    assert refused(run, 3, *convert()) == "conv2attn: there is no file weights.pt"
-    assert refused(run, 3, *convert(checkpoint=".")).startswith("conv2attn: . is a folder without weights")
-
-
-def test_an_architecture_without_a_convolution_is_refused(run: Run) -> None:
-    save(network("linear"))
-    assert refused(run, 4, *convert(factory="linear")).endswith("the model has no convolution")
-
-
-def test_all_unsupported_layers_are_named_at_once(run: Run) -> None:
-    save(network("mixed"))
-    message = refused(run, 4, *convert(factory="mixed"))
-    assert "3 layers cannot be converted: " in message
-    assert all(f" {name}: " in message for name in ("one", "up", "padded"))
-
-
-def test_complex_weights_are_not_silently_made_real(run: Run) -> None:
-    save(network("complexes"))
-    assert "1: its dtype torch.complex64" in refused(run, 4, *convert(factory="complexes"))
-    assert "imaginary parts" in refused(run, 3, *convert("--dtype", "float32", factory="complexes"))
-
-
-@pytest.mark.parametrize("device", ["cuda:99", "nonsense", "meta", "hpu"])
-def test_a_device_that_cannot_be_used_is_refused(device: str, run: Run) -> None:
-    save(network())
-    assert f"the device '{device}' cannot be used: " in refused(run, 3, *convert("--device", device))
+@pytest.mark.parametrize(
+    ("code", "arguments", "reasons"),
+    [
+        (3, convert(checkpoint="nothing.pt"), ("conv2attn: there is no file nothing.pt",)),
+        (3, convert(checkpoint="empty"), ("conv2attn: empty is a folder without weights",)),
+        (4, convert(factory="linear"), ("the model has no convolution",)),
+        (4, convert(factory="mixed"), ("3 layers cannot be converted: ", " one: ", " up: ", " padded: ")),
+        (4, convert(factory="complexes"), ("1: its dtype torch.complex64",)),  # not silently made real
+        (3, convert("--dtype", "float32", factory="complexes"), ("imaginary parts",)),
+        *(
+            (3, convert("--device", device), (f"the device '{device}' cannot be used: ",))
+            for device in ("cuda:99", "nonsense", "meta", "hpu")
+        ),
+    ],
+)
+def test_what_cannot_be_converted_is_refused(
+    code: int, arguments: tuple[str, ...], reasons: tuple[str, ...], run: Run
+) -> None:
+    save(network(arguments[3].rpartition(":")[2]))
+    Path("empty").mkdir()
+    message = refused(run, code, *arguments)
+    assert all(reason in message for reason in reasons)
 
 
 @pytest.mark.parametrize(
@@ -426,6 +377,10 @@ def test_a_device_that_cannot_be_used_is_refused(device: str, run: Run) -> None:
         (convert("--include", "stem"), "matches no convolution; there are 0, 2"),
         (plan("--exclude", "re:3.*"), "matches no convolution; there are 0, 2"),
         (convert("--include", "re:("), "is not a regular expression"),
+        *(
+            (convert("--input-range", wrong), "must be LOW,HIGH")
+            for wrong in ("1,0", "a,1", "0", "0,inf", "nan,1", "0,1,2")
+        ),
         (convert("--alpha", "0"), "must be positive and finite; got 0.0"),
         (convert("--alpha", "-1"), "must be positive and finite; got -1.0"),
         (convert("--alpha", "nan"), "must be positive and finite; got nan"),
@@ -576,7 +531,7 @@ def test_a_reader_that_leaves_early_causes_no_traceback(option: tuple[str, ...])
         assert process.stderr.read() == ""
 
 
-def on_terminal(*arguments: str, columns: int, **environment: str) -> Outcome:
+def on_terminal(*arguments: str, columns: int, **environment: str) -> Ran:
     """Runs on a terminal that has this many columns; both of its streams are the terminal's."""
     master, terminal = pty.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
@@ -593,7 +548,7 @@ def on_terminal(*arguments: str, columns: int, **environment: str) -> Outcome:
         finally:
             os.close(master)
         code = process.wait(PATIENCE)
-    return Outcome(code, b"".join(parts).decode().replace("\r\n", "\n"), "")
+    return Ran(code, b"".join(parts).decode().replace("\r\n", "\n"), "")
 
 
 @pytest.mark.slow
@@ -608,21 +563,15 @@ def test_a_narrow_terminal_loses_no_layer_name() -> None:
     assert "a_rather_long_name_of_a_block.and_of_a_layer_in_it" in "".join(lines)
 
 
-@pytest.mark.slow
-def test_a_progress_bar_is_shown_on_a_terminal_and_taken_away() -> None:
-    outcome = on_terminal("demo", "--images", "20", "--out", "demo", columns=100)
-    assert outcome.code == 0
-    assert "Running CNN and attention" in outcome.out
-    assert "100.0%" in outcome.out.rpartition("\x1b")[2]
-
-
 # The demo
 
 
 def test_the_demo_s_networks_agree_in_every_engine_and_every_layer(run: Run) -> None:
     arguments = ("demo", "--images", "40", "--out", "demo", "--json")
-    found = data(done(run(*arguments)))  # with nothing on stderr: no progress bar, since that is no terminal
-    assert (found["version"], found["command"], found["seed"]) == (1, "demo", HELD_OUT_SEED)
+    found = result_of(
+        "demo", done(run(*arguments))
+    )  # with nothing on stderr: no progress bar, since that is no terminal
+    assert found["seed"] == HELD_OUT_SEED
     assert [network["network"] for network in found["networks"]] == list(NETWORKS)
     x, _ = draw_images(40, seed=found["seed"])
     for network in found["networks"]:
@@ -633,7 +582,7 @@ def test_the_demo_s_networks_agree_in_every_engine_and_every_layer(run: Run) -> 
         assert all(layer["own"] <= layer["bound"] for layer in layers)
         assert torch.equal(load_converted(network["folder"])(x), load_example(network["network"])(x))
     before = {name: changed for name, changed in tree().items() if name.startswith("demo/")}
-    assert data(done(run(*arguments)))["networks"][0]["accuracy"] == found["networks"][0]["accuracy"]
+    assert result_of("demo", done(run(*arguments)))["networks"][0]["accuracy"] == found["networks"][0]["accuracy"]
     after = {name: changed for name, changed in tree().items() if name.startswith("demo/")}
     assert after.keys() == before.keys()
     assert all(after[name] > before[name] for name in before)

@@ -34,16 +34,12 @@ def modules(folder: str) -> list[Path]:
 SHIPPED_MODULES = [*map(Path, TOP), *(path for folder in SHIPPED for path in modules(folder))]
 
 
-def test_every_package_folder_is_listed() -> None:
+def test_every_package_folder_is_listed_and_has_an_init() -> None:
     folders = {path.parent for path in SHIPPED_MODULES if path.parent != Path()}
     assert set(project()["tool"]["setuptools"]["packages"]) == {
         "conv2attn",
         *(".".join(("conv2attn", *folder.parts)) for folder in folders),
     }
-
-
-def test_every_package_folder_has_an_init() -> None:
-    folders = {path.parent for path in SHIPPED_MODULES if path.parent != Path()}
     assert all((ROOT / folder / "__init__.py").is_file() for folder in folders)
 
 
@@ -105,11 +101,6 @@ def test_the_command_line_imports_only_light_modules_before_a_command_runs() -> 
     assert "typer" in loaded
     dependencies = {Requirement(text).name for text in project()["project"]["dependencies"]}
     assert (dependencies - {"typer"} | {"mpmath", "matplotlib", "PIL"}).isdisjoint(loaded)
-
-
-@pytest.mark.parametrize("name", ["README.md", "LICENSE", "CHANGELOG.md"])
-def test_the_usual_files_exist(name: str) -> None:
-    assert (ROOT / name).stat().st_size > 0
 
 
 def test_readme_links_are_absolute_and_lead_to_files() -> None:

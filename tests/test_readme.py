@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from conv2attn.proofs.prover.claim import all_claims
 from conv2attn.proofs.prover.document import describe
-from conv2attn.proofs.prover.registry import all_claims
 from conv2attn.proofs.prover.run import Outcome, Result, Verdict
 
 README = Path(__file__).parent.parent / "README.md"

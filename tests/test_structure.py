@@ -55,7 +55,6 @@ ROOMS = [
     "proofs/show/pictures",
     "proofs/benchmark",
     "proofs/show/page",
-    "proofs/show/film",
     "proofs/show/trained",
     "proofs/show",
     ".",

@@ -21,8 +21,7 @@ from ...convert import SelfAttention2d, certify
 from ...convert.engines import AUTO, ENGINES, choose_engine
 from ...convert.heads.content import ContentTerms
 from ...convert.size import format_bytes
-from .cases import Case, Regime
-from .dense import DenseAttention, number_of_scores
+from .cases import Case, DenseAttention, Regime, number_of_scores
 from .tables import CONTENT, POSITIONS
 
 CONVOLUTION = "F.conv2d"
@@ -53,17 +52,11 @@ class Built(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to compute a layer.
+    """One way to compute a layer."""
 
-    Attributes:
-        regime: Its attention; the convolution counts as exact.
-        method: ``CONVOLUTION``, ``DENSE``, the name of an engine, or "auto" for the engine that a layer chooses.
-        learned: Parameters that are trained besides value projections and bias, if any.
-    """
-
-    regime: Regime
-    method: str
-    learned: Learned | None = None
+    regime: Regime  # its attention; the convolution counts as exact
+    method: str  # ``CONVOLUTION``, ``DENSE``, the name of an engine, or "auto" for the engine that a layer chooses
+    learned: Learned | None = None  # parameters that are trained besides value projections and bias, if any
 
     @property
     def name(self) -> str:
@@ -161,12 +154,7 @@ def reference_output(regime: Regime, case: Case) -> Tensor:
 
 @torch.no_grad()
 def draw_content(content: ContentTerms, generator: torch.Generator) -> None:
-    """Draws queries, keys and u so that scores are of about unit size, and half opens the gates.
-
-    Args:
-        content: The terms, with a ``key_dim`` of ``KEY_DIM``.
-        generator: Source of the numbers.
-    """
+    """Draws queries, keys and u so that scores are of about unit size, and half opens the gates."""
     channels = content.key_weight.shape[2]
     for parameter, variance in (
         (content.query_weight, 1 / (channels * KEY_DIM)),

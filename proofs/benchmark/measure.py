@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import math
 import os
 import platform
 import time
@@ -37,35 +36,23 @@ _KEEP_MEMORY = {-1: -1, -2: 64 * 2**20, -4: 0}  # options of glibc's mallopt by 
 class Settings:
     """Settings of a measurement.
 
-    Attributes:
-        device: Device to measure on.
-        dtype: Precision of weights and inputs.
-        backward: Whether to measure forward + backward too.
-        compile: Whether to measure each candidate compiled by torch.compile.
-        batch: Images in a call; None takes ``LAYER_BATCH`` for layers and ``NETWORK_BATCH`` for networks.
-        rounds: Samples of each call, at least ``MIN_ROUNDS``.
-        threads: Threads for torch; None leaves them.
-        tf32: Whether a GPU may use TF32.
-        seed: Seed of weights, inputs and free heads.
-        limit_flops: Dense and literal attention that takes more for one call is left out; None takes
-            ``LIMIT_FLOPS``.
-        memory_limit: Bytes that a score for every head, query and key may take.
-
     Raises:
         ConversionError: Too few rounds.
     """
 
     device: torch.device = CPU
-    dtype: torch.dtype = torch.float32
-    backward: bool = False
-    compile: bool = False
+    dtype: torch.dtype = torch.float32  # precision of weights and inputs
+    backward: bool = False  # whether to measure forward + backward too
+    compile: bool = False  # whether to measure each candidate compiled by torch.compile
+    # images in a call; None takes ``LAYER_BATCH`` for layers and ``NETWORK_BATCH`` for networks
     batch: int | None = None
-    rounds: int = ROUNDS
+    rounds: int = ROUNDS  # samples of each call, at least ``MIN_ROUNDS``
     threads: int | None = None
-    tf32: bool = False
-    seed: int = 0
+    tf32: bool = False  # whether a GPU may use TF32
+    seed: int = 0  # seed of weights, inputs and free heads
+    # dense and literal attention that takes more for one call is left out; None takes ``LIMIT_FLOPS``
     limit_flops: float | None = None
-    memory_limit: int = DEFAULT_MEMORY_LIMIT
+    memory_limit: int = DEFAULT_MEMORY_LIMIT  # bytes that a score for every head, query and key may take
 
     def __post_init__(self) -> None:
         if self.rounds < MIN_ROUNDS:
@@ -75,11 +62,6 @@ class Settings:
     def phases(self) -> tuple[Phase, ...]:
         """Phases to time."""
         return (Phase.forward, Phase.training) if self.backward else (Phase.forward,)
-
-    @property
-    def most_flops(self) -> float:
-        """The limit of FLOPs for quadratic attention."""
-        return self.limit_flops or LIMIT_FLOPS.get(self.device.type, math.inf)
 
     def to_json(self) -> dict[str, Any]:
         """The settings as plain data."""

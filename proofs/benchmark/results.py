@@ -25,27 +25,13 @@ class Phase(StrEnum):
     conversion = "conversion"
 
 
-class Kind(StrEnum):
-    """Kind of layer, or a whole network."""
-
-    dense = "dense"
-    depthwise = "depthwise"
-    network = "network"
-
-
 @dataclass(frozen=True)
 class Measurement:
-    """One call, in all rounds.
+    """One call, in all rounds."""
 
-    Attributes:
-        seconds: Seconds of one call, in each round.
-        ratios: These seconds over those of the call it is compared with, in the same round.
-        peak_bytes: Most memory held at one time by the first call.
-    """
-
-    seconds: tuple[float, ...]
-    ratios: tuple[float, ...]
-    peak_bytes: int
+    seconds: tuple[float, ...]  # of one call, in each round
+    ratios: tuple[float, ...]  # these seconds over those of the call it is compared with, in the same round
+    peak_bytes: int  # most memory held at one time by the first call
 
     @property
     def ms(self) -> float:
@@ -57,45 +43,24 @@ class Measurement:
         """Median of the ratios, which a slowdown of a whole round does not change."""
         return median(self.ratios)
 
-    @property
-    def is_steady(self) -> bool:
-        """Whether half of the rounds took less than ``UNSTEADY`` times as long as the fastest."""
-        return median(self.seconds) < UNSTEADY * min(self.seconds)
-
 
 @dataclass(frozen=True)
 class Row:
-    """Measurement of one candidate on one layer.
-
-    Attributes:
-        table: Name of the table.
-        layer: Name of the layer.
-        geometry: The layer's geometry, in words.
-        kind: Dense, depthwise, or a whole network.
-        size: Size of the input.
-        batch: Images in a call.
-        count: Number of such layers in the network.
-        phase: Timed phase.
-        candidate: Name of the candidate.
-        measurement: The measurement, or None.
-        reason: Why it was not measured, or None.
-        error: Largest difference from the reference in float64, or None.
-        bound: The derived bound on it, or None where there is none.
-    """
+    """Measurement of one candidate on one layer."""
 
     table: str
     layer: str
-    geometry: str
-    kind: Kind
+    geometry: str  # the layer's geometry, in words
+    kind: str  # "dense", "depthwise", or "network" for a whole one
     size: Size
-    batch: int
-    count: int
+    batch: int  # images in a call
+    count: int  # number of such layers in the network
     phase: Phase
     candidate: str
     measurement: Measurement | None = None
     reason: str | None = None
-    error: float | None = None
-    bound: float | None = None
+    error: float | None = None  # largest difference from the reference in float64, or None
+    bound: float | None = None  # the derived bound on it, or None where there is none
 
     def to_json(self) -> dict[str, Any]:
         """The row as plain data, with the medians."""
@@ -104,63 +69,38 @@ class Row:
         return data | found | {"ms": made and made.ms, "ratio": made and made.ratio}
 
 
-@dataclass(frozen=True)
-class Summary:
-    """Summary of one candidate over the layers of a table.
+def summarise(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """A summary of each candidate that was measured over each table, kind of layer and phase, in the rows' order.
 
-    Attributes:
-        table: Name of the table.
-        kind: Kind of the layers.
-        phase: Timed phase.
-        candidate: Name of the candidate.
-        measured: Layers it was measured on, each counted as often as the network has it.
-        layers: All such layers.
-        mean: Geometric mean of the ratios over the measured layers.
-        worst: Largest ratio.
-        peak_bytes: Largest peak memory.
-        error_over_bound: Largest error in units of its bound, or None where there is no bound.
+    Layers count as often as the network has them; ``mean`` is the geometric mean of the ratios.
     """
-
-    table: str
-    kind: Kind
-    phase: Phase
-    candidate: str
-    measured: int
-    layers: int
-    mean: float
-    worst: float
-    peak_bytes: int
-    error_over_bound: float | None
-
-
-def summarise(rows: Iterable[Row]) -> tuple[Summary, ...]:
-    """One summary for each table, kind of layer, phase and candidate that was measured, in the rows' order."""
-    groups: dict[tuple[str, Kind, Phase, str], list[Row]] = {}
+    groups: dict[tuple[str, str, Phase, str], list[Row]] = {}
     for row in rows:
         groups.setdefault((row.table, row.kind, row.phase, row.candidate), []).append(row)
-    return tuple(_summary(group) for group in groups.values() if any(row.measurement for row in group))
-
-
-def _summary(rows: Sequence[Row]) -> Summary:
-    """Sums up rows of one table, kind, phase and candidate, of which some are measured."""
-    found = [(row.measurement, row.count) for row in rows if row.measurement is not None]
-    measured = sum(count for _, count in found)
-    logs = math.fsum(count * math.log(measurement.ratio) for measurement, count in found)
-    return Summary(
-        *(rows[0].table, rows[0].kind, rows[0].phase, rows[0].candidate),
-        measured=measured,
-        layers=sum(row.count for row in rows),
-        mean=math.exp(logs / measured),
-        worst=max(measurement.ratio for measurement, _ in found),
-        peak_bytes=max(measurement.peak_bytes for measurement, _ in found),
-        error_over_bound=max((r.error / r.bound for r in rows if r.error is not None and r.bound), default=None),
-    )
+    summaries = []
+    for place, group in groups.items():
+        found = [(row.measurement, row.count) for row in group if row.measurement is not None]
+        if not found:
+            continue
+        measured = sum(count for _, count in found)
+        logs = math.fsum(count * math.log(measurement.ratio) for measurement, count in found)
+        errors = (row.error / row.bound for row in group if row.error is not None and row.bound)
+        summary = {
+            "measured": measured,
+            "layers": sum(row.count for row in group),
+            "mean": math.exp(logs / measured),
+            "worst": max(measurement.ratio for measurement, _ in found),
+            "peak_bytes": max(measurement.peak_bytes for measurement, _ in found),
+            "error_over_bound": max(errors, default=None),
+        }
+        summaries.append(dict(zip(("table", "kind", "phase", "candidate"), place, strict=True)) | summary)
+    return summaries
 
 
 def steadiness(rows: Iterable[Row]) -> tuple[int, int]:
-    """Number of steady measurements, and number of all measurements."""
-    found = [row.measurement.is_steady for row in rows if row.measurement is not None]
-    return sum(found), len(found)
+    """Number of measurements half of whose rounds took less than ``UNSTEADY`` times the fastest, and of all."""
+    found = [row.measurement.seconds for row in rows if row.measurement is not None]
+    return sum(median(seconds) < UNSTEADY * min(seconds) for seconds in found), len(found)
 
 
 MOST_UNSTEADY = 0.1  # share of all measurements; with more, something else was running
@@ -172,9 +112,9 @@ def summary_table(rows: Sequence[Row]) -> Table:
     names = ("table", "layers", "phase", "candidate", "measured", "mean ratio", "worst", "peak memory", "error / bound")
     lines = tuple(
         (
-            *(s.table, str(s.kind), str(s.phase), s.candidate),
-            *(f"{s.measured} of {s.layers}", f"{s.mean:.3f}", f"{s.worst:.3f}", format_bytes(s.peak_bytes)),
-            _EMPTY if s.error_over_bound is None else f"{s.error_over_bound:.1e}",
+            *(s["table"], s["kind"], str(s["phase"]), s["candidate"], f"{s['measured']} of {s['layers']}"),
+            *(f"{s['mean']:.3f}", f"{s['worst']:.3f}", format_bytes(s["peak_bytes"])),
+            _EMPTY if s["error_over_bound"] is None else f"{s['error_over_bound']:.1e}",
         )
         for s in summarise(rows)
     )

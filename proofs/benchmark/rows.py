@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -12,10 +13,10 @@ from torch import nn
 from ...convert import SelfAttention, convert_model
 from ...convert.certificate.sampled import inputs_of_layers
 from ...convert.size import Size
-from .candidates import CANDIDATES, KEY_DIM, TRAINED, Built, Candidate, draw_content, reference_output
+from .candidates import CANDIDATES, KEY_DIM, TRAINED, Built, draw_content, reference_output
 from .cases import SOFT_ALPHA, Case
-from .measure import LAYER_BATCH, NETWORK_BATCH, Call, Settings, forward_call, measure, training_call
-from .results import Kind, Measurement, Phase, Row
+from .measure import LAYER_BATCH, LIMIT_FLOPS, NETWORK_BATCH, Call, Settings, forward_call, measure, training_call
+from .results import Measurement, Phase, Row
 from .tables import IMAGE_SIZE, NETWORK, NETWORKS, BenchmarkLayer
 
 CNN, CONVERTED, SOFT, WITH_CONTENT = "CNN", "converted", "converted, soft", "converted, soft, with content"
@@ -31,19 +32,21 @@ def measure_layer(table: str, layer: BenchmarkLayer, settings: Settings, phase: 
         seed=settings.seed,
         like=torch.empty(0, device=settings.device, dtype=settings.dtype),
         memory_limit=settings.memory_limit,
-        limit_flops=settings.most_flops,
+        limit_flops=settings.limit_flops or LIMIT_FLOPS.get(settings.device.type, math.inf),
     )
     refused = {candidate: candidate.refusal(case) for candidate in TRAINED.get(table, CANDIDATES)}
     built = {candidate: candidate.build(case) for candidate, reason in refused.items() if reason is None}
     torch.compiler.reset()
     found = measure({c.name: _layer_call(made, case, settings, phase) for c, made in built.items()}, settings)
-    kind = Kind.depthwise if layer.is_depthwise else Kind.dense
+    kind = "depthwise" if layer.is_depthwise else "dense"
     like = Row(table, layer.name, str(layer.spec), kind, layer.size, len(case.x), layer.count, phase, "")
     rows = []
     for candidate, reason in refused.items():
         row = _with_outcome(replace(like, candidate=candidate.name), found.get(candidate.name, reason or ""))
         if row.measurement is not None and phase is Phase.forward:
-            row = replace(row, error=_error(candidate, built[candidate], case), bound=candidate.bound(case))
+            with torch.no_grad():  # of the first image, as part of the whole batch
+                apart = built[candidate].function(case.x)[:1].double() - reference_output(candidate.regime, case)
+            row = replace(row, error=float(apart.abs().max()), bound=candidate.bound(case))
         rows.append(row)
     return rows
 
@@ -65,21 +68,8 @@ def _layer_call(built: Built, case: Case, settings: Settings, phase: Phase) -> C
     return training_call(function, case.x, built.parameters, cotangent)
 
 
-@torch.no_grad()
-def _error(candidate: Candidate, built: Built, case: Case) -> float:
-    """Largest error on the first image, as part of the whole batch."""
-    output = built.function(case.x)[:1].double()
-    return float((output - reference_output(candidate.regime, case)).abs().max())
-
-
 def measure_network(name: str, settings: Settings, *, size: Size = IMAGE_SIZE) -> Iterator[Row]:
-    """Measures a network beside its conversions, each phase by itself, then the conversion beside a copy.
-
-    Args:
-        name: Out of ``NETWORKS``.
-        settings: Settings of the measurement.
-        size: Size of the images.
-    """
+    """Measures a network beside its conversions, each phase by itself, then the conversion beside a copy."""
     batch = settings.batch or NETWORK_BATCH
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(settings.seed)
@@ -91,7 +81,7 @@ def measure_network(name: str, settings: Settings, *, size: Size = IMAGE_SIZE) -
     geometry = f"{sum(isinstance(module, nn.Conv2d) for module in cnn.modules())} convolutions"
 
     def rows(calls: dict[str, Call], phase: Phase) -> Iterator[Row]:
-        like = Row(NETWORK, name, geometry, Kind.network, size, batch, 1, phase, CNN)
+        like = Row(NETWORK, name, geometry, "network", size, batch, 1, phase, CNN)
         for candidate, found in measure(calls, settings).items():
             yield _with_outcome(replace(like, candidate=candidate), found)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
@@ -24,17 +24,11 @@ CREATOR = "conv2attn bench"  # stands in every plot
 
 @dataclass(frozen=True)
 class Benchmark:
-    """A finished run.
+    """A finished run."""
 
-    Attributes:
-        machine: Description of the machine, and the day.
-        load: Average load of the system before the run, where known: other programs make short parallel calls wait,
-            so times on a busy machine mean little.
-        settings: Its settings.
-        rows: The measurements.
-    """
-
-    machine: str
+    machine: str  # description of the machine, and the day
+    # average load of the system before the run, where known: other programs make short parallel calls wait, so
+    # times on a busy machine mean little
     load: float | None
     settings: Settings
     rows: tuple[Row, ...]
@@ -54,7 +48,7 @@ class Benchmark:
             "settings": self.settings.to_json(),
             "steady": dict(zip(("measurements", "of"), steadiness(self.rows), strict=True)),
             "rows": [row.to_json() for row in self.rows],
-            "summaries": [asdict(summary) for summary in summarise(self.rows)],
+            "summaries": summarise(self.rows),
         }
 
     def shown(self) -> list[Table | str]:

@@ -37,11 +37,7 @@ _MOBILENETV2_STAGES = (
 
 
 def resnet50() -> nn.Module:
-    """ResNet-50, with the stride in the 3x3 convolutions as is usual today.
-
-    Returns:
-        A network from images [batch, 3, rows, columns] to scores [batch, 1000].
-    """
+    """ResNet-50, with the stride in the 3x3 convolutions as is usual: [batch, 3, rows, columns] to [batch, 1000]."""
     layers: list[nn.Module] = [*_normed(3, 64, 7, stride=2), nn.ReLU(), nn.MaxPool2d(3, stride=2, padding=1)]
     channels = 64
     for blocks, width, first_stride in _RESNET50_STAGES:
@@ -57,11 +53,7 @@ def resnet50() -> nn.Module:
 
 
 def mobilenet_v2() -> nn.Module:
-    """MobileNetV2 of width 1.
-
-    Returns:
-        A network from images [batch, 3, rows, columns] to scores [batch, 1000].
-    """
+    """MobileNetV2 of width 1: [batch, 3, rows, columns] to [batch, 1000]."""
     layers: list[nn.Module] = [*_normed(3, 32, 3, stride=2), nn.ReLU6()]
     channels = 32
     for expansion, width, blocks, first_stride in _MOBILENETV2_STAGES:
@@ -106,19 +98,12 @@ LADDER_CHANNELS = 64
 
 @dataclass(frozen=True)
 class BenchmarkLayer:
-    """One layer to measure.
+    """One layer to measure."""
 
-    Attributes:
-        name: In a network, the first module with this geometry and input size.
-        spec: Geometry.
-        size: Size of the input, without padding.
-        count: Number of such layers in the network.
-    """
-
-    name: str
+    name: str  # in a network, the first module with this geometry and input size
     spec: ConvSpec
-    size: Size
-    count: int = 1
+    size: Size  # size of the input, without padding
+    count: int = 1  # number of such layers in the network
 
     @property
     def is_depthwise(self) -> bool:

@@ -46,44 +46,26 @@ class LayerShape:
 
 @dataclass(frozen=True)
 class EngineAgreement:
-    """Agreement of a whole network, in one engine, with the CNN.
-
-    Attributes:
-        engine: The engine of all layers.
-        top1_agreement: Share of images with the same highest score; None where no output is known as scores.
-        accuracy: Share of images whose highest score is the label's; None without labels.
-        logit_difference: Largest difference of a number that the network gives.
-        outputs: The same of each tensor that it gives, by its name.
-        seconds: Time of the network, without the comparison.
-        layers: Each layer that ran, by itself.
-    """
+    """Agreement of a whole network, in one engine, with the CNN."""
 
     engine: str
-    top1_agreement: float | None
-    accuracy: float | None
-    logit_difference: float
-    outputs: dict[str, float]
-    seconds: float
-    layers: tuple[LayerComparison, ...]
+    top1_agreement: float | None  # share of images with the same highest score; None where no output is known as scores
+    accuracy: float | None  # share of images whose highest score is the label's; None without labels
+    logit_difference: float  # largest difference of a number that the network gives
+    outputs: dict[str, float]  # the same of each tensor that it gives, by its name
+    seconds: float  # time of the network, without the comparison
+    layers: tuple[LayerComparison, ...]  # each layer that ran, by itself
 
 
 @dataclass(frozen=True)
 class Agreement:
-    """A CNN and its attention on the same images.
-
-    Attributes:
-        images: Number of images.
-        accuracy: Share of images that the CNN classifies as labelled; None without labels.
-        seconds: Time of the CNN.
-        engines: The converted network, in each engine.
-        shapes: The attention layers, by name.
-    """
+    """A CNN and its attention on the same images."""
 
     images: int
-    accuracy: float | None
-    seconds: float
-    engines: tuple[EngineAgreement, ...]
-    shapes: Mapping[str, LayerShape]
+    accuracy: float | None  # share of images that the CNN classifies as labelled; None without labels
+    seconds: float  # time of the CNN
+    engines: tuple[EngineAgreement, ...]  # the converted network, in each engine
+    shapes: Mapping[str, LayerShape]  # the attention layers, by name
 
 
 @torch.no_grad()
@@ -200,12 +182,7 @@ NOTHING_RAN = "No attention layer ran: nothing is verified."
 
 
 def agreement_shown(title: str, agreement: Agreement) -> list[Table | str]:
-    """Each layer beside its convolution, notes on them, and the network beside the CNN.
-
-    Args:
-        title: Heading of the column of layers.
-        agreement: The comparison.
-    """
+    """Each layer beside its convolution, notes on them, and the network beside the CNN."""
     engines = {engine.engine: engine.layers for engine in agreement.engines}
     notes = note_lines((layer.name, layer.note) for layer in agreement.engines[0].layers)
     return [layer_table(title, agreement.shapes, engines), *notes, _networks(agreement)]

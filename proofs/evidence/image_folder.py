@@ -1,10 +1,9 @@
-"""The images of a folder in batches: tensors as they are, pictures scaled to [-1, 1] or as a network takes them."""
+"""The images of a folder in batches: tensors as they are, pictures as a network takes them."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,37 +13,11 @@ from torch import Tensor
 
 from ...convert.errors import CheckpointError
 from ...convert.files.readers import read_contents
-from ...convert.preprocessing import Normalization, Preprocessing
-from ...convert.size import Size
 from ...learn.data.folder import find_places
-from ...learn.data.pictures import SUFFIXES, ImageSizesError, check_plain_file, read_picture, read_prepared
+from ...learn.data.pictures import SUFFIXES, ImageSizesError, check_plain_file
 
 _TENSORS = (".npy", ".pt")
 _SHOWN = ("test", "validation", "train", "")  # the first of these parts that a folder has
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """Preparation of a folder's pictures for a network.
-
-    Attributes:
-        channels: Channels of the network's input: pictures become grey (1), RGB (3) or RGBA (4).
-        size: Size to scale pictures to; None keeps theirs, or follows the preprocessing.
-        normalization: Applied to pictures; None means values from -1 to 1.
-        preprocessing: The network's preprocessing in training, where known; normalization and size override it.
-    """
-
-    channels: int
-    size: Size | None = None
-    normalization: Normalization | None = None
-    preprocessing: Preprocessing | None = None
-
-    def read(self, path: Path) -> Tensor:
-        """A picture, [channels, rows, columns], float32."""
-        if self.preprocessing is None or self.normalization is not None:
-            picture = read_picture(path, self.channels, self.size)
-            return picture if self.normalization is None else self.normalization(picture)
-        return read_prepared(path, self.preprocessing, self.size)
 
 
 class FolderImages(Sequence[Tensor]):
@@ -54,7 +27,8 @@ class FolderImages(Sequence[Tensor]):
         folder: Holds ``.npy`` or ``.pt`` files with a tensor [channels, rows, columns] or a batch of them, preprocessed
             as the network wants it, and pictures (PNG, JPEG, ...), itself, in a folder for each class, or in such
             folders for train, val and test, of which the last part is taken; other files are left alone.
-        preparation: Preparation of the pictures.
+        channels: Channels of the network's input.
+        read: Reads a picture as [channels, rows, columns], float32.
         batch_size: Images in a batch.
 
     Attributes:
@@ -66,8 +40,8 @@ class FolderImages(Sequence[Tensor]):
         ImageSizesError: They are not of one size.
     """
 
-    def __init__(self, folder: Path, preparation: Preparation, *, batch_size: int) -> None:
-        self._preparation, self._batch_size = preparation, batch_size
+    def __init__(self, folder: Path, channels: int, read: Callable[[Path], Tensor], *, batch_size: int) -> None:
+        self._channels, self._picture, self._batch_size = channels, read, batch_size
         endings = (*_TENSORS, *SUFFIXES)
         parts = find_places(folder, endings)
         places = parts[next(part for part in _SHOWN if part in parts)]
@@ -98,9 +72,8 @@ class FolderImages(Sequence[Tensor]):
     def _read(self, path: Path) -> Tensor:
         """The images of a file, [count, channels, rows, columns]; those of an array or tensor over the mapped file."""
         check_plain_file(path)
-        ending, channels = path.suffix.lower(), self._preparation.channels
-        readers = {".npy": _read_array, ".pt": _read_tensor}
-        image = readers.get(ending, self._preparation.read)(path)
+        channels, readers = self._channels, {".npy": _read_array, ".pt": _read_tensor}
+        image = readers.get(path.suffix.lower(), self._picture)(path)
         batch = image.unsqueeze(0) if image.ndim == 3 else image
         if batch.ndim != 4 or batch.shape[1] != channels:
             shape = f"[{channels}, rows, columns], alone or in a batch"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,15 +12,12 @@ from torch import Tensor, nn
 
 from ...convert.attention.layer import SelfAttention
 from ...convert.errors import OptionError
-from ...convert.files.checkpoint import Opening
-from ...convert.files.open import open_network, placed
 from ...convert.inputs import InputSpec, example_image, random_inputs
-from ...convert.model.convert import convert_model, restore_model
 from ...convert.preprocessing import Normalization, Preprocessing
 from ...convert.size import USUAL_SIZES, Size
+from ...learn.data.pictures import read_picture, read_prepared
 from .agreement import batch_length
-from .arithmetic import check_device
-from .image_folder import FolderImages, Preparation
+from .image_folder import FolderImages
 
 DEFAULT_IMAGES = 8
 BATCH = 4  # images at a time
@@ -41,63 +37,20 @@ class Pair:
         return next(module for module in self.attention.modules() if isinstance(module, SelfAttention))
 
 
-def load_pair(
-    path: Path,
-    *,
-    opening: Opening | None = None,
-    alpha: float | None = None,
-    skip_unsupported: bool = False,
-    device: str = "cpu",
-    dtype: torch.dtype | None = None,
-) -> Pair:
-    """Reads one of the two networks, and makes the other from it.
-
-    Args:
-        path: Whatever ``open_network`` opens: a CNN is converted, a converted network restored.
-        opening: Options for opening it.
-        alpha: Locality strength of a conversion; a converted network has its own.
-        skip_unsupported: Leave a CNN's unsupported layers as they are.
-        device: Where to.
-        dtype: Precision; None keeps the network's.
-
-    Raises:
-        OptionError: alpha or skip_unsupported is given for a converted network.
-        ArchitectureNeededError: Only layers are read, and no network that could run.
-        ConversionError: The networks cannot be loaded, converted or restored.
-    """
-    check_device(device)
-    network = open_network(path, opening)
-    model = placed(network.whole().as_saved(), device=device, dtype=dtype)
-    if not network.is_converted:
-        made = convert_model(model, alpha=alpha, skip_unsupported=skip_unsupported).model.eval()
-        return Pair(model, made, network.preprocessing)
-    refuse_conversion(path, alpha=alpha, skip_unsupported=skip_unsupported)
-    return Pair(restore_model(model, tolerance=math.inf).eval(), model, network.preprocessing)
-
-
 def refuse_conversion(path: Path, *, alpha: float | None, skip_unsupported: bool) -> None:
-    """Refuses options of a conversion for a network that is converted.
-
-    Raises:
-        OptionError: One is given.
-    """
+    """Raises an OptionError if an option of a conversion is given for a network that is converted."""
     if alpha is not None or skip_unsupported:
         given = "alpha" if alpha is not None else "skipping unsupported layers"
         raise OptionError(f"{path} is converted already, so {given} has no meaning")
 
 
 class Inputs(NamedTuple):
-    """Inputs that networks are run on.
+    """Inputs that networks are run on."""
 
-    Attributes:
-        batches: Images [count, channels, rows, columns], or whatever the networks take (``inputs.as_inputs``).
-        seed: Seed of random inputs, or None.
-        labels: Class indices of the images, [count], where they have some.
-    """
-
+    # images [count, channels, rows, columns], or whatever the networks take (``inputs.as_inputs``)
     batches: Sequence[Any]
     seed: int | None = None
-    labels: Tensor | None = None
+    labels: Tensor | None = None  # class indices of the images, [count], where they have some
 
     @property
     def number(self) -> int:
@@ -152,11 +105,16 @@ def choose_inputs(
             what = "a number of random images" if count is not None else "a seed"
             raise OptionError(f"the images are those of {folder}, so {what} has no meaning")
         channels = channels or example_image(pair.cnn, size or USUAL_SIZES[axes]).shape[1]
-        preparation = Preparation(channels, size, normalization)
-        if known is not None:
-            own = replace(known, normalization=normalization or known.normalization)
-            preparation = Preparation(channels, size, preprocessing=own)
-        images = FolderImages(folder, preparation, batch_size=BATCH)
+        taken = channels
+
+        def read(path: Path) -> Tensor:
+            if known is not None:
+                own = replace(known, normalization=normalization or known.normalization)
+                return read_prepared(path, own, size)
+            picture = read_picture(path, taken, size)
+            return picture if normalization is None else normalization(picture)
+
+        images = FolderImages(folder, channels, read, batch_size=BATCH)
         return Inputs(images, labels=images.labels)
     if normalization is not None:
         raise OptionError("mean and std are for the pictures of a folder; random images are normal numbers already")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
@@ -18,12 +19,14 @@ from ...convert.certificate.wording import NO_USE, is_useful
 from ...convert.engines import AUTO
 from ...convert.errors import ConversionError, InputError, Problem, refusing
 from ...convert.files.checkpoint import Opening
+from ...convert.files.open import open_network, placed
+from ...convert.model.convert import convert_model, restore_model
 from ...convert.size import USUAL_SIZES, Size
 from ..terminal.output import Table
 from .agreement import NOTHING_RAN, Agreement, agreement_shown, beyond_line, compare
-from .arithmetic import certified_arithmetic
+from .arithmetic import certified_arithmetic, check_device
 from .image_folder import FolderImages
-from .inputs import Inputs, Pair, choose_inputs, load_pair
+from .inputs import Inputs, Pair, choose_inputs, refuse_conversion
 from .random_layers import channel_limits
 
 # "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
@@ -34,24 +37,19 @@ _NONE = "There is no estimate for single images"
 
 @dataclass(frozen=True)
 class NetworkCheck:
-    """Result of checking a network.
+    """Result of checking a network."""
 
-    Attributes:
-        agreement: Both networks on the same images, layer by layer and end to end.
-        certificate: Bound on the difference of their outputs, for all images within the ranges of these.
-        seed: Seed of the images, if they are random.
-        images: Bound and estimate for the first images of a folder, or why there is none.
-    """
-
-    agreement: Agreement
+    agreement: Agreement  # both networks on the same images, layer by layer and end to end
+    # bound on the difference of their outputs, for all images within the ranges of these
     certificate: NetworkCertificate
-    seed: int | None = None
+    seed: int | None = None  # seed of the images, if they are random
+    # bound and estimate for the first images of a folder, or why there is none
     images: ImagesCertificate | str | None = None
 
     @property
     def exit_code(self) -> int:
-        """0 if the check passed."""
-        return int(not self.passed)
+        """0 if at least one layer ran, and all layers and the whole stayed within their bounds; NaN fails."""
+        return int(not self._layers or bool(self._beyond))
 
     def to_json(self) -> dict[str, Any]:
         """The check as plain data."""
@@ -65,11 +63,6 @@ class NetworkCheck:
         return [*agreement_shown("layer", self.agreement), *self.verdict, *seed]
 
     @property
-    def passed(self) -> bool:
-        """Whether at least one layer ran, and all layers and the whole stayed within their bounds; NaN fails."""
-        return bool(self._layers) and not self._beyond
-
-    @property
     def verdict(self) -> tuple[str, ...]:
         """The result in a few sentences, a line each."""
         if not self._layers:
@@ -79,7 +72,10 @@ class NetworkCheck:
         ratio, name = max((found / bound if bound else 0.0, name) for name, found, bound in self._layers)
         count = len(self._layers) // len(self.agreement.engines)
         layers = f"All {count} layers are within their bounds; largest difference / bound {ratio:.2g}, {name}."
-        return layers, self._end_to_end, *self._on_images
+        if self.images is None:
+            return layers, self._end_to_end
+        told = self.images.in_words if isinstance(self.images, ImagesCertificate) else f"{_NONE}: {self.images}."
+        return layers, self._end_to_end, told
 
     @property
     def _layers(self) -> list[tuple[str, float, float]]:
@@ -110,12 +106,6 @@ class NetworkCheck:
             return f"{here}. {NO_USE}."
         return f"{here}; the bound, for all images within the ranges of these, is {certificate.in_words}."
 
-    @property
-    def _on_images(self) -> tuple[str, ...]:
-        if self.images is None:
-            return ()
-        return (self.images.in_words if isinstance(self.images, ImagesCertificate) else f"{_NONE}: {self.images}.",)
-
 
 def verify_checkpoint(
     path: Path,
@@ -132,9 +122,19 @@ def verify_checkpoint(
     """``conv2attn verify`` for a network that PyTorch runs. The arguments are the command's options.
 
     Raises:
-        ConversionError: As ``load_pair``, ``choose_inputs`` and ``verify_network``.
+        OptionError: alpha or skip_unsupported is given for a converted network.
+        ArchitectureNeededError: Only layers are read, and no network that could run.
+        ConversionError: It cannot be loaded, converted or restored; or as ``choose_inputs`` and ``verify_network``.
     """
-    pair = load_pair(path, opening=opening, alpha=alpha, skip_unsupported=skip_unsupported, device=device, dtype=dtype)
+    check_device(device)
+    network = open_network(path, opening)
+    model = placed(network.whole().as_saved(), device=device, dtype=dtype)
+    if network.is_converted:
+        refuse_conversion(path, alpha=alpha, skip_unsupported=skip_unsupported)
+        pair = Pair(restore_model(model, tolerance=math.inf).eval(), model, network.preprocessing)
+    else:
+        made = convert_model(model, alpha=alpha, skip_unsupported=skip_unsupported).model.eval()
+        pair = Pair(model, made, network.preprocessing)
     inputs, engines = choose_inputs(pair, **options), engines or DEFAULT_ENGINES
     with progress(total=(1 + len(engines)) * inputs.number) as advance:
         return verify_network(pair, inputs, engines=engines, progress=advance)
@@ -159,15 +159,13 @@ def verify_network(
         certified_arithmetic(threads=None),
     ):
         agreement = compare(pair.cnn, pair.attention, inputs.batches, inputs.labels, engines=engines, progress=progress)
-    images = _images(pair.attention, shown[:IMAGES]) if isinstance(inputs.batches, FolderImages) else None
+    images: ImagesCertificate | str | None = None
+    if isinstance(inputs.batches, FolderImages):
+        try:
+            images = certify_images(pair.attention, shown[:IMAGES], margins=1)
+        except ConversionError as refusal:
+            images = str(refusal)
     return NetworkCheck(agreement, _certificate(pair.attention, inputs.batches), inputs.seed, images)
-
-
-def _images(attention: nn.Module, images: Tensor) -> ImagesCertificate | str:
-    try:
-        return certify_images(attention, images, margins=1)
-    except ConversionError as refusal:
-        return str(refusal)
 
 
 def _certificate(attention: nn.Module, batches: Sequence[Any]) -> NetworkCertificate:

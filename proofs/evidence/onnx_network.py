@@ -40,42 +40,28 @@ from .onnx_run import IMAGES, Feeds, random_feeds, session
 
 @dataclass(frozen=True)
 class OnnxCheck:
-    """The check of a network in an ONNX file.
+    """The check of a network in an ONNX file."""
 
-    Attributes:
-        form: Form of the attention.
-        layers: Each layer, beside its convolution on the same input.
-        alone: Names of the layers that lie within other nodes, and were run by themselves on random numbers.
-        shapes: The layers, by name.
-        outputs: The largest difference between the two networks' outputs, and the largest output, by name.
-        left: Convolution nodes that are left.
-        seed: Seed of the inputs.
-        is_kept: Whether the existing file gives exactly the same bits as one that is written now.
-    """
-
-    form: str
-    layers: tuple[LayerComparison, ...]
+    form: str  # form of the attention
+    layers: tuple[LayerComparison, ...]  # each layer, beside its convolution on the same input
+    # names of the layers that lie within other nodes, and were run by themselves on random numbers
     alone: tuple[str, ...]
-    shapes: Mapping[str, LayerShape]
+    shapes: Mapping[str, LayerShape]  # the layers, by name
+    # the largest difference between the two networks' outputs, and the largest output, by name
     outputs: Mapping[str, tuple[float, float]]
-    left: tuple[Problem, ...]
-    seed: int
-    is_kept: bool = True
+    left: tuple[Problem, ...]  # convolution nodes that are left
+    seed: int  # seed of the inputs
+    is_kept: bool = True  # whether the existing file gives exactly the same bits as one that is written now
 
     @property
-    def passed(self) -> bool:
-        """Whether some layer ran, and every one stayed within its bound, and all outputs have one shape and no NaN."""
+    def exit_code(self) -> int:
+        """0 if some layer ran, every one stayed within its bound, and all outputs have one shape and no NaN."""
         finite = all(difference < float("inf") for difference, _ in self.outputs.values())
-        return bool(self.layers) and finite and self.is_kept and not self._beyond
+        return int(not self.layers or not finite or not self.is_kept or bool(self._beyond))
 
     @property
     def _beyond(self) -> list[str]:
         return [layer.name for layer in self.layers if not layer.own <= layer.bound]
-
-    @property
-    def exit_code(self) -> int:
-        """0 if the check passed."""
-        return int(not self.passed)
 
     def to_json(self) -> dict[str, Any]:
         """The check as plain data."""
@@ -150,13 +136,7 @@ def _verified(
 ) -> OnnxCheck:
     """Runs the network of an ONNX file beside one with attention, whose layers ``model`` has by their names.
 
-    Args:
-        path: The file.
-        model: The layers.
-        form: Form of the attention.
-        feeds: Makes the inputs, by name, for a session of ONNX Runtime's.
-        seed: Seed of the inputs, to be told.
-        converted: A file with attention that was written before, and is to be the same.
+    The file ``converted`` was written before, and is to be the same.
     """
     named = dict(model.named_modules(remove_duplicate=False)).get
     with ExitStack() as stack:

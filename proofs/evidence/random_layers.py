@@ -39,25 +39,15 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class RandomLayer:
-    """A convolution, a size of inputs, and what else the checks of one layer need.
-
-    Attributes:
-        spec: Geometry of the convolution.
-        size: Size of its inputs.
-        batch: Inputs at a time.
-        dtype: Precision of weights and inputs, one of ``DTYPES``.
-        alpha: Locality strength of the soft attention.
-        seed: Seed of all values.
-        memory_format: Memory format of the inputs, one of ``MEMORY_FORMATS``.
-    """
+    """A convolution, a size of inputs, and what else the checks of one layer need."""
 
     spec: ConvSpec
-    size: Size
-    batch: int
-    dtype: str
-    alpha: float
-    seed: int
-    memory_format: str = MEMORY_FORMATS[0]
+    size: Size  # size of its inputs
+    batch: int  # inputs at a time
+    dtype: str  # precision of weights and inputs, one of ``DTYPES``
+    alpha: float  # locality strength of the soft attention
+    seed: int  # seed of all values
+    memory_format: str = MEMORY_FORMATS[0]  # memory format of the inputs, one of ``MEMORY_FORMATS``
 
     def lay_out(self, x: Tensor) -> Tensor:
         """A copy of an input [batch, in_channels, *size] in the memory format, also of a single channel."""

@@ -5,8 +5,9 @@ is its gradient. Over all inputs between low and high it is largest for
 
     x_k = high where g_k > 0,  low elsewhere,
 
-so that one step of gradient ascent reaches the worst case. The sum over k is g's over the pixels of the image: what
-padding copies is added to the pixel it is copied from, and zeros that it adds cannot be chosen.
+so that one step of gradient ascent reaches the worst case: for inputs on [-1, 1], the sign of g. The sum over k is g's
+over the pixels of the image: what padding copies is added to the pixel it is copied from, and zeros that it adds cannot
+be chosen.
 """
 
 from __future__ import annotations
@@ -20,27 +21,14 @@ from ...convert.attention.layer import SelfAttention
 from ...convert.size import Size
 
 
-def worst_input(
-    layer: SelfAttention, size: Sequence[int], *, output: Sequence[int], low: float = -1.0, high: float = 1.0
-) -> Tensor:
-    """The input on which soft attention exceeds the convolution most at one output.
+def gain(layer: SelfAttention, size: Sequence[int], *, output: Sequence[int]) -> Tensor:
+    """g: what each pixel adds to the difference at one output, [1, in_channels, *size], in double precision.
 
     Args:
         layer: A layer with its heads at the kernel's taps.
         size: Size of the input, without padding.
         output: Channel and position of the output; of an image its row and column.
-        low: Smallest value of the input.
-        high: Largest value.
-
-    Returns:
-        [1, in_channels, *size], with the layer's dtype and device.
     """
-    change = gain(layer, size, output=output)
-    return torch.where(change > 0, high, low).to(layer.weight)
-
-
-def gain(layer: SelfAttention, size: Sequence[int], *, output: Sequence[int]) -> Tensor:
-    """g: what each pixel adds to the difference at one output, [1, in_channels, *size], in double precision."""
     spec, (channel, *position) = layer.spec, output
     query = [places[number] for places, number in zip(spec.query_positions(Size(*size)), position, strict=True)]
     change = _changes(layer, query, spec.padded_size(Size(*size))).flatten(1)
@@ -53,9 +41,9 @@ def gain(layer: SelfAttention, size: Sequence[int], *, output: Sequence[int]) ->
     return torch.autograd.grad(difference, x)[0]
 
 
-def largest_difference(change: Tensor, *, low: float = -1.0, high: float = 1.0) -> float:
-    """sum_k g_k x_k for the worst input between low and high."""
-    return float((torch.where(change > 0, high, low) * change).sum())
+def largest_difference(change: Tensor) -> float:
+    """sum_k g_k x_k for the worst input on [-1, 1]."""
+    return float(change.abs().sum())
 
 
 def _changes(layer: SelfAttention, query: Sequence[int], grid: Size) -> Tensor:

@@ -18,9 +18,12 @@ checked. Arguments of the function are what could be wrong; called with others, 
 
 from __future__ import annotations
 
+import importlib
 import inspect
-from collections.abc import Callable, Generator, Mapping
+import pkgutil
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from difflib import SequenceMatcher
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -36,17 +39,11 @@ class Status(StrEnum):
 
 @dataclass(frozen=True)
 class Check:
-    """One decision by machine.
+    """One decision by machine."""
 
-    Attributes:
-        name: The checked statement, as a clause in Markdown.
-        run: Returns the failures, empty if it holds.
-        cases: The instances that are covered, like "21 geometries"; empty if all that the claim speaks of are.
-    """
-
-    name: str
-    run: Callable[[], list[str]]
-    cases: str = ""
+    name: str  # the checked statement, as a clause in Markdown
+    run: Callable[[], list[str]]  # returns the failures, empty if it holds
+    cases: str = ""  # the instances that are covered, like "21 geometries"; empty if all that the claim speaks of are
 
 
 Checks = Generator[Check, None, None]
@@ -67,29 +64,18 @@ class Reference(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Claim:
-    """A claim with its proof; ``claim`` makes it of a function.
+    """A claim with its proof; ``claim`` makes it of a function."""
 
-    Attributes:
-        body: Yields the checks; its docstring is the text.
-        status: Kind of proof.
-        scope: Scope of the statement, as sentences in Markdown.
-        source: Where the paper states it; "new" if nowhere.
-        justifies: Code that relies on it.
-        coq: Its theorems. If ``status`` is COQ, those of the first file are the statement; otherwise they are a part.
-        tests: Tests of it, or of the code that it is about.
-        is_lemma: Whether it belongs to the proposition before it.
-        variant: Arguments of the body that make a false variant.
-    """
-
-    body: Callable[..., Checks]
-    status: Status
-    scope: str
-    source: str = "new"
-    justifies: tuple[Reference, ...] = ()
+    body: Callable[..., Checks]  # yields the checks; its docstring is the text
+    status: Status  # kind of proof
+    scope: str  # scope of the statement, as sentences in Markdown
+    source: str = "new"  # where the paper states it; "new" if nowhere
+    justifies: tuple[Reference, ...] = ()  # code that relies on it
+    # its theorems. If ``status`` is COQ, those of the first file are the statement; otherwise they are a part.
     coq: tuple[Reference, ...] = ()
-    tests: tuple[Reference, ...] = ()
-    is_lemma: bool = False
-    variant: Mapping[str, Any] = field(default_factory=dict)
+    tests: tuple[Reference, ...] = ()  # tests of it, or of the code that it is about
+    is_lemma: bool = False  # whether it belongs to the proposition before it
+    variant: Mapping[str, Any] = field(default_factory=dict)  # arguments of the body that make a false variant
 
     def __call__(self, **variant: Any) -> Claim:
         """The claim with other arguments of the body, as a false variant has."""
@@ -157,3 +143,46 @@ def claim(
     """Turns a function into a claim; the arguments are the attributes of ``Claim``, with references as texts."""
     code, theorems, tested = (tuple(map(Reference.parse, texts)) for texts in (justifies, coq, tests))
     return lambda body: Claim(body, status, scope, source, code, theorems, tested, is_lemma)
+
+
+FAMILIES = ("theorem", "computing", "certificate", "sharper", "other_encodings", "errata")  # as the document has them
+_CLAIMS = f"{__package__.rpartition('.')[0]}.claims"
+
+
+def claim_modules() -> list[str]:
+    """The modules of the families, in the order of the document."""
+    found = []
+    for family in FAMILIES:
+        package = importlib.import_module(f"{_CLAIMS}.{family}")
+        names = [module.name for module in pkgutil.iter_modules(package.__path__)]
+        ordered = [*package.ORDER, *(name for name in names if name not in package.ORDER)]
+        found += [f"{package.__name__}.{name}" for name in ordered]
+    return found
+
+
+def claims_of(module: str) -> list[Claim]:
+    """The claims that a module makes, in the order in which they stand there."""
+    made = importlib.import_module(module)
+    return [value for value in vars(made).values() if isinstance(value, Claim) and value.module == module]
+
+
+def all_claims(modules: Sequence[str] | None = None) -> list[Claim]:
+    """All claims of some modules, in order; by default of all that conv2attn has."""
+    return [claim for module in (claim_modules() if modules is None else modules) for claim in claims_of(module)]
+
+
+def select(found: Sequence[Claim], names: Sequence[str] | None) -> list[Claim]:
+    """The claims with these names, in the order of ``found``; None means all.
+
+    Raises:
+        SelectionError: There is no claim of one of the names; the message lists the claims, the nearest names first.
+    """
+    if names is None:
+        return list(found)
+    known = [claim.name for claim in found]
+    if unknown := [name for name in dict.fromkeys(names) if name not in known]:
+        from ...convert.errors import SelectionError  # imports torch, which no claim needs
+
+        known.sort(key=lambda name: -max(SequenceMatcher(None, name, wanted).ratio() for wanted in unknown))
+        raise SelectionError(f"there is no claim {', '.join(map(repr, unknown))}; the claims are {', '.join(known)}")
+    return [claim for claim in found if claim.name in names]

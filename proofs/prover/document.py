@@ -8,13 +8,11 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..formal.coq.library import statements
-from ..terminal.output import Table
+from ..terminal.outcome import Done
 from .claim import Reference, Status
 from .fields import fill
 from .run import Outcome, Result, Verdict
@@ -135,13 +133,9 @@ def _link(path: str, names: Iterable[str]) -> str:
 
 def _in_coq(file: Reference) -> str:
     """The theorems of a file as it states them."""
-    stated = [f"Theorem {name}{_statements()[file.path.removesuffix('.v'), name]}." for name in file.names]
+    module, sources = file.path.removesuffix(".v"), {str(each): each.source for each in statements()}
+    stated = [f"Theorem {name}{sources[f'{module}.{name}']}." for name in file.names]
     return "\n".join(["```coq", *stated, "```"])
-
-
-@cache
-def _statements() -> dict[tuple[str, str], str]:
-    return {(statement.module, statement.name): statement.source for statement in statements()}
 
 
 def _linked(text: str, known: Collection[str]) -> str:
@@ -149,37 +143,13 @@ def _linked(text: str, known: Collection[str]) -> str:
     return re.sub(r"(?<![\[\w])`([\w-]+)`", lambda m: f"[{m[1]}](#{m[1]})" if m[1] in known else m[0], text)
 
 
-@dataclass(frozen=True)
-class Proved:
-    """Results of claims.
-
-    Attributes:
-        results: One for each claim.
-    """
-
-    results: Sequence[Result]
-
-    @property
-    def exit_code(self) -> int:
-        """0 if every check holds."""
-        return int(not all(result.holds for result in self.results))
-
-    def to_json(self) -> dict[str, Any]:
-        """Claims, checks and timings as plain data."""
-        return {"holds": not self.exit_code, "claims": list(map(_data, self.results))}
-
-    def shown(self) -> list[Table | str]:
-        """A line for each claim, its failures, and the summary."""
-        return [*(line for result in self.results for line in describe(result)), self.summary]
-
-    @property
-    def summary(self) -> str:
-        """Number of checks that hold, and names of the claims with failures."""
-        checks = [verdict for result in self.results for verdict in result.verdicts]
-        held = sum(verdict.outcome is Outcome.HOLDS for verdict in checks)
-        others = [f"{result.claim.name} ({result.outcome})" for result in self.results if not result.holds]
-        counted = f"{held} of {len(checks)} checks hold"
-        return f"{counted}; not shown: {', '.join(others)}." if others else f"{counted}."
+def proved(results: Sequence[Result]) -> Done:
+    """The outcome: claims, checks and timings, and in one line how many hold and which claims have failures."""
+    checks = [verdict for result in results for verdict in result.verdicts]
+    held = sum(verdict.outcome is Outcome.HOLDS for verdict in checks)
+    others = [f"{result.claim.name} ({result.outcome})" for result in results if not result.holds]
+    summary = f"{held} of {len(checks)} checks hold" + (f"; not shown: {', '.join(others)}." if others else ".")
+    return Done({"holds": not others, "claims": list(map(_data, results))}, [summary], exit_code=int(bool(others)))
 
 
 def describe(result: Result) -> list[str]:

@@ -15,8 +15,7 @@ from enum import StrEnum
 from functools import cache
 from multiprocessing import connection
 
-from .claim import Check, Claim
-from .registry import all_claims, claims_of, select
+from .claim import Check, Claim, all_claims, claims_of, select
 
 DEFAULT_LIMIT = 20.0  # seconds a check
 
@@ -35,29 +34,17 @@ _WORST_FIRST = (Outcome.TIMED_OUT, Outcome.ERROR, Outcome.FAILS, Outcome.HOLDS)
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict on one check.
+    """The verdict on one check."""
 
-    Attributes:
-        check: Its name.
-        outcome: Everything but "holds" is a failure.
-        failures: Why it does not hold; empty if it does.
-        seconds: Its duration.
-    """
-
-    check: str
+    check: str  # its name
     outcome: Outcome
-    failures: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()  # why it does not hold; empty if it does
     seconds: float = 0.0
 
 
 @dataclass(frozen=True)
 class Result:
-    """A claim and the verdicts on its checks.
-
-    Attributes:
-        claim: The claim.
-        verdicts: One for each check.
-    """
+    """A claim and the verdicts on its checks."""
 
     claim: Claim
     verdicts: tuple[Verdict, ...]

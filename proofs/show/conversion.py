@@ -1,111 +1,28 @@
-"""``conv2attn convert``: a checkpoint becomes a folder with its attention, bounds and page."""
+"""``conv2attn convert`` makes a checkpoint a folder with attention, bounds and page; ``conv2attn plan`` previews it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
 
 import torch
 
-from ...convert.certificate.network.certificate import NetworkCertificate
 from ...convert.certificate.wording import NO_USE, is_useful
 from ...convert.files.checkpoint import Opening
 from ...convert.files.folder import save_converted
 from ...convert.files.open import Network, open_network, placed
 from ...convert.files.report import CertifiedReport, certify_report
 from ...convert.files.write import PAGE, PROGRAM, check_target
-from ...convert.model.convert import convert_model
+from ...convert.model.convert import convert_model, plan_conversion
+from ...convert.model.plan import plan_layers, usual_size
 from ...convert.model.report import Report
 from ...convert.model.selection import name_filter
-from ...convert.size import Size
+from ...convert.size import Size, format_bytes
 from ..terminal.names import extra_lines, layer_name, non_finite_lines, note_lines, problem_lines
+from ..terminal.outcome import Done
 from ..terminal.output import Table, progress, say
 from .page.write import QUICK, make_page
 from .program import Program, program_of
-
-
-@dataclass(frozen=True)
-class Converted:
-    """A folder that was written.
-
-    Attributes:
-        folder: Its path.
-        certified: The conversion report with bounds.
-        program: The network as an ONNX file, where one was converted.
-        page: The page about the network, if it was written.
-        left_out: Tensors of the checkpoint that are not in the folder, if only layers were converted; else None.
-        extra: Keys of the checkpoint that belong to no part of the network.
-    """
-
-    folder: Path
-    certified: CertifiedReport
-    program: Program | None = None
-    page: Path | None = None
-    left_out: int | None = None
-    extra: tuple[str, ...] = ()
-    exit_code: ClassVar[int] = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """The outcome as plain data."""
-        program = None if self.program is None else self.program.to_json()
-        return {
-            "folder": str(self.folder),
-            "page": None if self.page is None else str(self.page),
-            "program": program,
-            "left_out": self.left_out,
-            "extra": list(self.extra),
-            "report": self.certified.to_json(),
-        }
-
-    def shown(self) -> list[Table | str]:
-        """The outcome as a table and lines."""
-        network = self.certified.network
-        useful = network is not None and (network.bound is None or is_useful(network.bound, network.outputs))
-        return [
-            self.certified.summary.in_words,
-            self._table(),
-            *note_lines((layer.name, layer.note) for layer in self.certified.layers),
-            *problem_lines("left alone", self.certified.skipped),
-            *([] if network is None or not useful else [self._whole(network)]),
-            *problem_lines("without a known bound", () if network is None else network.unbounded),
-            *([] if self.program is None else self.program.lines),
-            *([] if self.left_out is None else [self._layers_only(self.left_out)]),
-            *extra_lines(self.extra),
-            f"Wrote {self.folder}" + ("" if self.page is None else f"; open {self.page} to look at it"),
-            *([] if useful or self.left_out is not None else [NO_USE]),
-        ]
-
-    def _layers_only(self, others: int) -> str:
-        layers = sum(len(layer.names) for layer in self.certified.layers)
-        is_whole = self.program is not None and self.program.whole is not None
-        where = f"in {PROGRAM} alone" if is_whole else f"not in {self.folder}"
-        counts = f"{layers} convolution{'s' * (layers != 1)}; {others} other tensor{'s are' if others != 1 else ' is'}"
-        return f"Layers only: {counts} {where}. Pass --arch to convert the network."
-
-    def _table(self) -> Table:
-        low, high = self.certified.input_range
-        return Table(
-            ("layer", "geometry", "heads", "alpha", "parameters", "attention", f"bound on [{low:g}, {high:g}]"),
-            tuple(
-                (
-                    ", ".join(map(layer_name, layer.names)),
-                    str(layer.spec),
-                    layer.heads,
-                    f"{layer.alpha:g}",
-                    layer.parameters_before,
-                    layer.parameters_after,
-                    layer.bound_in_words,
-                )
-                for layer in self.certified.layers
-            ),
-        )
-
-    def _whole(self, network: NetworkCertificate) -> str:
-        low, high = self.certified.input_range
-        bound = network.in_words if network.bound is None else f"at most {network.in_words} apart"
-        return f"Outputs of the whole network, images of {network.size} on [{low:g}, {high:g}]: {bound}"
 
 
 def convert_checkpoint(
@@ -124,7 +41,7 @@ def convert_checkpoint(
     form: str | None,
     force: bool,
     page: bool = True,
-) -> Converted:
+) -> Done:
     """Converts a checkpoint, certifies it, and writes the folder. The arguments are the command's options.
 
     Raises:
@@ -161,9 +78,16 @@ def convert_checkpoint(
             program=None if program is None or program.whole is None else program.write,
             force=force,
         )
-    return Converted(
-        out, certified, program, out / PAGE if page else None, _left_out(network, report), network.checkpoint.extra
-    )
+    others, shown = _left_out(network, report), str(out / PAGE) if page else None
+    data = {
+        "folder": str(out),
+        "page": shown,
+        "program": None if program is None else program.to_json(),
+        "left_out": others,
+        "extra": list(network.checkpoint.extra),
+        "report": certified.to_json(),
+    }
+    return Done(data, conversion_shown(out, certified, program, shown, others, network.checkpoint.extra))
 
 
 def _left_out(network: Network, report: Report) -> int | None:
@@ -173,3 +97,112 @@ def _left_out(network: Network, report: Report) -> int | None:
     described = network.checkpoint.convolutions
     found = [described[name] for layer in report.layers for name in layer.names if name in described]
     return len(network.checkpoint.state_dict.keys() - {key for each in found for key in (each.weight, each.bias)})
+
+
+def conversion_shown(
+    folder: Path,
+    certified: CertifiedReport,
+    program: Program | None = None,
+    page: str | None = None,
+    left_out: int | None = None,
+    extra: Sequence[str] = (),
+) -> list[Table | str]:
+    """A conversion as a table and lines.
+
+    Args:
+        folder: The folder that was written.
+        certified: The conversion report with bounds.
+        program: The network as an ONNX file, where one was converted.
+        page: The page about the network, if it was written.
+        left_out: Number of tensors of the checkpoint that are not in the folder, if only layers were converted.
+        extra: Keys of the checkpoint that belong to no part of the network.
+    """
+    network, (low, high) = certified.network, certified.input_range
+    useful = network is not None and (network.bound is None or is_useful(network.bound, network.outputs))
+    lines = [
+        *note_lines((layer.name, layer.note) for layer in certified.layers),
+        *problem_lines("left alone", certified.skipped),
+    ]
+    if network is not None and useful:
+        bound = network.in_words if network.bound is None else f"at most {network.in_words} apart"
+        lines.append(f"Outputs of the whole network, images of {network.size} on [{low:g}, {high:g}]: {bound}")
+    lines += problem_lines("without a known bound", () if network is None else network.unbounded)
+    lines += [] if program is None else program.lines
+    if left_out is not None:
+        layers = sum(len(layer.names) for layer in certified.layers)
+        is_whole = program is not None and program.whole is not None
+        where = f"in {PROGRAM} alone" if is_whole else f"not in {folder}"
+        others = f"{left_out} other tensor{'s are' if left_out != 1 else ' is'}"
+        told = f"{layers} convolution{'s' * (layers != 1)}; {others} {where}"
+        lines.append(f"Layers only: {told}. Pass --arch to convert the network.")
+    lines += [*extra_lines(extra), f"Wrote {folder}" + ("" if page is None else f"; open {page} to look at it")]
+    return [
+        certified.summary.in_words,
+        _table(certified),
+        *lines,
+        *([] if useful or left_out is not None else [NO_USE]),
+    ]
+
+
+def _table(certified: CertifiedReport) -> Table:
+    low, high = certified.input_range
+    rows = (
+        (
+            ", ".join(map(layer_name, layer.names)),
+            str(layer.spec),
+            layer.heads,
+            f"{layer.alpha:g}",
+            layer.parameters_before,
+            layer.parameters_after,
+            layer.bound_in_words,
+        )
+        for layer in certified.layers
+    )
+    header = ("layer", "geometry", "heads", "alpha", "parameters", "attention", f"bound on [{low:g}, {high:g}]")
+    return Table(header, tuple(rows))
+
+
+def plan_checkpoint(
+    checkpoint: Path, *, opening: Opening, include: Sequence[str], exclude: Sequence[str], size: Size | None
+) -> Done:
+    """Plans the conversion of a checkpoint. The arguments are the command's options.
+
+    Raises:
+        ConversionError: The checkpoint cannot be opened, or a pattern names no layer.
+    """
+    network = open_network(checkpoint, opening)
+    say(*non_finite_lines(network.non_finite), err=True)
+    cnn = network.cnn()
+    found = plan_conversion(cnn, filter_fn=name_filter(cnn, include=include, exclude=exclude))
+    usual = usual_size(cnn)
+    size = usual if size is None else size.along(len(usual))
+    layers = plan_layers(
+        cnn, [names[0] for names in found.chosen], size=size, notes=network.notes, originals=network.originals
+    )
+    header = ("layer", "geometry", "heads", "parameters", "attention", "input", f"literal form at {size}")
+    rows = tuple(
+        (
+            layer_name(layer.name),
+            str(layer.spec),
+            layer.spec.num_heads,
+            layer.parameters_before,
+            layer.parameters_after,
+            layer.input_size or "unknown",
+            "unknown" if layer.literal_bytes is None else format_bytes(layer.literal_bytes),
+        )
+        for layer in layers
+    )
+    data = {
+        "size": list(size),
+        "layers": [layer.to_json() for layer in layers],
+        "unsupported": [vars(problem) for problem in found.unsupported],
+        "skipped": [vars(problem) for problem in found.skipped],
+    }
+    parts: list[Table | str] = [
+        *([] if layers else ["Nothing would be converted."]),
+        Table(header, rows),
+        *note_lines((layer.name, layer.note) for layer in layers),
+        *problem_lines("cannot be converted", found.unsupported),
+        *problem_lines("left alone", found.skipped),
+    ]
+    return Done(data, parts)

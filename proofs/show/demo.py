@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -19,65 +18,41 @@ from ...convert.model.convert import convert_model
 from ..evidence.agreement import agreement_shown, compare
 from ..terminal.outcome import Done
 from ..terminal.output import Table
-from .page.write import viewer_page
+from .page.write import make_page
 
 DEFAULT_FOLDER = Path("conv2attn-demo")
-DEFAULT_IMAGES = 1000
 ENGINES = ("literal", "factored")  # the definition, and what "auto" takes
 PASSES = len(NETWORKS) * (1 + len(ENGINES))  # how often each image is seen: by the CNN, and by each engine
 
 
 def run_demo(
-    folder: Path,
-    *,
-    count: int = DEFAULT_IMAGES,
-    seed: int = HELD_OUT_SEED,
-    progress: Callable[[int], None] = lambda _: None,
+    folder: Path, *, count: int, seed: int = HELD_OUT_SEED, progress: Callable[[int], None] = lambda _: None
 ) -> Done:
-    """Converts each example network and runs it beside the CNN, in the literal and the factored engine.
-
-    Args:
-        folder: Where the converted networks go, a folder each; earlier ones are replaced.
-        count: Images to draw.
-        seed: Seed of the images; the default ones were not used in training.
-        progress: Called with the number of images that one network has just seen, ``PASSES * count`` in all.
+    """Converts each example network into a folder in ``folder``, and runs it beside the CNN on drawn images.
 
     Raises:
         OutputError: The folder cannot be written.
     """
     targets = {name: folder / name for name in NETWORKS}
-    with _prepared(folder, targets):
-        images, labels = draw_images(count, seed=seed)
-        found, parts = list[dict[str, Any]](), list[Table | str]()
-        for name, target in targets.items():
-            cnn = load_example(name)
-            attention, report = convert_model(cnn)
-            agreement = compare(cnn, attention, images, labels, engines=ENGINES, progress=progress)
-            architecture = Architecture(f"{NETWORKS[name].__module__}:{NETWORKS[name].__name__}")
-            low, high, rows, columns = float(images.min()), float(images.max()), *images.shape[2:]
-            certified = certify_report(attention, report, input_range=(low, high), size=(rows, columns))
-            certified = replace(certified, comparison=agreement.engines[0].layers)
-            title = f"The {name} example network"
-            page = viewer_page(attention, report, title=title, agreement=agreement, summary=certified.summary)
-            save_converted(attention, target, report=certified, architecture=architecture, page=page, force=True)
-            shown = target / PAGE
-            found.append({"network": name, "folder": str(target), "page": str(shown), **asdict(agreement)})
-            parts += agreement_shown(name, agreement)
-            parts += [f"Wrote {target}; open {shown} to look at it", ""]
-    return Done({"seed": seed, "networks": found}, [*parts, f"Seed of the images: {seed}"])
-
-
-@contextmanager
-def _prepared(folder: Path, targets: dict[str, Path]) -> Iterator[None]:
-    """Makes sure, before the work, that its result can be written; a new folder that stays empty is removed again."""
-    is_new = not folder.exists()
     with file_system_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    try:
-        for target in targets.values():
-            check_target(target, force=True)
-        yield
-    finally:
-        if is_new:
-            with suppress(OSError):  # it holds something
-                folder.rmdir()
+    for target in targets.values():
+        check_target(target, force=True)
+    images, labels = draw_images(count, seed=seed)
+    found, parts = list[dict[str, Any]](), list[Table | str]()
+    for name, target in targets.items():
+        cnn = load_example(name)
+        attention, report = convert_model(cnn)
+        agreement = compare(cnn, attention, images, labels, engines=ENGINES, progress=progress)
+        architecture = Architecture(f"{NETWORKS[name].__module__}:{NETWORKS[name].__name__}")
+        low, high, rows, columns = float(images.min()), float(images.max()), *images.shape[2:]
+        certified = certify_report(attention, report, input_range=(low, high), size=(rows, columns))
+        certified = replace(certified, comparison=agreement.engines[0].layers)
+        title = f"The {name} example network"
+        page = make_page(attention, report, title=title, agreement=agreement, summary=certified.summary)
+        save_converted(attention, target, report=certified, architecture=architecture, page=page.text, force=True)
+        shown = target / PAGE
+        found.append({"network": name, "folder": str(target), "page": str(shown), **asdict(agreement)})
+        parts += agreement_shown(name, agreement)
+        parts += [f"Wrote {target}; open {shown} to look at it", ""]
+    return Done({"seed": seed, "networks": found}, [*parts, f"Seed of the images: {seed}"])

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
 
 from ...convert.files.architecture import Architecture
 from ...convert.files.folder import NETWORK, save_converted
@@ -15,88 +13,14 @@ from ...learn.melting.comparison import Comparison, Outcomes
 from ...learn.melting.run import run_comparison
 from ...learn.training.folders import write_json
 from ...learn.training.recipe import Session
+from ..terminal.outcome import Done
 from ..terminal.output import Table
-from .trained.table import spread
+from .trained.results import spread
 
 RESULT = "result.json"
 
 
-@dataclass(frozen=True)
-class ExampleRun:
-    """Results of an example.
-
-    Attributes:
-        folder: Where its runs, pictures and numbers are.
-        example: The example.
-        outcomes: Its outcomes.
-        pictures: Names of the picture files.
-    """
-
-    folder: Path
-    example: Comparison
-    outcomes: Outcomes
-    pictures: tuple[str, ...]
-    exit_code: ClassVar[int] = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """The outcome as plain data."""
-        measures = [measure for columns in self.example.tables.values() for measure in columns.values()]
-        return {
-            "folder": str(self.folder),
-            **self.outcomes.to_json(),
-            "gain": {arm: {each: self.outcomes.gains(arm, each) for each in measures} for arm in self._arms()},
-        }
-
-    def shown(self) -> list[Table | str]:
-        """The outcome as tables and lines."""
-        seeds = ", ".join(map(str, self.outcomes.results))
-        return [
-            *(self._table(title, columns) for title, columns in self.example.tables.items()),
-            "The CNN's rows are its own numbers; the other rows are gains over the fine-tuned CNN",
-            *self._start(),
-            self._each_seed(),
-            f"Seeds {seeds}. Wrote {self.folder}; {', '.join(self.pictures)} show the results",
-        ]
-
-    def _arms(self) -> list[str]:
-        return [name for name in next(iter(self.outcomes.results.values())) if name not in ("start", "cnn")]
-
-    def _start(self) -> list[str]:
-        """A line on how the CNN's own training ended, where it was to end by itself."""
-        start = self.outcomes.results[0]["start"]
-        if not start.gained:
-            return []
-        gained = ", ".join(f"{gain:+.2f}" for gain in start.gained)
-        return [f"The CNN was trained for {start.best_epoch} epochs; each round after the first gained {gained} dB"]
-
-    def _each_seed(self) -> str:
-        """Gain from content for each seed, in the first table's measures."""
-        title, columns = next(iter(self.example.tables.items()))
-        gains = {column: self.outcomes.gains("content", measure) for column, measure in columns.items()}
-        told = (f"{column}: {', '.join(f'{gain:+.2f}' for gain in each)}" for column, each in gains.items())
-        return f"Attention minus CNN for each seed, {title}; {'; '.join(told)}"
-
-    def _table(self, title: str, columns: Mapping[str, str]) -> Table:
-        titles = {"start": "the CNN at the start"}
-        titles |= {name: arm.title for name, arm in {**self.example.arms, **self.example.controls}.items()}
-        digits = 2 if "dB" in title else 4
-        rows = []
-        for name in ("start", "cnn", *self._arms()):
-            found = [seed[name] for seed in self.outcomes.results.values()]
-            against = name not in ("start", "cnn")
-            cells = [
-                spread(self.outcomes.gains(name, measure), digits, signed=True)
-                if against
-                else spread([each.scores[measure] for each in found], digits)
-                for measure in columns.values()
-            ]
-            more = self.outcomes.seconds[name] / self.outcomes.seconds["cnn"]
-            rows.append((titles[name], *cells, f"{found[0].lr:g}", f"{found[0].parameters:,}", f"{more:.1f}"))
-        header = (title, *columns, "rate", "parameters", "step / CNN's")
-        return Table(header, tuple(rows))
-
-
-def show_example(example: Comparison, out: Path, *, full: bool, seeds: int, session: Session) -> ExampleRun:
+def show_example(example: Comparison, out: Path, *, full: bool, seeds: int, session: Session) -> Done:
     """Runs an example, and writes its numbers and pictures. The arguments are the command's options.
 
     Raises:
@@ -113,14 +37,47 @@ def show_example(example: Comparison, out: Path, *, full: bool, seeds: int, sess
         architecture=Architecture(f"{new.__module__}:{new.__qualname__}"),
         force=True,
     )
+    arms = [name for name in next(iter(outcomes.results.values())) if name not in ("start", "cnn")]
+    measures = [measure for columns in example.tables.values() for measure in columns.values()]
+    gains = {arm: {each: outcomes.gains(arm, each) for each in measures} for arm in arms}
+    found = {"folder": str(out), **outcomes.to_json(), "gain": gains}
+    write_json(out / RESULT, found)
     pictures = PICTURES[example.name]
-    found = ExampleRun(out, example, outcomes, tuple(pictures))
-    write_json(out / RESULT, found.to_json())
     with drawn_in_style():
         for name, draw in pictures.items():
-            write_file(out / name, partial(_save, draw(outcomes).save(Path(name).suffix[1:])), force=True)
-    return found
+            drawn = draw(outcomes).save(Path(name).suffix[1:])
+            write_file(out / name, partial(Path.write_bytes, data=drawn), force=True)
+    tables = [_table(example, outcomes, arms, title, columns) for title, columns in example.tables.items()]
+    told = ["The CNN's rows are its own numbers; the other rows are gains over the fine-tuned CNN"]
+    start = outcomes.results[0]["start"]
+    if start.gained:  # where the CNN's own training ended by itself
+        gained = ", ".join(f"{gain:+.2f}" for gain in start.gained)
+        told.append(f"The CNN was trained for {start.best_epoch} epochs; each round after the first gained {gained} dB")
+    title, columns = next(iter(example.tables.items()))
+    each = (
+        f"{column}: {', '.join(f'{gain:+.2f}' for gain in gains['content'][measure])}"
+        for column, measure in columns.items()
+    )
+    told.append(f"Attention minus CNN for each seed, {title}; {'; '.join(each)}")
+    told.append(f"Seeds {', '.join(map(str, outcomes.results))}. Wrote {out}; {', '.join(pictures)} show the results")
+    return Done(found, [*tables, *told])
 
 
-def _save(picture: bytes, path: Path) -> None:
-    path.write_bytes(picture)
+def _table(
+    example: Comparison, outcomes: Outcomes, arms: Sequence[str], title: str, columns: Mapping[str, str]
+) -> Table:
+    """The CNN's scores, and the gain of each other arm."""
+    titles = {"start": "the CNN at the start"}
+    titles |= {name: arm.title for name, arm in {**example.arms, **example.controls}.items()}
+    digits, rows = 2 if "dB" in title else 4, []
+    for name in ("start", "cnn", *arms):
+        found = [seed[name] for seed in outcomes.results.values()]
+        cells = [
+            spread(outcomes.gains(name, measure), digits, signed=True)
+            if name in arms
+            else spread([each.scores[measure] for each in found], digits)
+            for measure in columns.values()
+        ]
+        more = outcomes.seconds[name] / outcomes.seconds["cnn"]
+        rows.append((titles[name], *cells, f"{found[0].lr:g}", f"{found[0].parameters:,}", f"{more:.1f}"))
+    return Table((title, *columns, "rate", "parameters", "step / CNN's"), tuple(rows))

@@ -8,8 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
 from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.sampled import inputs_of_layers
 from ...convert.errors import ConversionError, OptionError, OutputError, Problem, UnsupportedLayerError
@@ -81,7 +79,9 @@ def export_network(
     modules = _modules({name: (layers[name], Size(*x.shape[2:])) for name, x in seen.items()}, to)
     metadata = {_NAMES[to]: json.dumps({name: arguments(module) for name, module in modules.items()})}
     tensors = {
-        f"{name}.{key}".removeprefix("."): value for name, module in modules.items() for key, value in _state(module)
+        f"{name}.{key}".removeprefix("."): value.contiguous()
+        for name, module in modules.items()
+        for key, value in module.state_dict().items()
     }
     write_file(out, partial(write_safetensors, tensors, metadata=metadata), force=force, sources=sources)
     return wrote(out, layers=list(modules))
@@ -121,7 +121,3 @@ def arguments(module: _Module) -> dict[str, object]:
         "output_size": list(module.spec.output_size(module.size)),
         "geometry": module.spec.to_json(),
     }
-
-
-def _state(module: _Module) -> list[tuple[str, Tensor]]:
-    return [(key, value.contiguous()) for key, value in module.state_dict().items()]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Collection, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -21,9 +20,7 @@ from ...convert.files.open import open_network
 from ...convert.files.tensors import write_stream
 from ...convert.files.write import check_distinct, check_file, write_file
 from ...convert.inputs import example_image
-from ...convert.preprocessing import Preprocessing
 from ...convert.size import USUAL_SIZES, Size
-from ...learn.data.images import ImageData
 from ...learn.data.kinds import load_data
 from ...learn.freezing.freeze import FrozenModel, freeze, freeze_layer, unfrozen
 from ...learn.freezing.same import SameConv
@@ -96,12 +93,18 @@ def freeze_checkpoint(
     for file in files:
         check_file(file, force=force, sources=sources)
     model = network.whole().as_saved()
-    images = None if data is None else _images(data, network.preprocessing, size)
+    known, images = network.preprocessing, None
+    if data is not None:
+        scaled = size if data.startswith("folder:") else None  # images of other kinds have their size
+        channels = None if known is None else known.channels
+        images = load_data(data, channels=channels, size=scaled, preprocessing=known)
     frozen = freeze(model, tolerance, input_range=input_range)
-    known = None if network.preprocessing is None else network.preprocessing.size
-    program = _program(frozen.model, size or known or USUAL_SIZES[2])
+    program = _program(frozen.model, size or (known and known.size) or USUAL_SIZES[2])
     if plot is not None:
-        drawn = _plot(model, input_range, plot.suffix[1:])
+        from .pictures.style import drawn_in_style
+
+        with drawn_in_style():
+            drawn: bytes = _sheet(model, input_range).save(plot.suffix[1:])
         write_file(plot, lambda path: path.write_bytes(drawn), force=force, sources=sources)
     write_file(out, partial(write_stream, partial(torch.export.save, program)), force=force, sources=sources)
     state = frozen.model.state_dict()
@@ -156,21 +159,12 @@ def _module(frozen: FrozenModel, weights: Path) -> str:
         else:
             kind = f"nn.{kind}"
         lines += [f"    {name!r}: ({kind}, {options!r})," for name in layer.names]
-    return _TEMPLATE.format(weights=weights.name, layers="\n".join(lines), classes=_sources(own))
-
-
-def _sources(kinds: Collection[type]) -> str:
-    """The source of convolutions that pad by their input's size, where there are any."""
-    if not kinds:
-        return ""
-    sources = (inspect.getsource(kind) for kind in (SameConv, *sorted(kinds, key=lambda kind: kind.__name__)))
-    return "\n".join(["import torch.nn.functional as F\nfrom torch import Tensor\nfrom typing import Any\n", *sources])
-
-
-def _images(data: str, preprocessing: Preprocessing | None, size: Size | None) -> ImageData:
-    channels = None if preprocessing is None else preprocessing.channels
-    scaled = size if data.startswith("folder:") else None  # images of other kinds have their size
-    return load_data(data, channels=channels, size=scaled, preprocessing=preprocessing)
+    classes = ""
+    if own:  # convolutions that pad by their input's size: with their source
+        kinds = SameConv, *sorted(own, key=lambda kind: kind.__name__)
+        header = "import torch.nn.functional as F\nfrom torch import Tensor\nfrom typing import Any\n"
+        classes = "\n".join([header, *map(inspect.getsource, kinds)])
+    return _TEMPLATE.format(weights=weights.name, layers="\n".join(lines), classes=classes)
 
 
 def _program(model: nn.Module, size: Size) -> torch.export.ExportedProgram:
@@ -186,29 +180,20 @@ def _program(model: nn.Module, size: Size) -> torch.export.ExportedProgram:
         ) from error
 
 
-def kernel_sizes(
-    layer: SelfAttention, tolerances: Sequence[float], input_range: InputRange
-) -> list[tuple[float, float]]:
+def kernel_sizes(layer: SelfAttention, input_range: InputRange) -> dict[float, float]:
     """The side of a frozen kernel for each tolerance that one meets: the geometric mean over the axes."""
-    found = []
-    for tolerance in tolerances:
+    found = {}
+    for tolerance in TOLERANCES:
         try:
             size = freeze_layer(layer, tolerance, input_range=input_range).certificate.kernel_size
         except ConversionError:  # a smaller one is not met either
             break
-        found.append((tolerance, math.prod(size) ** (1 / len(size))))
+        found[tolerance] = math.prod(size) ** (1 / len(size))
     return found
 
 
-def _plot(model: nn.Module, input_range: tuple[float, float], form: str) -> bytes:
-    from .pictures.style import drawn_in_style
-
-    with drawn_in_style():
-        content: bytes = _sheet(model, input_range).save(form)
-    return content
-
-
 def _sheet(model: nn.Module, input_range: tuple[float, float]) -> Any:
+    """The plot of kernel size against tolerance, a line for each layer."""
     from .pictures.style import FAINT, GREY, HEAD_COLOURS, Sheet
 
     low, high = input_range
@@ -226,17 +211,11 @@ def _sheet(model: nn.Module, input_range: tuple[float, float]) -> Any:
     axes.minorticks_off()
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.yaxis.get_major_locator().set_params(integer=True)
-    layers = [(name, layer) for name, layer in attention_layers(model) if unfrozen(layer) is None]
-    for name, layer in layers:
-        points = kernel_sizes(layer, TOLERANCES, input_range)
-        axes.plot(
-            [tolerance for tolerance, _ in points],
-            [side for _, side in points],
-            marker="o",
-            markersize=2.5,
-            linewidth=1.1,
-            label=layer_name(name),
-        )
+    for name, layer in attention_layers(model):
+        if unfrozen(layer) is None:
+            points = kernel_sizes(layer, input_range)
+            style = {"marker": "o", "markersize": 2.5, "linewidth": 1.1}
+            axes.plot(list(points), list(points.values()), label=layer_name(name), **style)
     axes.invert_xaxis()
     axes.grid(color=FAINT, linewidth=0.4)
     axes.tick_params(colors=GREY)

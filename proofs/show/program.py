@@ -20,18 +20,11 @@ from ..terminal.names import problem_lines
 
 @dataclass
 class Program:
-    """A network as an ONNX file in which convolutions are attention.
+    """A network as an ONNX file in which convolutions are attention."""
 
-    Attributes:
-        source: The original file.
-        whole: The network, or None if some of its nodes cannot be replaced.
-        left: The nodes that are left, or that cannot be replaced.
-        notes: Further remarks.
-    """
-
-    source: Path
-    whole: WholeModel | None
-    left: tuple[Problem, ...]
+    source: Path  # the original file
+    whole: WholeModel | None  # None if some of its nodes cannot be replaced
+    left: tuple[Problem, ...]  # nodes that are left, or that cannot be replaced
     notes: list[str] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
@@ -59,11 +52,10 @@ class Program:
 
     def to_json(self) -> dict[str, Any]:
         """The file as plain data."""
-        written = self.whole is not None
         return {
-            "file": PROGRAM if written else None,
-            "form": self.whole.form if self.whole is not None else None,
-            "nodes": len(self.whole.layers) if self.whole is not None else 0,
+            "file": None if self.whole is None else PROGRAM,
+            "form": None if self.whole is None else self.whole.form,
+            "nodes": 0 if self.whole is None else len(self.whole.layers),
             "left": [vars(problem) for problem in self.left],
             "notes": self.notes,
         }
@@ -77,14 +69,7 @@ def program_of(
     skip_unsupported: bool,
     told: Mapping[str, Mapping[str, object]],
 ) -> Program | None:
-    """The program to write beside a converted network; None if it did not come as an ONNX file.
-
-    Args:
-        network: The network as it was read.
-        model: Its layers, converted.
-        form: Form of the attention; None for the usual one.
-        skip_unsupported: Leave nodes that cannot be replaced as they are.
-        told: The file's description of each layer.
+    """The program to write beside a converted network, with what is told of each layer; None for other than ONNX files.
 
     Raises:
         OptionError: A form is given, and it is no ONNX file.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
@@ -27,7 +27,7 @@ from ...convert.inputs import likely_channels
 from ...convert.preprocessing import Normalization
 from ...convert.size import USUAL_SIZES, Size
 from ...learn.data.pictures import LONGEST, read_picture, read_prepared
-from .film.write import film_page
+from .page.film import film_page
 from .page.views import own_views
 from .pictures.limits import too_large
 from .pictures.scene import Scene, find_layer, scenes
@@ -45,24 +45,15 @@ DEFAULT_PICTURE = PICTURES[0]
 
 @dataclass(frozen=True)
 class View:
-    """Choice of what a picture or a page shows.
+    """Choice of what a picture or a page shows."""
 
-    Attributes:
-        layer: Name of the only layer to show; None means all.
-        image: File of the image; None means one that is drawn.
-        size: Rows and columns to scale the image to, or to draw it in.
-        query: The query, as a pixel of the image; None means its middle.
-        alpha: Locality strength of all heads; None means the layers' own.
-        picture: One of ``PICTURES``, for a picture.
-        normalization: Applied to the image; None means what the network was trained on, or values from -1 to 1.
-    """
-
-    layer: str | None = None
-    image: Path | None = None
-    size: Size | None = None
-    query: tuple[int, int] | None = None
-    alpha: float | None = None
-    picture: str | None = None
+    layer: str | None = None  # name of the only layer to show; None means all
+    image: Path | None = None  # file of the image; None means one that is drawn
+    size: Size | None = None  # rows and columns to scale the image to, or to draw it in
+    query: tuple[int, int] | None = None  # the query, as a pixel of the image; None means its middle
+    alpha: float | None = None  # locality strength of all heads; None means the layers' own
+    picture: str | None = None  # one of ``PICTURES``, for a picture
+    # applied to the image; None means what the network was trained on, or values from -1 to 1
     normalization: Normalization | None = None
 
 
@@ -84,7 +75,9 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
         OptionError: A page is asked for one picture.
         ConversionError: A file cannot be read or written, or the network does not run on the image.
     """
-    form = check_form(out)
+    form = out.suffix.lower().removeprefix(".")
+    if form not in FORMS:
+        raise OutputError(f"{out} cannot be written: the name must end in {', '.join(f'.{known}' for known in FORMS)}")
     if form == PAGE and view.picture is not None:
         raise OptionError("a page holds every picture; a single one can be chosen for png, svg and pdf only")
     runs = runs_at(source)
@@ -112,9 +105,21 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
         if form != PAGE or view != View():
             raise  # such a page shows where heads look, and says why it has no values
     if form == PAGE:
-        content = _page(subject, image, view, title=source.name)
+        from .page.write import DRAWN, make_page
+
+        seen = DRAWN if view.image is None else f"the image {view.image.name}"
+        about: dict[str, Any] = {
+            "title": source.name,
+            "image": image,
+            "seen": seen,
+            "pixel": view.query,
+            "only": view.layer,
+        }
+        content = make_page(subject.model, subject.report, **about).text.encode()
     else:
-        _check_room(shown)
+        for scene in shown:
+            if (reason := too_large(scene.layer.spec, scene.size)) is not None:
+                raise ConversionError(f"layer {scene.title} cannot be drawn: {reason}")
         content = draw(shown, view.picture or DEFAULT_PICTURE, form)
     write_file(out, lambda path: path.write_bytes(content), force=force, sources=sources)
     return [scene.name for scene in shown]
@@ -132,68 +137,28 @@ def _show_runs(runs: Runs, out: Path, view: View, form: str, *, force: bool) -> 
     else:
         from .pictures.style import drawn_in_style
 
+        if view.layer is not None and not (view.layer.isascii() and view.layer.isdigit()):
+            raise SelectionError(f"layers of an experiment are numbered, from 1; got {view.layer!r}")
+        number = None if view.layer is None else int(view.layer)
         with drawn_in_style():
-            content = draw_runs(runs, view.picture or "contours", layer=_layer_number(view.layer)).save(form)
+            content = draw_runs(runs, view.picture or "contours", layer=number).save(form)
     write_file(out, lambda path: path.write_bytes(content), force=force, sources=[runs.folder])
     return [runs.title]
 
 
-def _layer_number(name: str | None) -> int | None:
-    """The number that names a layer of an experiment."""
-    if name is not None and not (name.isascii() and name.isdigit()):
-        raise SelectionError(f"layers of an experiment are numbered, from 1; got {name!r}")
-    return None if name is None else int(name)
-
-
-def _check_room(shown: Sequence[Scene]) -> None:
-    """Refuses layers that no picture has room for.
-
-    Raises:
-        ConversionError: There is one.
-    """
-    for scene in shown:
-        if (reason := too_large(scene.layer.spec, scene.size)) is not None:
-            raise ConversionError(f"layer {scene.title} cannot be drawn: {reason}")
-
-
-def check_form(out: Path) -> str:
-    """The form that a file's suffix asks for.
-
-    Raises:
-        OutputError: It is not offered.
-    """
-    form = out.suffix.lower().removeprefix(".")
-    if form not in FORMS:
-        raise OutputError(f"{out} cannot be written: the name must end in {', '.join(f'.{known}' for known in FORMS)}")
-    return form
-
-
 def draw(shown: Sequence[Scene], picture: str, form: str) -> bytes:
     """The picture of some layers as the content of a png, svg or pdf file."""
-    from .pictures.style import drawn_in_style
-
-    with drawn_in_style():
-        return _drawings()[picture](shown).save(form)
-
-
-def _page(subject: Subject, image: Tensor | None, view: View, *, title: str) -> bytes:
-    from .page.write import DRAWN, viewer_page
-
-    seen = DRAWN if view.image is None else f"the image {view.image.name}"
-    page = viewer_page(
-        subject.model, subject.report, title=title, image=image, seen=seen, pixel=view.query, only=view.layer
-    )
-    return page.encode()
-
-
-def _drawings() -> dict[str, Callable[[Sequence[Scene]], Sheet]]:
-    """The functions that draw, imported only now: they need matplotlib."""
+    # Imported only now: they need matplotlib.
     from .pictures.contours import draw_contours
     from .pictures.error import draw_error
     from .pictures.kernel import draw_kernel
     from .pictures.maps import draw_maps
+    from .pictures.style import drawn_in_style
 
-    return dict(zip(PICTURES, (draw_maps, draw_contours, draw_error, draw_kernel), strict=True))
+    drawings: dict[str, Callable[[Sequence[Scene]], Sheet]]
+    drawings = dict(zip(PICTURES, (draw_maps, draw_contours, draw_error, draw_kernel), strict=True))
+    with drawn_in_style():
+        return drawings[picture](shown).save(form)
 
 
 def view_image(subject: Subject, view: View) -> Tensor:
@@ -216,6 +181,7 @@ def view_image(subject: Subject, view: View) -> Tensor:
 
 
 def _drawn(subject: Subject, view: View) -> Tensor:
+    """An image that is drawn for the network."""
     known = None if subject.preprocessing is None else subject.preprocessing.size
     if isinstance(subject.model, Layers):
         return drawn_image(3, view.size or DRAWN_SIZE)
@@ -226,11 +192,7 @@ def _drawn(subject: Subject, view: View) -> Tensor:
 def _shown(subject: Subject, image: Tensor, view: View, *, all_layers: bool) -> list[Scene]:
     """All scenes, or that of the layer that is asked for, under the name that it was asked by.
 
-    Args:
-        subject: The network.
-        image: Its input.
-        view: Choice of what is shown.
-        all_layers: Refuse a layer without its network that cannot be drawn, instead of leaving it out.
+    Layers without their network that cannot be drawn are left out; with ``all_layers`` they are refused.
 
     Raises:
         SelectionError: The network does not use the layer.
@@ -239,7 +201,12 @@ def _shown(subject: Subject, image: Tensor, view: View, *, all_layers: bool) -> 
     model = subject.model
     layer = None if view.layer is None else find_layer(model, view.layer)
     if isinstance(model, Layers):
-        found = _own_scenes(subject, image, view, all_layers=all_layers)
+        entries = [entry for entry in subject.report.layers if view.layer is None or view.layer in entry.names]
+        seen, unseen = own_views(model, entries, image, view.query)
+        if unseen and (all_layers or not seen):
+            name, reason = next((name, reason) for name, reason in unseen.items() if name)
+            raise ConversionError(f"layer {name!r} cannot be drawn: {reason}")
+        found = list(seen.values())
     else:
         found = scenes(model, image, pixel=view.query)
     if layer is None:
@@ -248,13 +215,3 @@ def _shown(subject: Subject, image: Tensor, view: View, *, all_layers: bool) -> 
     if not chosen:
         raise SelectionError(f"the network does not use its layer {view.layer!r} when it sees the image")
     return chosen
-
-
-def _own_scenes(subject: Subject, image: Tensor, view: View, *, all_layers: bool) -> list[Scene]:
-    """The scenes of layers without their network, or that of one of them."""
-    entries = [entry for entry in subject.report.layers if view.layer is None or view.layer in entry.names]
-    seen, unseen = own_views(subject.model, entries, image, view.query)
-    if unseen and (all_layers or not seen):
-        name, reason = next((name, reason) for name, reason in unseen.items() if name)
-        raise ConversionError(f"layer {name!r} cannot be drawn: {reason}")
-    return list(seen.values())

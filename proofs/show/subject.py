@@ -24,27 +24,16 @@ from ...convert.preprocessing import Preprocessing
 
 @dataclass(frozen=True)
 class Subject:
-    """A converted network and its report.
+    """A converted network and its report."""
 
-    Attributes:
-        model: In eval mode.
-        report: The report on attention layers and remaining convolutions.
-        files: The files that it was read from.
-        preprocessing: Its preprocessing in training, where that is known.
-    """
-
-    model: nn.Module
-    report: Report
-    files: tuple[Path, ...] = ()
-    preprocessing: Preprocessing | None = None
+    model: nn.Module  # in eval mode
+    report: Report  # the report on attention layers and remaining convolutions
+    files: tuple[Path, ...] = ()  # the files that it was read from
+    preprocessing: Preprocessing | None = None  # its preprocessing in training, where that is known
 
 
 def load_subject(path: Path, opening: Opening) -> Subject:
     """Reads a converted network, or reads a CNN and converts what can be converted.
-
-    Args:
-        path: Whatever ``open_network`` opens.
-        opening: Options for opening it.
 
     Raises:
         ConversionError: The path cannot be read, does not fit, or holds nothing to convert.

@@ -22,9 +22,8 @@ from .pictures.contours import draw_contours
 from .pictures.curve import ALPHAS
 from .pictures.error import draw_error
 from .pictures.kernel import draw_kernel
-from .pictures.maps import draw_maps
+from .pictures.maps import draw_maps, draw_sharpness
 from .pictures.scene import Scene, scenes
-from .pictures.sharpness import draw_sharpness
 from .pictures.style import Sheet, drawn_in_style
 from .subject import set_alpha
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable
 from typing import Annotated, Any, get_type_hints
 
@@ -22,15 +21,7 @@ class Command(TyperCommand):
     """A command that prints nothing but its result to standard output, even if the user's code prints more."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Runs the command.
-
-        Raises:
-            OSError: The current folder was deleted, where PyTorch's matrix library would end the process.
-        """
-        try:
-            os.getcwd()
-        except OSError as error:
-            raise OSError(error.errno, error.strerror, "the current folder") from error
+        """Runs the command."""
         with results_alone():
             return super().invoke(ctx)
 

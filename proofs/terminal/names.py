@@ -29,11 +29,7 @@ def layer_name(name: str) -> str:
 
 
 def note_lines(notes: Iterable[tuple[str, str | None]]) -> list[str]:
-    """Formats notes about layers: one line for each note, with the names of its layers.
-
-    Args:
-        notes: Names of layers, each with its note or None.
-    """
+    """Formats notes about layers: one line for each note, with the names of its layers."""
     layers: dict[str, list[str]] = {}
     for name, note in notes:
         if note is not None:

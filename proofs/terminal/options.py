@@ -29,18 +29,12 @@ ProofFormat = Literal["text", "markdown", "json"]
 """Formats of the document that holds the proofs."""
 
 
-def positive(value: float | None) -> float | None:
-    """Refuses a number that is not positive and finite."""
-    if value is not None and not (value > 0 and math.isfinite(value)):
-        raise typer.BadParameter(f"must be positive and finite; got {value}")
+def positive(value: Any) -> Any:
+    """Refuses a number, or a list of them, that is not positive and finite; None is fine."""
+    for number in value if isinstance(value, list) else [] if value is None else [value]:
+        if not (number > 0 and math.isfinite(number)):
+            raise typer.BadParameter(f"must be positive and finite; got {number}")
     return value
-
-
-def all_positive(values: list[float] | None) -> list[float] | None:
-    """Refuses numbers unless all are positive and finite."""
-    for value in values or ():
-        positive(value)
-    return values
 
 
 CheckpointArgument = Annotated[

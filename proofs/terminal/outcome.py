@@ -32,15 +32,10 @@ class Outcome(Protocol):
 
 @dataclass(frozen=True)
 class Done:
-    """Outcome of a command that did its work and checked nothing.
-
-    Attributes:
-        data: It as plain data.
-        parts: Tables and lines, in the order in which they are read.
-    """
+    """Outcome of a command that did its work and checked nothing."""
 
     data: Mapping[str, Any]
-    parts: Iterable[Table | str]
+    parts: Iterable[Table | str]  # tables and lines, in the order in which they are read
     exit_code: int = 0
 
     def to_json(self) -> dict[str, Any]:
@@ -58,16 +53,7 @@ def wrote(file: Path, told: str = "", /, **about: Any) -> Done:
 
 
 def print_outcome(command: str, outcome: Outcome, *, as_json: bool) -> None:
-    """Prints the outcome of a command.
-
-    Args:
-        command: The command, which JSON names.
-        outcome: Its outcome.
-        as_json: Print one JSON object instead of tables and lines.
-
-    Raises:
-        OSError: Standard output cannot be written.
-    """
+    """Prints the outcome of a command as tables and lines, or as one JSON object that names the command."""
     if as_json:
         say_document(outcome_json(command, outcome))
         return

@@ -22,17 +22,11 @@ _results: TextIO | None = None  # where results go while everything else that is
 
 
 class Table(NamedTuple):
-    """A table of texts and numbers.
+    """A table of texts and numbers."""
 
-    Attributes:
-        header: A text for each column.
-        rows: Each has a text or a number for each column.
-        title: Its heading, which documents show and terminals do not.
-    """
-
-    header: tuple[str, ...]
-    rows: tuple[tuple[object, ...], ...]
-    title: str = ""
+    header: tuple[str, ...]  # a text for each column
+    rows: tuple[tuple[object, ...], ...]  # each has a text or a number for each column
+    title: str = ""  # its heading, which documents show and terminals do not
 
 
 def prepare_streams() -> None:
@@ -70,11 +64,7 @@ def results_alone() -> Iterator[None]:
 
 
 def say(*lines: object, err: bool = False) -> None:
-    """Prints lines, each made printable.
-
-    Raises:
-        OSError: Standard output cannot be written.
-    """
+    """Prints lines, each made printable."""
     say_document("".join(f"{printable(line)}\n" for line in lines), err=err)
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert.model.convert import convert_model
 from conv2attn.convert.model.report import Report
-from conv2attn.proofs.show.page.write import viewer_page
+from conv2attn.proofs.show.page.write import make_page
 from conv2attn.proofs.show.subject import set_alpha
 
 Open = Callable[..., Page]
@@ -63,6 +63,6 @@ def open_page(open_html: Open) -> Open:
         model, _ = convert_model(network.eval())
         if alpha is not None:
             set_alpha(model, alpha)
-        return open_html(viewer_page(model, Report.of(model), title="A network", image=image), **options)
+        return open_html(make_page(model, Report.of(model), title="A network", image=image).text, **options)
 
     return open_page

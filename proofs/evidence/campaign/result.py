@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from ....convert.errors import CheckpointError, SelectionError
 from ....convert.plain import from_plain, read_object
@@ -20,19 +20,12 @@ INTERRUPTED, OUT_OF_TIME = "interrupted", "out of time"
 
 @dataclass(frozen=True, order=True)
 class Part:
-    """Layers that one run checked: ``first``, ``first + step``, and so on, ``count`` in all.
+    """Layers that one run checked: ``first``, ``first + step``, and so on, ``count`` in all."""
 
-    Attributes:
-        seed: The seed that the layers are drawn from.
-        first: Index of the first one, the number of the shard.
-        step: The number of shards.
-        count: Number of layers.
-    """
-
-    seed: int
-    first: int
-    step: int
-    count: int
+    seed: int  # the seed that the layers are drawn from
+    first: int  # index of the first one, the number of the shard
+    step: int  # the number of shards
+    count: int  # number of layers
 
     def __post_init__(self) -> None:
         Shard(self.first, self.step)
@@ -48,23 +41,14 @@ class Part:
 
 @dataclass(frozen=True)
 class Campaign:
-    """The result of a campaign.
-
-    Attributes:
-        settings: Its settings.
-        parts: The layers that it checked.
-        tally: Its findings.
-        seconds: Its duration; for added campaigns, the sum.
-        stopped: Why it did not check every layer it was asked for, or None.
-        runs: The machine, the versions and the day of each run.
-    """
+    """The result of a campaign."""
 
     settings: Settings
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...]  # the layers that it checked
     tally: Tally
-    seconds: float
-    stopped: str | None
-    runs: tuple[str, ...]
+    seconds: float  # its duration; for added campaigns, the sum
+    stopped: str | None  # why it did not check every layer it was asked for, or None
+    runs: tuple[str, ...]  # the machine, the versions and the day of each run
 
     @property
     def layers_per_second(self) -> float:
@@ -79,15 +63,6 @@ class Campaign:
     def to_json(self) -> dict[str, Any]:
         """The campaign as plain data, with the throughput."""
         return {"campaign": asdict(self) | {"layers_per_second": self.layers_per_second}}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Self:
-        """Reads the value of "campaign" in what ``to_json`` wrote.
-
-        Raises:
-            ValueError: It is something else, or its settings name an engine or precision that this program lacks.
-        """
-        return from_plain(cls, {name: value for name, value in data.items() if name != "layers_per_second"})
 
     def shown(self) -> list[Table | str]:
         """Counts of layers by option, the result of each check, the failures, and the verdict."""
@@ -187,6 +162,7 @@ def read_campaign(path: Path) -> Campaign:
     if data.get("command") not in COMMANDS or not isinstance(data.get("campaign"), dict):
         raise CheckpointError(f"{path} is not the result of a campaign")
     try:
-        return Campaign.from_json(data["campaign"])
+        fields = {name: value for name, value in data["campaign"].items() if name != "layers_per_second"}
+        return from_plain(Campaign, fields)
     except ValueError as error:
         raise CheckpointError(f"{path} is malformed: {error}") from error

@@ -21,20 +21,14 @@ LARGEST_SIZE = 64  # pixels a side: the literal engine's memory grows with the f
 class Settings:
     """Settings of a campaign: the same settings and seed give the same layers and verdicts.
 
-    Attributes:
-        engines: Engines to check, each where it does not refuse.
-        dtypes: Precisions to draw from.
-        device: Where to compute.
-        max_size: Largest rows and columns of an input, where the geometry accepts so small ones.
-
     Raises:
         SelectionError: There is no such engine or precision, or a size out of range.
     """
 
-    engines: tuple[str, ...] = tuple(ENGINES)
-    dtypes: tuple[str, ...] = DTYPES
-    device: str = "cpu"
-    max_size: int = DEFAULT_MAX_SIZE
+    engines: tuple[str, ...] = tuple(ENGINES)  # engines to check, each where it does not refuse
+    dtypes: tuple[str, ...] = DTYPES  # precisions to draw from
+    device: str = "cpu"  # where to compute
+    max_size: int = DEFAULT_MAX_SIZE  # largest rows and columns of an input, where the geometry accepts so small ones
 
     def __post_init__(self) -> None:
         for kind, given, known in (("engine", self.engines, tuple(ENGINES)), ("precision", self.dtypes, DTYPES)):
@@ -57,16 +51,12 @@ class Settings:
 class Shard:
     """One of ``count`` shards: the layers whose index is ``number`` modulo ``count``.
 
-    Attributes:
-        number: From 0 to count - 1.
-        count: Number of shards of the campaign.
-
     Raises:
         SelectionError: There is no such shard.
     """
 
-    number: int = 0
-    count: int = 1
+    number: int = 0  # from 0 to count - 1
+    count: int = 1  # number of shards of the campaign
 
     def __post_init__(self) -> None:
         if not 0 <= self.number < self.count:

@@ -17,36 +17,23 @@ UNTRUSTED = "a convolution that torch gets wrong"  # where the reference was com
 
 @dataclass(frozen=True, order=True)
 class Finding:
-    """One comparison of a layer.
+    """One comparison of a layer."""
 
-    Attributes:
-        ratio: Error in units of the bound; the largest double where the bound is 0, since JSON has no infinity.
-        seed: Seed of the campaign.
-        index: Index of the layer.
-        what: The comparison, in words.
-        layer: The layer, in words.
-    """
-
+    # error in units of the bound; the largest double where the bound is 0, since JSON has no infinity
     ratio: float = 0.0
-    seed: int = -1
+    seed: int = -1  # seed of the campaign
     index: int = -1
-    what: str = ""
-    layer: str = ""
+    what: str = ""  # the comparison, in words
+    layer: str = ""  # the layer, in words
 
 
 @dataclass(frozen=True)
 class CheckTally:
-    """Tally of one check over many layers.
-
-    Attributes:
-        comparisons: Number of comparisons.
-        violations: Number of comparisons that failed.
-        worst: The comparison nearest to its bound, or farthest above it.
-    """
+    """Tally of one check over many layers."""
 
     comparisons: int = 0
-    violations: int = 0
-    worst: Finding = Finding()
+    violations: int = 0  # number of comparisons that failed
+    worst: Finding = Finding()  # the comparison nearest to its bound, or farthest above it
 
     def __add__(self, other: CheckTally) -> CheckTally:
         comparisons, violations = self.comparisons + other.comparisons, self.violations + other.violations
@@ -55,21 +42,13 @@ class CheckTally:
 
 @dataclass(frozen=True)
 class Tally:
-    """Tally of many layers.
-
-    Attributes:
-        layers: Number of layers.
-        options: Number of layers with each option.
-        checks: Tally of each check on each kind of attention.
-        failed: Number of layers with a violation.
-        failures: The first violation of the first failed layers.
-    """
+    """Tally of many layers."""
 
     layers: int = 0
-    options: Mapping[str, int] = field(default_factory=dict)
-    checks: Mapping[str, CheckTally] = field(default_factory=dict)
-    failed: int = 0
-    failures: tuple[Finding, ...] = ()
+    options: Mapping[str, int] = field(default_factory=dict)  # number of layers with each option
+    checks: Mapping[str, CheckTally] = field(default_factory=dict)  # tally of each check on each kind of attention
+    failed: int = 0  # number of layers with a violation
+    failures: tuple[Finding, ...] = ()  # the first violation of the first failed layers
 
     @classmethod
     def of(cls, layer: RandomLayer, comparisons: Sequence[Comparison], *, seed: int, index: int) -> Self:

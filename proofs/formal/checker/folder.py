@@ -73,7 +73,9 @@ def check_folder(folder: Path, *, progress: Callable[[int], None] = lambda _: No
         for entry in config.layers:
             record = records.pop(tuple(entry.names), None)
             layer = check_layer(program, record, entry, saved.state_dict, input_range)
-            layers.append(layer if is_whole else _of_another_folder(layer))
+            if layer.verdict is Verdict.ACCEPTED and not is_whole:
+                layer = replace(layer, verdict=Verdict.REFUSED, reason=OTHER_FOLDER)
+            layers.append(layer)
             progress(1)
     layers += [CheckedLayer(str(names[0]), Verdict.REFUSED, "the folder holds no such layer") for names in records]
     return Checked(folder, input_range, tuple(layers))
@@ -102,15 +104,7 @@ def check_layer(
     state: Mapping[str, Tensor],
     input_range: tuple[float, float],
 ) -> CheckedLayer:
-    """Checks one certificate.
-
-    Args:
-        program: The program that checks.
-        record: The report's record of the layer, or None if there is none.
-        entry: The folder's description of the layer.
-        state: The folder's weights.
-        input_range: Input range of the report's bounds.
-    """
+    """Checks a certificate: a report's record of a layer against the folder's description and weights of it."""
     name = entry.names[0]
     if record is None:
         return CheckedLayer(name, Verdict.REFUSED, "the report does not name this layer")
@@ -132,12 +126,6 @@ def check_layer(
     if answer == "Accepted":
         return CheckedLayer(name, Verdict.ACCEPTED, None, claimed.bound)
     return CheckedLayer(name, Verdict.REFUSED, REFUSALS.get(answer, answer), claimed.bound)
-
-
-def _of_another_folder(layer: CheckedLayer) -> CheckedLayer:
-    """Verdict on a layer whose report, description and weights do not belong together."""
-    accepted = layer.verdict is Verdict.ACCEPTED
-    return replace(layer, verdict=Verdict.REFUSED, reason=OTHER_FOLDER) if accepted else layer
 
 
 def _scores_otherwise(entry: LayerRecord, state: Mapping[str, Tensor]) -> str | None:

@@ -32,23 +32,14 @@ _LOWEST = {torch.float16: -24, torch.bfloat16: -133, torch.float32: -149, torch.
 
 @dataclass(frozen=True)
 class Claimed:
-    """A report's claim about a layer.
-
-    Attributes:
-        spec: Its geometry.
-        dtype: Precision of its weights.
-        alpha: Locality strength of its first head.
-        low: Smallest value of the input.
-        high: Largest value of the input.
-        bound: Bound on |fl(Attention) - fl(Conv)|.
-    """
+    """A report's claim about a layer."""
 
     spec: ConvSpec
-    dtype: torch.dtype
-    alpha: float
-    low: float
-    high: float
-    bound: float
+    dtype: torch.dtype  # precision of its weights
+    alpha: float  # locality strength of its first head
+    low: float  # smallest value of the input
+    high: float  # largest value of the input
+    bound: float  # bound on |fl(Attention) - fl(Conv)|
 
     def words(self) -> list[str]:
         """The claim in the program's words."""
@@ -64,21 +55,13 @@ class Claimed:
 
 @dataclass(frozen=True)
 class Stored:
-    """A layer as it is stored.
-
-    Attributes:
-        spec: Its geometry.
-        kernel: Weights, [out_channels, in_channels / groups, *kernel_size].
-        bias: [out_channels].
-        alphas: Locality strengths, [heads].
-        centers: Centres, [heads, axes], of the same dtype.
-    """
+    """A layer as it is stored."""
 
     spec: ConvSpec
-    kernel: Tensor
-    bias: Tensor
-    alphas: Tensor
-    centers: Tensor
+    kernel: Tensor  # weights, [out_channels, in_channels / groups, *kernel_size]
+    bias: Tensor  # [out_channels]
+    alphas: Tensor  # locality strengths, [heads]
+    centers: Tensor  # centres, [heads, axes], of the same dtype
 
     def words(self) -> list[str]:
         """Kinds and counts of the numbers, in the program's words."""

@@ -39,14 +39,7 @@ REFUSALS = {
 
 @dataclass(frozen=True)
 class CheckedLayer:
-    """The certificate of a layer.
-
-    Attributes:
-        name: The layer's name.
-        verdict: The verdict on it.
-        reason: Why it was not accepted, or None.
-        bound: The bound that the report claims, or None.
-    """
+    """The certificate of a layer."""
 
     name: str
     verdict: Verdict
@@ -56,13 +49,7 @@ class CheckedLayer:
 
 @dataclass(frozen=True)
 class Checked:
-    """The certificates of a folder.
-
-    Attributes:
-        folder: Its path.
-        input_range: Input range of the report's bounds.
-        layers: A verdict for each layer.
-    """
+    """The certificates of a folder."""
 
     folder: Path
     input_range: tuple[float, float]
@@ -84,18 +71,14 @@ class Checked:
     def shown(self) -> list[Table | str]:
         """A row for each layer, and the number of accepted certificates."""
         low, high = self.input_range
-        rows = tuple(
-            (layer_name(layer.name), "" if layer.bound is None else f"{layer.bound:.3g}", _said(layer))
-            for layer in self.layers
-        )
+        rows = []
+        for layer in self.layers:
+            said = str(layer.verdict) if layer.reason is None else f"{layer.verdict}: {layer.reason}"
+            rows.append((layer_name(layer.name), "" if layer.bound is None else f"{layer.bound:.3g}", said))
         counts = Counter(layer.verdict for layer in self.layers)
         found = ", ".join(f"{counts[verdict]} {verdict}" for verdict in Verdict)
         return [
-            Table(("layer", f"bound on [{low:g}, {high:g}]", "certificate"), rows),
+            Table(("layer", f"bound on [{low:g}, {high:g}]", "certificate"), tuple(rows)),
             f"Certificates of {len(self.layers)} layers: {found}.",
             "Not checked: engines, largest outputs, versions, the bound of the whole network, and measurements.",
         ]
-
-
-def _said(layer: CheckedLayer) -> str:
-    return str(layer.verdict) if layer.reason is None else f"{layer.verdict}: {layer.reason}"

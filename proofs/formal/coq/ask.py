@@ -21,8 +21,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from .enclosure import POINTS, tau_lower, tau_upper
-from .library import FOLDER, LIBRARY, sources, statements
-from .outcome import AXIOMS, FormalResult, FormalTheorem
+from .library import AXIOMS, FOLDER, LIBRARY, FormalResult, FormalTheorem, sources, statements
 
 DEFAULT_LIMIT = 300.0  # seconds a file
 TOOLS = ("coqc", "coqchk")
@@ -76,8 +75,11 @@ def check_formal(
                 coq.compile(source.name)
                 progress(1)
             theorems = _theorems(coq)
-            failures += _axiom_objections(theorems)
-            failures += _checker_objections(coq, whole=whole)
+            failures += [] if theorems else ["there is no theorem"]
+            failures += [f"{t.statement} rests on {name}" for t in theorems for name in t.axioms if name not in AXIOMS]
+            alone = () if whole else ("-norec",)
+            modules = [word for source in sources(coq.place) for word in (*alone, f"{LIBRARY}.{source.stem}")]
+            failures += summary_objections(coq.run("coqchk", "-silent", "-o", "-Q", ".", LIBRARY, *modules))
             failures += _tau_objections(coq)
         except KernelError as error:
             failures.append(str(error))
@@ -86,15 +88,10 @@ def check_formal(
 
 @dataclass(frozen=True)
 class _Coq:
-    """Coq, working on a copy of the library.
+    """Coq, working on a copy of the library."""
 
-    Attributes:
-        place: The folder with the copy.
-        limit: Seconds that each run may take.
-    """
-
-    place: Path
-    limit: float
+    place: Path  # the folder with the copy
+    limit: float  # seconds that each run may take
 
     def run(self, *command: str) -> str:
         """Runs a program, and returns its output.
@@ -151,19 +148,6 @@ def axioms_of(printed: str) -> tuple[str, ...]:
     return tuple(re.split(r"\s*:\s*|\s+", line)[0] if re.match(r"[\w.']+(\s|$)", line) else line for line in named)
 
 
-def _axiom_objections(theorems: list[FormalTheorem]) -> list[str]:
-    if not theorems:
-        return ["there is no theorem"]
-    return [f"{one.statement} rests on {name}" for one in theorems for name in one.axioms if name not in AXIOMS]
-
-
-def _checker_objections(coq: _Coq, *, whole: bool) -> list[str]:
-    """Objections of coqchk against this library, and with ``whole`` against everything that it needs."""
-    alone = () if whole else ("-norec",)
-    modules = [word for source in sources(coq.place) for word in (*alone, f"{LIBRARY}.{source.stem}")]
-    return summary_objections(coq.run("coqchk", "-silent", "-o", "-Q", ".", LIBRARY, *modules))
-
-
 def summary_objections(printed: str) -> list[str]:
     """Objections in the summary of coqchk -o against a library: an axiom of its own, or a skipped check.
 
@@ -181,20 +165,11 @@ def summary_objections(printed: str) -> list[str]:
 
 def _tau_objections(coq: _Coq) -> list[str]:
     """Objections where Coq does not evaluate its formulas for tau to the fractions of ``enclosure.py``."""
-    terms = [
-        f"({bound} ({q.numerator} # {q.denominator}) {n})" for q, n in POINTS for bound in ("tau_lower", "tau_upper")
-    ]
-    needed = [
-        "From Coq Require Import QArith List.",
-        "Import ListNotations.",
-        f"From {LIBRARY} Require Import Enclosure.",
-    ]
+    names = ("tau_lower", "tau_upper")
+    terms = [f"({bound} ({q.numerator} # {q.denominator}) {n})" for q, n in POINTS for bound in names]
+    needed = ["From Coq Require Import QArith List.", "Import ListNotations."]
+    needed.append(f"From {LIBRARY} Require Import Enclosure.")
     coq.ask("Values.v", [*needed, f'Redirect "values" Eval vm_compute in [{"; ".join(terms)}].'])
-    found = fractions_of(coq.answer("values"))
+    found = [Fraction(int(a), int(b)) for a, b in _FRACTION.findall(coq.answer("values"))]
     expected = [bound(q, n) for q, n in POINTS for bound in (tau_lower, tau_upper)]
     return [] if found == expected else [f"tau: Coq evaluates {found}, proofs/formal/coq/enclosure.py {expected}"]
-
-
-def fractions_of(printed: str) -> list[Fraction]:
-    """The fractions a # b of an answer, in order."""
-    return [Fraction(int(numerator), int(denominator)) for numerator, denominator in _FRACTION.findall(printed)]

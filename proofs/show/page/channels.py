@@ -24,7 +24,7 @@ from ....convert.bounds.rounding import OUTWARD
 from ....convert.bounds.tail import absolute_products
 from ....convert.certificate.layer import padded_range
 from ....convert.errors import ConversionError
-from ..pictures.curve import EXACT, bounds_or_none, convolution, error_curve, input_range, with_alpha
+from ..pictures.curve import bounds_or_none, convolution, error_curve, input_range, with_alpha
 from ..pictures.scene import Scene
 
 
@@ -131,4 +131,4 @@ def _limits(layer: SelfAttention2d, x: Tensor) -> tuple[list[float] | None, Sequ
     except ConversionError:
         return None, None
     (scale,) = absolute_products(layer, layer.weight, high - low)
-    return (scale * OUTWARD).tolist(), bounds_or_none(with_alpha(layer, EXACT), limits)
+    return (scale * OUTWARD).tolist(), bounds_or_none(with_alpha(layer, None), limits)

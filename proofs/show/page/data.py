@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +19,7 @@ from ....convert.attention.layer import SelfAttention
 from ....convert.certificate.distance import told_distance
 from ....convert.certificate.network.images import certify_images
 from ....convert.certificate.sampled import sample_layer
-from ....convert.errors import ConversionError, Problem
+from ....convert.errors import ConversionError
 from ....convert.files.layers import Layers, attention_named
 from ....convert.files.summary import Summary, is_the_cnn
 from ....convert.model.report import LayerReport, Report
@@ -46,23 +45,13 @@ def page_data(
     report: Report,
     image: Tensor,
     *,
-    pixel: tuple[int, int] | None = None,
-    only: str | None = None,
-    agreement: Agreement | None = None,
-    limit: float = math.inf,
-    summary: Summary | None = None,
+    pixel: tuple[int, int] | None,
+    only: str | None,
+    agreement: Agreement | None,
+    limit: float,
+    summary: Summary | None,
 ) -> dict[str, Any]:
-    """Everything that the page shows, as plain data.
-
-    Args:
-        model: The converted network.
-        report: The conversion report.
-        image: The network's input, [1, channels, rows, columns].
-        pixel: The first query, as a pixel of the image; by default its middle.
-        only: Name of the only layer to show.
-        agreement: A comparison of the network with its CNN, if one was made.
-        limit: Most multiply-adds that running the network may take.
-        summary: The summary for this image; by default it is made.
+    """Everything that the page shows, as plain data. The arguments are those of ``make_page``.
 
     Raises:
         SelectionError: The pixel is outside the image.
@@ -70,7 +59,7 @@ def page_data(
     entries = [entry for entry in report.layers if only is None or only in entry.names]
     found, unseen, left_out = look(model, entries, image, pixel, limit)
     trouble = unseen.get("")
-    counts = channel_counts([found[name] for name in found if trouble is None and name not in unseen])
+    counts = _channel_counts([found[name] for name in found if trouble is None and name not in unseen])
     layers = []
     samples = {} if summary is None else dict(summary.samples)
     for entry in entries:
@@ -86,7 +75,6 @@ def page_data(
         sample = samples.get(entry.name)
         data |= {name: None if sample is None else finite(getattr(sample, name)) for name in _SAMPLED}
         layers.append(data)
-    _name_apart(layers)
     heads = sum(entry.heads for entry in entries)
     if summary is None:
         summary = Summary(len(entries), heads, samples, trouble is None and is_the_cnn(model, image))
@@ -99,7 +87,7 @@ def page_data(
         "layer_count": len(entries),
         "head_count": heads,
         "left_out": left_out,
-        "skipped": [_printable_problem(problem) for problem in report.skipped],
+        "skipped": [{name: printable(text, CELL) for name, text in vars(each).items()} for each in report.skipped],
         "skipped_count": len(report.skipped),
         "agreement": None if agreement is None else _agreement_data(agreement),
         "trained": _trained(model, entries),
@@ -129,51 +117,30 @@ def _trained(model: nn.Module, entries: Sequence[LayerReport]) -> list[str]:
     return [f"{what} in {count:,} layer{'' if count == 1 else 's'}" for what, count in counts.items() if count]
 
 
-def _name_apart(layers: Sequence[dict[str, Any]]) -> None:
-    """Numbers layers whose names are shown alike, being shortened: the page chooses a layer by its name."""
-    count: Counter[str] = Counter()
-    for layer in layers:
-        name = layer["names"][0]
-        count[name] += 1
-        if count[name] > 1:
-            layer["names"][0] = f"{name} ({count[name]})"
-
-
-def channel_counts(shown: Sequence[Scene], budget: int = BUDGET) -> dict[str, int]:
+def _channel_counts(shown: Sequence[Scene]) -> dict[str, int]:
     """Number of output channels that the page holds of each layer, by name."""
     for most in range(MOST_CHANNELS, 0, -1):
         counts = {scene.name: min(most, scene.layer.out_channels) for scene in shown}
-        if sum(numbers_of(scene, counts[scene.name]) for scene in shown) <= budget:
+        if sum(numbers_of(scene, counts[scene.name]) for scene in shown) <= BUDGET:
             return counts
-    counts, left = {}, budget
+    counts, left = {}, BUDGET
     for scene in shown:
         counts[scene.name] = int(numbers_of(scene, 1) <= left)
         left -= counts[scene.name] * numbers_of(scene, 1)
     return counts
 
 
-def _printable_problem(problem: Problem) -> dict[str, str]:
-    return {"name": printable(problem.name, CELL), "reason": printable(problem.reason, CELL)}
-
-
-def _names(names: Sequence[str]) -> list[str]:
-    """A layer's first names, and how many more it has."""
-    more = [f"and {len(names) - MOST_NAMES:,} more"] if len(names) > MOST_NAMES else []
-    return [printable(name, CELL) for name in names[:MOST_NAMES]] + more
-
-
 def _entry_data(entry: LayerReport, layer: SelfAttention, left_out: str | None, unknown: str | None) -> dict[str, Any]:
-    """The page's data about a layer, including why it is not drawn, or drawn before an empty input."""
-    told = (
-        entry.note,
-        _changed(layer),
-        left_out and not_drawn(left_out),
-        None if left_out else unknown and f"not computed: {unknown}",
-    )
-    notes = [note for note in told if note]
-    alphas = list(layer.regime.alpha)
+    """The page's data about a layer: its first names, and notes on why it is no convolution, not drawn or not run."""
+    notes = [] if entry.note is None else [entry.note]
+    if layer.regime.is_read and (reason := not_a_convolution(layer, tolerance=math.inf)) is not None:
+        notes.append(f"no longer a convolution: {reason}{told_distance(layer)}")
+    if left_out or unknown:
+        notes.append(not_drawn(left_out) if left_out else f"not computed: {unknown}")
+    alphas, more = list(layer.regime.alpha), len(entry.names) - MOST_NAMES
+    names = [printable(name, CELL) for name in entry.names[:MOST_NAMES]]
     return {
-        "names": _names(entry.names),
+        "names": [*names, f"and {more:,} more"] if more > 0 else names,
         "geometry": str(entry.spec),
         "heads": entry.heads,
         "parameters_before": entry.parameters_before,
@@ -182,12 +149,6 @@ def _entry_data(entry: LayerReport, layer: SelfAttention, left_out: str | None, 
         "note": printable("; ".join(notes), CELL) if notes else None,
         "seen": False,
     }
-
-
-def _changed(layer: SelfAttention) -> str | None:
-    """Why a layer is no longer a convolution, as one that was trained, and how far it is from one; else None."""
-    reason = not_a_convolution(layer, tolerance=math.inf) if layer.regime.is_read else None
-    return None if reason is None else f"no longer a convolution: {reason}{told_distance(layer)}"
 
 
 @torch.no_grad()

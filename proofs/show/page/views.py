@@ -11,7 +11,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ....convert.attention.layer import SelfAttention
 from ....convert.errors import ConversionError, SelectionError
 from ....convert.files.layers import Layers, attention_named
 from ....convert.model.report import LayerReport
@@ -25,30 +24,17 @@ _VOLUME = 3  # axes
 
 
 class Look(NamedTuple):
-    """The page's view of layers.
+    """The page's view of layers, by their names."""
 
-    Attributes:
-        found: The scene of each layer, by name: before its input, or an empty one.
-        unseen: Why a layer's input is not known, by its name; "" is the whole network.
-        left_out: Why a layer is not drawn, by its name.
-    """
-
-    found: dict[str, Scene]
-    unseen: dict[str, str]
-    left_out: dict[str, str]
+    found: dict[str, Scene]  # before their inputs, or empty ones
+    unseen: dict[str, str]  # why an input is not known; "" is the whole network
+    left_out: dict[str, str]  # why a layer is not drawn
 
 
 def look(
     model: nn.Module, entries: Sequence[LayerReport], image: Tensor, pixel: tuple[int, int] | None, limit: float
 ) -> Look:
-    """Finds the view of each layer that is not too large.
-
-    Args:
-        model: The converted network, or layers alone, each of which then sees an image of its own.
-        entries: The layers.
-        image: The network's input, [1, channels, rows, columns].
-        pixel: The query, as a pixel of the image; by default its middle.
-        limit: Most multiply-adds that running the network may take.
+    """Finds the view of each layer that is not too large; layers alone each see an image of their own.
 
     Raises:
         SelectionError: The pixel is outside the image.
@@ -56,7 +42,12 @@ def look(
     if isinstance(model, Layers):
         seen, unseen = own_views(model, entries, image, pixel)
     else:
-        seen, unseen = _views(model, image, pixel, limit)
+        try:
+            seen, unseen = {scene.name: scene for scene in scenes(model, image, pixel=pixel, limit=limit)}, {}
+        except SelectionError:
+            raise
+        except ConversionError as error:
+            seen, unseen = {}, {"": str(error)}
     found, left_out = dict[str, Scene](), dict[str, str]()
     for entry in entries:
         scene = seen.get(entry.name)
@@ -64,33 +55,19 @@ def look(
             continue  # the network does not use it
         spec, size = (entry.spec, _unseen_size(entry.spec)) if scene is None else (scene.layer.spec, scene.size)
         try:
-            reason = too_large(spec, size)
-            if reason is None:
-                found[entry.name] = scene or _unseen(entry.name, attention_named(model, entry.name), size)
+            if reason := too_large(spec, size):
+                raise ConversionError(reason)
+            if scene is None:
+                layer, x = attention_named(model, entry.name), torch.zeros(1, spec.in_channels, *size)
+                scene = Scene.of(entry.name, layer, x, lambda output: (output.rows // 2, output.columns // 2))
+            found[entry.name] = scene
         except ConversionError as error:
-            reason = str(error)
-        if reason is not None:
-            left_out[entry.name] = reason
+            left_out[entry.name] = str(error)
     return Look(found, unseen, left_out)
 
 
-def _views(
-    model: nn.Module, image: Tensor, pixel: tuple[int, int] | None, limit: float
-) -> tuple[dict[str, Scene], dict[str, str]]:
-    """The scenes of a network's layers, by name; or why it does not run on the image."""
-    try:
-        return {scene.name: scene for scene in scenes(model, image, pixel=pixel, limit=limit)}, {}
-    except SelectionError:
-        raise
-    except ConversionError as error:
-        return {}, {"": str(error)}
-
-
 def own_views(
-    model: nn.Module,
-    entries: Sequence[LayerReport],
-    image: Tensor,
-    pixel: tuple[int, int] | None,
+    model: nn.Module, entries: Sequence[LayerReport], image: Tensor, pixel: tuple[int, int] | None
 ) -> tuple[dict[str, Scene], dict[str, str]]:
     """The scenes of layers without their network, by name, and reasons for those without one, "" if all."""
     query, seen, unseen = query_pixel(image, pixel), {}, {}
@@ -110,9 +87,3 @@ def _unseen_size(spec: ConvSpec) -> Size:
     wrapped = 0 if spec.padding_mode in ("zeros", "replicate") else max(map(max, spec.pads)) + 1
     side = _UNSEEN if spec.axes < _VOLUME else _UNSEEN // 4
     return Size(*(max(side, n, wrapped) for n in span))
-
-
-def _unseen(name: str, layer: SelfAttention, size: Size) -> Scene:
-    """The scene of a layer whose input is unknown: zeros of this size."""
-    x = torch.zeros(1, layer.spec.in_channels, *size)
-    return Scene.of(name, layer, x, lambda output: (output.rows // 2, output.columns // 2))

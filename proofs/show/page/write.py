@@ -12,14 +12,16 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 from torch import Tensor, nn
 
+from ....convert.certificate.sampled import QUERIES
+from ....convert.certificate.wording import is_useful, told
 from ....convert.examples.drawn import drawn_image
 from ....convert.files.summary import Summary
 from ....convert.inputs import likely_channels
 from ....convert.model.report import Report
 from ...evidence.agreement import Agreement
+from ...terminal.names import short_name
 from ...terminal.printable import CELL, printable, scientific
 from .data import not_drawn, page_data
-from .table import COLUMNS, caption, layers_by_note, table_rows
 
 QUICK = 5e9  # multiply-adds: seconds, beside which a conversion is not slow
 DRAWN = "an image that was drawn for this page"
@@ -29,20 +31,10 @@ _FOLDER = "static"
 
 
 class Page(NamedTuple):
-    """A page.
-
-    Attributes:
-        text: The HTML file.
-        left_out: Notes on the layers that it does not draw, by their names.
-    """
+    """An HTML file's text, and notes on the layers that it does not draw, by their names."""
 
     text: str
     left_out: dict[str, str]
-
-
-def viewer_page(model: nn.Module, report: Report, *, title: str, **options: Any) -> str:
-    """The HTML text of the page that ``make_page`` renders."""
-    return make_page(model, report, title=title, **options).text
 
 
 def make_page(
@@ -58,7 +50,7 @@ def make_page(
     limit: float = math.inf,
     summary: Summary | None = None,
 ) -> Page:
-    """The page of a converted network, with notes on layers that it has no room for.
+    """The page of a converted network.
 
     Args:
         model: The converted network.
@@ -75,8 +67,8 @@ def make_page(
     Raises:
         SelectionError: The pixel is outside the image.
     """
-    if image is None:
-        image = None if summary is None else summary.image
+    if image is None and summary is not None:
+        image = summary.image
     image = drawn_image(min(likely_channels(model)[0], CHANNELS)) if image is None else image
     data = page_data(model, report, image, pixel=pixel, only=only, agreement=agreement, limit=limit, summary=summary)
     names = {"title": printable(title, CELL), "seen": printable(seen, CELL)}
@@ -93,18 +85,94 @@ def render(data: dict[str, Any]) -> str:
         "notes": layers_by_note(data),
         "table_caption": caption(data),
     }
-    return filled(__package__, "page", SCRIPTS, data=data, **tables)
+    return filled("page", SCRIPTS, data=data, **tables)
 
 
-def filled(package: str, name: str, scripts: Sequence[str], **values: Any) -> str:
-    """Fills the template NAME.html in a package's folder ``static``, and inlines its scripts and NAME.css."""
+def filled(name: str, scripts: Sequence[str], **values: Any) -> str:
+    """Fills the template NAME.html in the folder ``static``, and inlines its scripts and NAME.css."""
     environment = Environment(
-        loader=PackageLoader(package, _FOLDER),
+        loader=PackageLoader(str(__package__), _FOLDER),
         autoescape=select_autoescape(default=True),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
     environment.filters["scientific"] = scientific
-    own = [Markup((files(package) / _FOLDER / file).read_text("utf-8")) for file in (f"{name}.css", *scripts)]
+    own = [Markup((files(str(__package__)) / _FOLDER / file).read_text("utf-8")) for file in (f"{name}.css", *scripts)]
     return environment.get_template(f"{name}.html").render(style=own[0], scripts=own[1:], **values)
+
+
+NUMBER, WORDS = "number", "words"
+
+COLUMNS = (
+    ("layer", WORDS),
+    ("geometry", WORDS),
+    ("heads", NUMBER),
+    ("\u03b1", NUMBER),
+    ("parameters", NUMBER),
+    ("as attention", NUMBER),
+    ("difference", NUMBER),
+    ("bound", NUMBER),
+    ("share", NUMBER),
+)
+
+
+class Cell(NamedTuple):
+    """The text of a cell, the value to sort by ("" is unknown), and which of NUMBER and WORDS it is."""
+
+    text: str
+    value: str | int | float
+    kind: str
+
+
+def table_rows(data: dict[str, Any]) -> list[list[Cell]]:
+    """The cells of all layers, in the order of ``COLUMNS``."""
+    compared = {} if data["agreement"] is None else data["agreement"]["layers"]
+    layers = data["layers"]
+    names = [short_name(", ".join(each or "the network itself" for each in layer["names"])) for layer in layers]
+    return [_row(layer, name, compared) for layer, name in zip(layers, names, strict=True)]
+
+
+def layers_by_note(data: dict[str, Any]) -> dict[str, list[str]]:
+    """Notes about layers' weights, each with the names of its layers."""
+    found: dict[str, list[str]] = {}
+    for layer in data["layers"]:
+        if layer["note"] is not None:
+            found.setdefault(layer["note"], []).append(layer["names"][0] or "the network itself")
+    return found
+
+
+def caption(data: dict[str, Any]) -> str:
+    """Explanation of the columns of differences and bounds."""
+    agreement = data["agreement"]
+    if agreement is not None:
+        return (
+            "Difference: the largest |attention \u2212 convolution| of the layer's outputs over "
+            f"{agreement['images']:,} images, in the {agreement['engine']} engine, which shares no step with "
+            "a convolution. Bound: the layer's certificate for the values that its inputs had. Share: their quotient."
+        )
+    return (
+        "Difference: the largest |attention \u2212 convolution| of literal attention, a softmax over all keys, at "
+        f"{QUERIES} queries on {data['seen']}. Bound: the layer's certificate for that input. Share: their quotient."
+    )
+
+
+def _row(layer: dict[str, Any], shown: str, compared: dict[str, Sequence[float]]) -> list[Cell]:
+    name = layer["names"][0]
+    here = layer.get("difference"), layer.get("bound"), layer.get("outputs")
+    difference, bound, outputs = compared.get(name, here)
+    useful = is_useful(bound, outputs)
+    share = None if difference is None or not bound or not useful else difference / bound
+    alphas = sorted(alpha for alpha in layer["alpha"] if alpha is not None)
+    alpha = f"{alphas[0]:g}" if alphas[0] == alphas[-1] else f"{alphas[0]:g}\u2013{alphas[-1]:g}"
+    return [
+        Cell(shown, name, WORDS),
+        Cell(layer["geometry"], layer["geometry"], WORDS),
+        Cell(f"{layer['heads']:,}", layer["heads"], NUMBER),
+        Cell(alpha, alphas[0], NUMBER),
+        Cell(f"{layer['parameters_before']:,}", layer["parameters_before"], NUMBER),
+        Cell(f"{layer['parameters_after']:,}", layer["parameters_after"], NUMBER),
+        Cell(scientific(difference), "" if difference is None else difference, NUMBER),
+        Cell(scientific(bound) if useful else told(bound, outputs), "" if bound is None else bound, NUMBER),
+        Cell("\u2013" if share is None else f"{share:.1%}", "" if share is None else share, NUMBER),
+    ]

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .captions import evenly, marks_caption
-from .panel import Window, mark_places
+from .limits import evenly
+from .panel import Window, mark_places, marks_caption
 from .scene import Scene
 from .style import GREY, HEAD_COLOURS, Sheet
 
@@ -22,11 +22,7 @@ _FINER = 8  # points a pixel, for smooth lines
 
 
 def draw_contours(scenes: Sequence[Scene]) -> Sheet:
-    """A panel for each layer, with all heads around the query.
-
-    Args:
-        scenes: Scenes to show, at least one.
-    """
+    """A panel for each layer, with all heads around the query."""
     shown = evenly(scenes)
     across = min(len(shown), _ACROSS)
     side = _SIDE if len(shown) > 1 else 4.2
@@ -36,7 +32,7 @@ def draw_contours(scenes: Sequence[Scene]) -> Sheet:
     sheet = Sheet(
         width,
         rows * (side + 0.3) + 0.1,
-        title=f"Contours of attention: {_of(scenes)}",
+        title=f"Contours of attention: {f'layer {scenes[0].title}' if len(scenes) == 1 else f'{len(scenes)} layers'}",
         caption=(
             "Thick and filled: around the fewest pixels that hold 50\u00a0% of a head's attention; thin: 90\u00a0%, "
             f"where these are more. A colour for each head; they repeat after {len(HEAD_COLOURS)}.{some} "
@@ -49,7 +45,9 @@ def draw_contours(scenes: Sequence[Scene]) -> Sheet:
         axes = sheet.axes(left + column * (side + 0.15), 0.22 + row * (side + 0.3), side, side)
         heads = scene.layer.num_heads
         axes.set_title(f"{scene.title}: {heads} head{'' if heads == 1 else 's'}", pad=3, color=GREY, size=7)
-        _draw_panel(axes, scene)
+        window = Window.around(scene, least=_BESIDE)
+        contour_heads(axes, window, scene.maps())
+        mark_places(axes, scene, window)
     return sheet
 
 
@@ -67,13 +65,6 @@ def level(plane: Tensor, mass: float) -> float:
     count = int((ordered.cumsum(0) < mass * float(ordered.sum())).sum()) + 1
     outside = float(ordered[count]) if count < len(ordered) else 0.0
     return (float(ordered[count - 1]) + outside) / 2
-
-
-def _draw_panel(axes: Any, scene: Scene) -> None:
-    """The contours of all heads, and the query."""
-    window = Window.around(scene, least=_BESIDE)
-    contour_heads(axes, window, scene.maps())
-    mark_places(axes, scene, window)
 
 
 def contour_heads(axes: Any, window: Window, maps: Tensor) -> None:
@@ -100,7 +91,3 @@ def _smoothed(window: Window, plane: Tensor) -> tuple[Any, Any, Any]:
     starts = window.top - 2, window.left - 2
     rows, columns = (start + torch.arange(n) / _FINER for start, n in zip(starts, fine, strict=True))
     return rows.numpy(), columns.numpy(), smooth.numpy()
-
-
-def _of(scenes: Sequence[Scene]) -> str:
-    return f"layer {scenes[0].title}" if len(scenes) == 1 else f"{len(scenes)} layers"

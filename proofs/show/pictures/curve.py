@@ -18,22 +18,13 @@ from ....convert.errors import ConversionError
 ALPHAS = (*(2.0 ** (k / 2) for k in range(-10, 9)), *(2.0**k for k in range(5, 11)))
 
 
-EXACT = None  # the alpha from which on attention is exactly one-hot, whatever the precision
-
-
 @dataclass(frozen=True)
 class Point:
-    """One alpha.
+    """One alpha."""
 
-    Attributes:
-        alpha: Locality strength of all heads.
-        differences: Largest |attention - convolution| of each output channel.
-        bounds: Certified bound of each for the input's range, or None if there is none.
-    """
-
-    alpha: float
-    differences: tuple[float, ...]
-    bounds: tuple[float, ...] | None
+    alpha: float  # locality strength of all heads
+    differences: tuple[float, ...]  # largest |attention - convolution| of each output channel
+    bounds: tuple[float, ...] | None  # certified bound of each for the input's range, or None if there is none
 
 
 @torch.no_grad()
@@ -55,7 +46,7 @@ def error_curve(layer: SelfAttention2d, x: Tensor, alphas: Sequence[float] = ALP
 
 
 def with_alpha(layer: SelfAttention2d, alpha: float | None) -> SelfAttention2d:
-    """The layer at its taps with another alpha for all heads, in the separable engine; it shares the parameters."""
+    """The layer at its taps with another alpha (None: one-hot), in the separable engine; it shares the parameters."""
     return SelfAttention2d(layer.spec, weight=layer.weight, bias=layer.bias, alpha=alpha, engine="separable")
 
 

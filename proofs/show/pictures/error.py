@@ -9,8 +9,8 @@ from typing import Any
 from ....convert.errors import ConversionError
 from ....convert.heads.regime import ONE_HOT_ALPHA
 from ...terminal.printable import raised
-from .captions import evenly
 from .curve import ALPHAS, Point, error_curve
+from .limits import evenly
 from .scene import Scene
 from .style import BLUE, FAINT, GREY, VERMILION, Sheet
 
@@ -19,10 +19,6 @@ _ACROSS = 3
 
 def draw_error(scenes: Sequence[Scene], alphas: Sequence[float] = ALPHAS) -> Sheet:
     """A panel for each layer: the largest difference over all outputs, and the bound.
-
-    Args:
-        scenes: Scenes to show; layers with other than quadratic scores are left out.
-        alphas: Locality strengths, in ascending order.
 
     Raises:
         ConversionError: No layer is left.
@@ -51,11 +47,13 @@ def draw_error(scenes: Sequence[Scene], alphas: Sequence[float] = ALPHAS) -> She
 
 
 def _draw_curve(axes: Any, scene: Scene, points: Sequence[Point], *, legend: bool) -> None:
-    bounded = [(point.alpha, max(point.bounds)) for point in points if point.bounds is not None]
-    apart = [(point.alpha, max(point.differences)) for point in points if max(point.differences) > 0]
+    bounds = {point.alpha: max(point.bounds) for point in points if point.bounds is not None}
+    apart = {point.alpha: max(point.differences) for point in points if max(point.differences) > 0}
     axes.set(xscale="log", yscale="log", xlabel="locality strength \u03b1", ylabel="difference of an output")
-    axes.plot(*_lists(bounded), color=VERMILION, linewidth=1.3, linestyle=(0, (4, 2)), label="proven bound")
-    axes.plot(*_lists(apart), color=BLUE, linewidth=1.3, marker="o", markersize=2.2, label="measured")
+    style = {"color": VERMILION, "linewidth": 1.3, "linestyle": (0, (4, 2))}
+    axes.plot(list(bounds), list(bounds.values()), label="proven bound", **style)
+    style = {"color": BLUE, "linewidth": 1.3, "marker": "o", "markersize": 2.2}
+    axes.plot(list(apart), list(apart.values()), label="measured", **style)
     threshold, last = ONE_HOT_ALPHA[scene.layer.regime.dtype], points[-1].alpha
     if threshold <= last:
         axes.axvline(threshold, color=GREY, linewidth=0.7, linestyle=":")
@@ -72,10 +70,6 @@ def _draw_curve(axes: Any, scene: Scene, points: Sequence[Point], *, legend: boo
         axes.spines[side].set_visible(False)
     if legend:
         axes.legend(loc="upper right")
-
-
-def _lists(pairs: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    return [x for x, _ in pairs], [y for _, y in pairs]
 
 
 def _power_of_ten(value: float, _: int) -> str:

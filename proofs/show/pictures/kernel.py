@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from typing import Any
 
 from torch import Tensor
 
-from .captions import KERNEL, marks_caption, offset
 from .maps import draw_scale
-from .panel import Window, draw_map
+from .panel import KERNEL, Window, draw_map, marks_caption, offset
 from .scene import Scene
 from .style import FAINT, GREY, INK, SIGNED, Sheet
 
@@ -18,11 +18,7 @@ _WRITTEN = 25  # taps whose weights are written
 
 
 def draw_kernel(scenes: Sequence[Scene]) -> Sheet:
-    """The first output channel's weights on its first input channel, beside the attention maps.
-
-    Args:
-        scenes: Scenes, of which the first is drawn.
-    """
+    """The first output channel's weights on its first input channel, beside the attention maps."""
     scene = scenes[0]
     rows, columns = scene.layer.kernel_size
     cell = _SIDE / max(rows, columns)
@@ -63,20 +59,10 @@ def _draw_weights(axes: Any, weights: Tensor) -> None:
     for edge in range(weights.shape[0] + 1):
         axes.axhline(edge - 0.5, color="white", linewidth=1.5)
     if weights.numel() <= _WRITTEN:
-        for (row, column), value in ((place, float(weights[place])) for place in _places(weights)):
-            colour = "white" if abs(value) > 0.85 * largest else INK
-            axes.text(
-                column,
-                row,
-                f"{value:+.2f}".replace("-", "\N{MINUS SIGN}"),
-                ha="center",
-                va="center",
-                size=7,
-                color=colour,
-            )
+        for row, column in product(*map(range, weights.shape)):
+            value = float(weights[row, column])
+            colour, written = "white" if abs(value) > 0.85 * largest else INK, f"{value:+.2f}"
+            style = {"ha": "center", "va": "center", "size": 7, "color": colour}
+            axes.text(column, row, written.replace("-", "\N{MINUS SIGN}"), **style)
     for spine in axes.spines.values():
         spine.set_color(FAINT)
-
-
-def _places(weights: Tensor) -> list[tuple[int, int]]:
-    return [(row, column) for row in range(weights.shape[0]) for column in range(weights.shape[1])]

@@ -1,9 +1,10 @@
-"""Limits of pictures and pages: a layer that exceeds them, and would take too much memory, is named and not drawn."""
+"""Limits of pictures and pages: a layer that takes too much memory is named and not drawn; of many layers, some are."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -11,10 +12,12 @@ from ....convert.attention.layer import SelfAttention
 from ....convert.size import Size
 from ....convert.spec import ConvSpec
 
+MOST_LAYERS = 12  # in a picture
 SIDE, PIXELS = 2048, 2**20  # of a layer's padded input
 NUMBERS = 2**25  # in a layer's padded input with all channels, or in its output: 134 MB in single precision
 HEADS = 4096  # in a layer: a kernel of 64x64
 _COMPUTED = 2**28  # numbers of a layer that is run and not drawn
+_T = TypeVar("_T")
 
 
 def too_large(spec: ConvSpec, size: Size) -> str | None:
@@ -46,3 +49,10 @@ def _numbers(spec: ConvSpec, size: Size) -> int:
     """Numbers in a layer's padded input, or in its output if these are more."""
     padded, output = spec.padded_size(size), spec.output_size(size)
     return max(spec.in_channels * math.prod(padded), spec.out_channels * math.prod(output))
+
+
+def evenly(items: Sequence[_T], most: int = MOST_LAYERS) -> list[_T]:
+    """At most so many of the items, the first and the last among them."""
+    if len(items) <= most:
+        return list(items)
+    return [items[round(number * (len(items) - 1) / (most - 1))] for number in range(most)]

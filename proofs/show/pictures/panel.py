@@ -1,8 +1,9 @@
-"""One attention map: a window of the padded input, with the image's border and the query's place."""
+"""One attention map: a window of the padded input, with its marks, and the captions that explain them."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from ....convert.spec import ConvSpec
 from .scene import Scene
 from .style import ATTENTION, FAINT, GREY, VERMILION
 
+KERNEL = "Heads lie as their taps lie in the kernel, each with the place of its centre, row and column, from the query."
 _LEAST, _MOST = 5, 20  # pixels shown around the kernel's taps
 _REACH = 2.6  # standard deviations of a soft head that should be seen
 
@@ -99,3 +101,24 @@ def _clip(middle: int, span: int, length: int) -> tuple[int, int]:
     width = min(2 * span + 1, length)
     start = min(max(middle - span, 0), length - width)
     return start, start + width
+
+
+def offset(scene: Scene, head: int) -> str:
+    """Offset of a head's centre from the marked query, as (row, column)."""
+    center = scene.layer.regime.centers[head]
+    return "({})".format(
+        ", ".join(f"{value:+.3g}".replace("+0", "0").replace("-", "\N{MINUS SIGN}") for value in center)
+    )
+
+
+def marks_caption(scenes: Sequence[Scene]) -> str:
+    """Caption that explains the marks and the locality of the attention."""
+    alphas = [value for scene in scenes for value in scene.layer.regime.alpha]
+    low, high = min(alphas), max(alphas)
+    alpha = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+    drawn = "".join(f" Layer {scene.title} is {scene.note}." for scene in scenes if scene.note)
+    return (
+        "Square: the query, the pixel under the middle of the kernel. Dotted: the border of the layer's input; "
+        f"hatched: its padding, which heads see as well. Locality strength \u03b1 = {alpha}; the window is cut out "
+        f"around the query.{drawn}"
+    )

@@ -23,17 +23,11 @@ _SEQUENCE, _PLANE, _VOLUME = 1, 2, 3  # axes
 
 
 class Plane(NamedTuple):
-    """A layer over images, and its input.
+    """A layer over images, and its input."""
 
-    Attributes:
-        layer: The layer, or what is seen of it.
-        x: Its input, [1, in_channels, rows, columns].
-        note: The drawn part of a layer that is not over images, in words, or None.
-    """
-
-    layer: SelfAttention2d
-    x: Tensor
-    note: str | None
+    layer: SelfAttention2d  # the layer, or what is seen of it
+    x: Tensor  # its input, [1, in_channels, rows, columns]
+    note: str | None  # the drawn part of a layer that is not over images, in words, or None
 
 
 def plane_of(layer: SelfAttention, x: Tensor) -> Plane:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -20,7 +20,6 @@ from ....convert.attention.layer import SelfAttention, SelfAttention2d
 from ....convert.certificate.sampled import inputs_of_layers
 from ....convert.errors import ConversionError, SelectionError
 from ....convert.examples.drawn import drawn_input, network_input
-from ....convert.files.layers import Layers
 from ....convert.size import Size
 from ....convert.spec import Convolution
 from ...terminal.names import short_name
@@ -33,23 +32,14 @@ _LISTED = 5  # layers named where none comes close
 
 @dataclass(frozen=True)
 class Scene:
-    """A layer that looks at an input.
+    """A layer that looks at an input."""
 
-    Attributes:
-        name: Fully qualified name of the layer; "" is the network itself.
-        layer: The layer.
-        x: Its input for the image, [1, in_channels, rows, columns].
-        query: Row and column of the output pixel.
-        note: The drawn part of a layer that is not over images, in words, or None.
-        is_whole: Whether that is all of its heads.
-    """
-
-    name: str
+    name: str  # fully qualified name of the layer; "" is the network itself
     layer: SelfAttention2d
-    x: Tensor
-    query: tuple[int, int]
-    note: str | None = None
-    is_whole: bool = True
+    x: Tensor  # its input for the image, [1, in_channels, rows, columns]
+    query: tuple[int, int]  # row and column of the output pixel
+    note: str | None = None  # the drawn part of a layer that is not over images, in words, or None
+    is_whole: bool = True  # whether that is all of its heads
 
     @classmethod
     def of(cls, name: str, layer: SelfAttention, x: Tensor, query: Callable[[Size], tuple[int, int]]) -> Scene:
@@ -80,10 +70,6 @@ class Scene:
         with torch.no_grad():
             maps = self.layer.attention_probabilities(self.size, heads=heads, queries=[self.query], x=x)
         return maps.reshape(-1, *maps.shape[-2:]).double().cpu()
-
-
-def _convolutional(model: nn.Module) -> Iterator[Convolution | SelfAttention]:
-    return (module for module in model.modules() if isinstance(module, Convolution | SelfAttention))
 
 
 def find_layer(model: nn.Module, name: str) -> SelfAttention:
@@ -125,10 +111,10 @@ def scenes(
     """
     pixel = query_pixel(image, pixel)
     layers = {name: module for name, module in model.named_modules() if isinstance(module, SelfAttention)}
-    if isinstance(model, Layers):
-        return [own_scene(name, layer, image, pixel) for name, layer in layers.items()]
-    inputs = _inputs(model, image, limit)
-    return [_scene(name, layers[name], inputs[name], image, pixel) for name in layers if name in inputs]
+    convolutional = (module for module in model.modules() if isinstance(module, Convolution | SelfAttention))
+    axes = next((len(layer.kernel_size) for layer in convolutional), 2)
+    inputs = inputs_of_layers(model, network_input(image, axes), allowed=within(limit))
+    return [_scene(name, layers[name], inputs[name][:1], image, pixel) for name in layers if name in inputs]
 
 
 def query_pixel(image: Tensor, pixel: tuple[int, int] | None) -> tuple[int, int]:
@@ -157,17 +143,9 @@ def own_scene(name: str, layer: SelfAttention, image: Tensor, pixel: tuple[int, 
 
 def _scene(name: str, layer: SelfAttention, x: Tensor, image: Tensor, pixel: tuple[int, int]) -> Scene:
     """A layer before its input, with its query at the same place as a pixel of the image."""
-    return Scene.of(name, layer, x, lambda output: _scaled(pixel, Size(*image.shape[-2:]), output))
 
+    def query(output: Size) -> tuple[int, int]:
+        row, column = (p * out // n for p, n, out in zip(pixel, image.shape[-2:], output, strict=True))
+        return row, column
 
-def _inputs(model: nn.Module, image: Tensor, limit: float) -> dict[str, Tensor]:
-    """The first input of each layer, as one image."""
-    axes = next((len(layer.kernel_size) for layer in _convolutional(model)), 2)
-    inputs = inputs_of_layers(model, network_input(image, axes), allowed=within(limit))
-    return {name: x[:1] for name, x in inputs.items()}
-
-
-def _scaled(pixel: tuple[int, int], size: Size, output: Size) -> tuple[int, int]:
-    """The output pixel at the same place as a pixel of the image."""
-    row, column = (p * out // n for p, n, out in zip(pixel, size, output, strict=True))
-    return row, column
+    return Scene.of(name, layer, x, query)

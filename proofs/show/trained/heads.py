@@ -9,8 +9,8 @@ import torch
 
 from ....learn.experiment.history import History
 from ....learn.heads.positions import Grid
-from ..pictures.captions import evenly
 from ..pictures.contours import contour_heads
+from ..pictures.limits import evenly
 from ..pictures.panel import Window
 from ..pictures.style import ATTENTION, FAINT, GREY, HEAD_COLOURS, VERMILION, Sheet
 

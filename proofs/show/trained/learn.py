@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 
 from ....convert.files.write import write_file
@@ -16,8 +17,8 @@ from ....learn.networks.resnet import BLOCKS
 from ....learn.training.recipe import ALONE, Session
 from ...terminal.outcome import Done
 from ...terminal.output import Table
-from ..film.write import film_page
-from .table import HEADER, distance_rows, table_rows
+from ..page.film import film_page
+from .results import HEADER, distance_rows, table_rows
 
 FILM = "training.html"
 
@@ -42,7 +43,9 @@ def learn(
     results = run_experiment(experiment, images, folder, session=session)
     for encoding in encodings:
         if encoding not in BLOCKS:
-            _write_film(folder, encoding)
+            page = film_page(read_history(folder, encoding), title=f"{encoding} heads").encode()
+            target = run_folder(folder, encoding, 0).parent / FILM  # of the first seed, beside its runs
+            write_file(target, partial(Path.write_bytes, data=page), force=True)
     plain = {"experiment": experiment.to_json(), "results": [asdict(result) for result in results]}
     return Done({"folder": str(folder), **plain}, _shown(folder, experiment, results))
 
@@ -58,9 +61,3 @@ def _shown(folder: Path, experiment: Experiment, results: Sequence[Result]) -> l
         f"images; seed{'' if seeds == 1 else 's'} {', '.join(map(str, range(seeds)))}",
         f"Wrote {folder}",
     ]
-
-
-def _write_film(folder: Path, encoding: str) -> None:
-    """The film of an encoding's first seed, beside its runs."""
-    page = film_page(read_history(folder, encoding), title=f"{encoding} heads")
-    write_file(run_folder(folder, encoding, 0).parent / FILM, lambda path: path.write_bytes(page.encode()), force=True)

@@ -20,12 +20,7 @@ DRAFT_LAYER = 3  # of the draft's Figure 3
 
 @dataclass(frozen=True)
 class Runs:
-    """The runs that a path names.
-
-    Attributes:
-        folder: The experiment's folder.
-        encoding: The encoding whose folder the path is, or None: the path is the experiment's.
-    """
+    """The runs that a path names: all of an experiment's folder, or those of one encoding."""
 
     folder: Path
     encoding: str | None
@@ -79,9 +74,8 @@ def draw_runs(runs: Runs, picture: str, *, layer: int | None = None) -> Sheet:
     if layer is not None and picture != "training":
         raise OptionError("a layer of an experiment is chosen for the picture training")
     # Matplotlib, which the modules that draw need, may not be installed: they are imported only now.
-    from .curves import draw_curves
     from .heads import draw_head_maps, draw_layers, draw_training
-    from .table import draw_table
+    from .results import draw_curves, draw_table
 
     experiment = runs.experiment
     data = experiment.data.partition(":")[0]

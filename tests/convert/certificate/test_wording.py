@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,9 +17,8 @@ from conv2attn.convert.files.report import certify_report
 from conv2attn.convert.model.report import Report
 from conv2attn.proofs.evidence.inputs import Inputs, Pair
 from conv2attn.proofs.evidence.network import verify_network
-from conv2attn.proofs.show.conversion import Converted
-from conv2attn.proofs.show.page.table import table_rows
-from conv2attn.proofs.terminal.outcome import Outcome
+from conv2attn.proofs.show.conversion import conversion_shown
+from conv2attn.proofs.show.page.write import table_rows
 from conv2attn.proofs.terminal.output import Table
 
 
@@ -69,16 +69,16 @@ def test_verification_tells_a_useless_bound_as_none_and_why() -> None:
     pair = Pair(cnn, convert_model(cnn).model)
     check = verify_network(pair, Inputs([torch.randn(2, 3, 6, 5)]), engines=["auto"])
     check = replace(check, certificate=replace(check.certificate, bound=4.4e22, outputs=3.1))
-    assert check.passed
+    assert check.exit_code == 0
     assert check.verdict[-1].endswith(f" at most. {NO_USE}.")
     assert check.to_json()["network"]["certificate"]["bound"] == 4.4e22
     small = replace(check, certificate=replace(check.certificate, bound=1e-3))
     assert "is 0.001." in " ".join(small.verdict)
 
 
-def table(outcome: Outcome) -> Table:
+def table(shown: Iterable[Table | str]) -> Table:
     """The first table that is shown."""
-    return next(part for part in outcome.shown() if isinstance(part, Table))
+    return next(part for part in shown if isinstance(part, Table))
 
 
 def test_a_conversion_ends_with_one_short_line_about_a_network_bound_that_says_nothing() -> None:
@@ -87,7 +87,7 @@ def test_a_conversion_ends_with_one_short_line_about_a_network_bound_that_says_n
     assert certified.network is not None
     large, small = (replace(certified.network, bound=bound, outputs=3.1) for bound in (4.4e22, 1e-3))
     for network, ends in ((large, True), (small, False), (None, True)):
-        shown = Converted(Path("out"), replace(certified, network=network)).shown()
+        shown = conversion_shown(Path("out"), replace(certified, network=network))
         assert (shown[-1] == NO_USE) == ends
         assert "4.4e+22" not in " ".join(line for line in shown if isinstance(line, str))
     assert len(NO_USE) < 110
@@ -96,9 +96,9 @@ def test_a_conversion_ends_with_one_short_line_about_a_network_bound_that_says_n
 def test_tables_and_the_page_tell_a_useless_bound_of_a_layer() -> None:
     cnn = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 4 * 3, 2)).eval()
     model = convert_model(cnn, alpha=2.0**-6).model
-    (row,) = table(Converted(Path(), certify_report(model, Report.of(model)))).rows
+    (row,) = table(conversion_shown(Path(), certify_report(model, Report.of(model)))).rows
     assert str(row[-1]).startswith("no useful bound (")
-    (row,) = table(verify_network(Pair(cnn, model), Inputs([torch.randn(2, 3, 6, 5)]), engines=["auto"])).rows
+    (row,) = table(verify_network(Pair(cnn, model), Inputs([torch.randn(2, 3, 6, 5)]), engines=["auto"]).shown()).rows
     assert "/ no useful bound (" in str(row[-1])
     entry = {
         "names": ["0"],

@@ -19,24 +19,17 @@ from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.checkpoint import Opening
 from conv2attn.convert.files.layers import ATTENTION_KEYS
 from conv2attn.convert.files.open import open_network
-from tests.command import Run, exit_code
+from tests.command import Run
 from tests.small_models import Composite, attention, composite_input
 
 NET = Architecture("tests.small_models:Composite")
 ARCH = ("--arch", "net.py:Composite")
 
 
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Runs the command line in an empty folder, beside the file of the architecture."""
-    monkeypatch.chdir(tmp_path)
-    Path("net.py").write_text("from tests.small_models import Composite\n")
-
-    def call(*arguments: object) -> tuple[int, str, str]:
-        capsys.readouterr()
-        return (exit_code(*arguments), *capsys.readouterr())
-
-    return call
+@pytest.fixture(autouse=True)
+def _architecture(tmp_path: Path) -> None:
+    """The file of the architecture, in the folder that commands run in."""
+    (tmp_path / "net.py").write_text("from tests.small_models import Composite\n")
 
 
 def commands(source: str, *options: str) -> dict[str, tuple[str, ...]]:

@@ -128,26 +128,27 @@ def test_psnr_is_that_of_the_mean_square_and_ssim_that_of_the_image_itself_is_1(
 def test_an_example_compares_what_began_alike_and_goes_on_where_it_was(example: Comparison, tmp_path: Path) -> None:
     told: list[str] = []
     out, session = tmp_path / "out", Session(say=told.append)
-    found = show_example(example, out, full=False, seeds=2, session=session)
-    results = found.outcomes.results
+    shown = show_example(example, out, full=False, seeds=2, session=session)
+    found = run_comparison(example, out, full=False, seeds=2, session=replace(session, resume=True))
+    results = found.results
     assert list(results) == [0, 1]
     assert all(set(each) == {"start", *example.arms} for each in results.values())
     measure = next(iter(next(iter(example.tables.values())).values()))
-    assert found.outcomes.gains("cnn", measure) == [0.0, 0.0]
+    assert found.gains("cnn", measure) == [0.0, 0.0]
     kept = json.loads((out / "result.json").read_text(encoding="utf-8"))
-    assert kept["gain"]["content"][measure] == found.outcomes.gains("content", measure)
+    assert kept["gain"]["content"][measure] == found.gains("content", measure)
     for name in PICTURES[example.name]:
         assert (out / name).stat().st_size > 1000
     content = open_network(out).as_saved().eval()
     data = example.data(0)
     assert isinstance(data, Loaders)
     noisy, _ = next(iter(data.train))
-    assert torch.equal(content(noisy), found.outcomes.networks["content"](noisy))
+    assert torch.equal(content(noisy), found.networks["content"](noisy))
     again = show_example(example, out, full=False, seeds=2, session=replace(session, resume=True))
-    assert again.outcomes.results == results
+    assert again.data["seeds"] == shown.data["seeds"]
     with pytest.raises(RunExistsError):
         run_comparison(example, out, seeds=1)
-    assert "melted, content" in str(found.shown()[0])
+    assert "melted, content" in str(next(iter(shown.parts)))
 
 
 def test_a_sweep_chooses_a_rate_for_every_way_that_has_none_of_another(tmp_path: Path) -> None:

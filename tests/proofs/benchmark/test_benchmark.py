@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import xml.etree.ElementTree as ET
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from conv2attn.proofs.benchmark.candidates import (
 from conv2attn.proofs.benchmark.cases import Case, Regime
 from conv2attn.proofs.benchmark.measure import CPU, Settings, measure, peak_bytes
 from conv2attn.proofs.benchmark.plot import draw_ladder
-from conv2attn.proofs.benchmark.results import Kind, Measurement, Phase, Row, summarise
+from conv2attn.proofs.benchmark.results import Measurement, Phase, Row, summarise
 from conv2attn.proofs.benchmark.rows import measure_network
 from conv2attn.proofs.benchmark.run import Benchmark, measurements, run_benchmark
 from conv2attn.proofs.benchmark.tables import (
@@ -37,7 +37,7 @@ from conv2attn.proofs.benchmark.tables import (
     BenchmarkLayer,
     ladder_layers,
 )
-from tests.command import exit_code
+from tests.command import Run
 
 LAYERS = [
     BenchmarkLayer("plain", ConvSpec(3, 5, (3, 3), padding=(1, 1)), Size(6, 9)),
@@ -178,14 +178,14 @@ def row(candidate: str, ratio: float | None, **changes: Any) -> Row:
     """A made-up row of ResNet-50's table; a ratio of 1 is 2 ms."""
     measurement = None if ratio is None else Measurement((2e-3 * ratio,) * 5, (ratio,) * 5, 2**20)
     place: dict[str, Any] = {"table": "resnet50", "layer": "a", "geometry": "", "size": Size(1, 1), "batch": 1}
-    what: dict[str, Any] = {"kind": Kind.dense, "count": 1, "phase": Phase.forward, "candidate": candidate}
+    what: dict[str, Any] = {"kind": "dense", "count": 1, "phase": Phase.forward, "candidate": candidate}
     return Row(**(place | what | {"measurement": measurement} | changes))
 
 
 def test_means_count_each_layer_as_often_as_the_network_has_it() -> None:
     (summary,) = summarise([row("a", 0.97, count=3), row("a", 1.16, layer="b"), row("a", None, layer="c")])
-    assert math.isclose(summary.mean, (0.97**3 * 1.16) ** 0.25)
-    assert (summary.measured, summary.layers, summary.worst) == (4, 5, 1.16)
+    assert math.isclose(summary["mean"], (0.97**3 * 1.16) ** 0.25)
+    assert (summary["measured"], summary["layers"], summary["worst"]) == (4, 5, 1.16)
 
 
 def small_network() -> nn.Module:
@@ -226,31 +226,22 @@ def test_a_plot_holds_the_measured_times_of_every_candidate_and_no_others(benchm
 # The command
 
 
-Run = Callable[..., tuple[int, str, str]]
-
-
 @pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Run:
-    """Runs ``conv2attn bench`` on a tiny ladder, in an empty folder."""
-    monkeypatch.chdir(tmp_path)
+def bench(run: Run, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs ``conv2attn bench`` on a tiny ladder."""
     monkeypatch.setitem(TABLES, "ladder", lambda: ladder_layers((6, 10)))
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        code = exit_code("bench", "--rounds", "5", "--batch", "1", "--threads", "1", *arguments)
-        return code, *capsys.readouterr()
-
-    return run
+    return partial(run, "bench", "--rounds", "5", "--batch", "1", "--threads", "1")
 
 
-def test_the_command_prints_tables_verdicts_machine_and_seed(run: Run) -> None:
-    code, out, err = run("--table", "ladder", "--seed", "7", "--plot", "a.svg", "--markdown", "b.md")
+def test_the_command_prints_tables_verdicts_machine_and_seed(bench: Run) -> None:
+    code, out, err = bench("--table", "ladder", "--seed", "7", "--plot", "a.svg", "--markdown", "b.md")
     assert (code, err) == (0, "")
     for word in ("error / bound", "10x10", *(c.name for c in CANDIDATES), "Seed: 7", "1 threads"):
         assert word in out
     drawn = {text.text for text in ET.parse("a.svg").getroot().iter("{http://www.w3.org/2000/svg}text")}
     assert {candidate.name for candidate in CANDIDATES} <= drawn
     once = Path("b.md").read_text(encoding="utf-8")
-    assert run("--table", "ladder", "--markdown", "b.md")[0] == 0
+    assert bench("--table", "ladder", "--markdown", "b.md").code == 0
     twice = Path("b.md").read_text(encoding="utf-8")
     assert twice.startswith(once)
     assert twice.count("\n## ") == 1
@@ -270,9 +261,9 @@ def test_the_command_prints_tables_verdicts_machine_and_seed(run: Run) -> None:
     ],
 )
 def test_a_run_that_cannot_succeed_is_refused_before_it_starts(
-    run: Run, code: int, words: str, arguments: tuple[str, ...]
+    bench: Run, code: int, words: str, arguments: tuple[str, ...]
 ) -> None:
-    found, out, err = run(*arguments)
+    found, out, err = bench(*arguments)
     assert (found, out) == (code, "")
     assert words in " ".join(err.split())
     assert list(Path().iterdir()) == []

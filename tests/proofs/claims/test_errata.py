@@ -7,8 +7,7 @@ import inspect
 from conv2attn.proofs.claims import errata
 from conv2attn.proofs.claims.errata.draft import TYPOS, errata_draft, zeroed_failures
 from conv2attn.proofs.claims.errata.theorem import output_failures
-from conv2attn.proofs.prover.claim import Claim
-from conv2attn.proofs.prover.registry import all_claims
+from conv2attn.proofs.prover.claim import Claim, all_claims
 from tests.claims import rejecting_checks
 
 ERRATA = all_claims([f"{errata.__name__}.{module}" for module in errata.ORDER])

@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from conv2attn.proofs.prover.claim import Check, Claim
-from conv2attn.proofs.prover.registry import all_claims
+from conv2attn.proofs.prover.claim import Check, Claim, all_claims
 from tests.claims import is_rejected, rejecting_checks
 
 SUITES = [

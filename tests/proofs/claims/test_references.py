@@ -8,7 +8,7 @@ import re
 from pathlib import Path
 
 from conv2attn.proofs.formal.coq.library import FOLDER, sources, statements
-from conv2attn.proofs.prover.registry import all_claims
+from conv2attn.proofs.prover.claim import all_claims
 
 ROOT = Path(__file__).parents[3]
 THEOREMS = {(f"{statement.module}.v", statement.name) for statement in statements()}

@@ -55,8 +55,8 @@ from conv2attn.proofs.claims.certificate.smoothed_kernel import (
     range_failures,
 )
 from conv2attn.proofs.claims.common.lattice import LISTED
+from conv2attn.proofs.prover.claim import all_claims
 from conv2attn.proofs.prover.fields import fill, latex
-from conv2attn.proofs.prover.registry import all_claims
 from tests.convert.certificate.network.operations import OPERATIONS, box, numbers
 
 HALF = Fraction(1, 2)

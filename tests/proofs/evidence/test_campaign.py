@@ -44,10 +44,9 @@ from conv2attn.convert.spec import Convolution
 from conv2attn.proofs.evidence.arithmetic import certified_arithmetic
 from conv2attn.proofs.evidence.campaign.checks import all as checks
 from conv2attn.proofs.evidence.campaign.checks import case
-from conv2attn.proofs.evidence.campaign.checks.adversarial import PATTERNS
 from conv2attn.proofs.evidence.campaign.checks.all import CHECKS, compare_layer
 from conv2attn.proofs.evidence.campaign.checks.comparison import Comparer, Comparison
-from conv2attn.proofs.evidence.campaign.checks.inputs import convolution, cotangent, images
+from conv2attn.proofs.evidence.campaign.checks.inputs import PATTERNS, convolution, cotangent, images
 from conv2attn.proofs.evidence.campaign.result import OUT_OF_TIME, Campaign, merge
 from conv2attn.proofs.evidence.campaign.run import check_block, run_campaign
 from conv2attn.proofs.evidence.campaign.settings import Settings, Shard

@@ -9,7 +9,7 @@ import pytest
 
 from conv2attn.convert.errors import SelectionError
 from conv2attn.proofs import Outcome, Status, prove
-from conv2attn.proofs.prover.registry import all_claims, claim_modules
+from conv2attn.proofs.prover.claim import all_claims, claim_modules
 from tests.claims import all_results
 from tests.processes import finished
 

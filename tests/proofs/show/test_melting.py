@@ -112,25 +112,8 @@ def test_a_checkpoint_melts_in_the_layers_that_are_chosen(tmp_path: Path, capsys
     torch.manual_seed(0)
     torch.save(small_cnn(classes=3).state_dict(), tmp_path / "cnn.pth")
     architecture = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "classes=3")
-    assert (
-        melt(
-            tmp_path / "one",
-            tmp_path / "cnn.pth",
-            *architecture,
-            "--data",
-            "digits",
-            "--include",
-            "3",
-            "--content",
-            2,
-            "--lr",
-            0.03,
-            "--lr",
-            0.01,
-            "--json",
-        )
-        == 0
-    )
+    options = ("--data", "digits", "--include", "3", "--content", 2, "--lr", 0.03, "--lr", 0.01, "--json")
+    assert melt(tmp_path / "one", tmp_path / "cnn.pth", *architecture, *options) == 0
     found = result_of("melt", capsys.readouterr().out)
     result = found["seeds"]["0"]
     assert set(result["attention"]["layers"]) == {"3"}

@@ -26,7 +26,7 @@ from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
 from conv2attn.proofs.show.page.channels import channels_data, first_channels
 from conv2attn.proofs.show.page.data import BUDGET, MOST_CHANNELS
-from conv2attn.proofs.show.page.write import viewer_page
+from conv2attn.proofs.show.page.write import make_page
 from conv2attn.proofs.show.pictures.scene import Scene
 from tests.positions import move_center
 
@@ -72,7 +72,7 @@ def decoded(numbers: dict[str, str]) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 def page_of(network: nn.Module, **options: Any) -> Reader:
     model, report = convert_model(network.eval())
-    return Reader(viewer_page(model, report, title="A network", **options))
+    return Reader(make_page(model, report, title="A network", **options).text)
 
 
 def scene_of(conv: nn.Conv2d, x: Tensor) -> Scene:
@@ -139,14 +139,14 @@ def test_the_page_s_errors_are_below_their_bounds() -> None:
 def test_the_page_names_every_layer_and_what_was_left() -> None:
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 1))
     model, report = convert_model(network, filter_fn=lambda _, name: name == "0")
-    page = viewer_page(model, report, title="A network")
+    page = make_page(model, report, title="A network").text
     assert [layer["names"] for layer in Reader(page).data["layers"]] == [["0"]]
     assert "<dt>2</dt><dd>not selected</dd>" in page
 
 
 def test_names_are_text() -> None:
     name = "<script>alert(1)</script>&amp;"
-    page = viewer_page(*convert_model(_named(name)), title=name)
+    page = make_page(*convert_model(_named(name)), title=name).text
     read = Reader(page)
     assert read.data["title"] == name
     assert read.data["layers"][0]["names"] == [name]
@@ -163,7 +163,9 @@ def _named(name: str) -> nn.Module:
 def test_the_page_asks_for_nothing() -> None:
     page = page_of(load_example("plain"))
     assert page.addresses == ["data:,"]
-    style = "".join(re.findall(r"<style>(.*?)</style>", viewer_page(*convert_model(_named("x")), title=""), re.DOTALL))
+    style = "".join(
+        re.findall(r"<style>(.*?)</style>", make_page(*convert_model(_named("x")), title="").text, re.DOTALL)
+    )
     assert "url(" not in style
     assert "@import" not in style
 
@@ -196,7 +198,7 @@ def layers_alone(**convolutions: nn.Conv2d) -> Layers:
 def drawn(model: nn.Module, side: int = 64, **options: Any) -> Reader:
     """The page of a converted network, before an image of so many pixels a side."""
     image = drawn_image(3, Size(side, side))
-    return Reader(viewer_page(model, Report.of(model), title="", image=image, **options))
+    return Reader(make_page(model, Report.of(model), title="", image=image, **options).text)
 
 
 def test_a_layer_that_does_not_fit_its_image_leaves_the_others_their_values() -> None:
@@ -245,12 +247,12 @@ def test_a_layer_that_is_a_convolution_no_more_says_so_with_its_distance() -> No
 def test_a_layer_with_learned_scores_is_listed_and_not_recomputed() -> None:
     model, report = convert_model(nn.Sequential(nn.Conv2d(3, 2, 3)))
     model.get_submodule("0").add_content(2)  # type: ignore[operator]
-    (layer,) = Reader(viewer_page(model, report, title="", image=torch.zeros(1, 3, 8, 8))).data["layers"]
+    (layer,) = Reader(make_page(model, report, title="", image=torch.zeros(1, 3, 8, 8)).text).data["layers"]
     assert (layer["positional"], "channels" in layer, layer["bound"]) == (False, False, None)
 
 
 def test_a_resnet_18_s_page_is_small() -> None:
-    page = viewer_page(*convert_model(_resnet_18()), title="ResNet-18", image=drawn_image(3, Size(224, 224)))
+    page = make_page(*convert_model(_resnet_18()), title="ResNet-18", image=drawn_image(3, Size(224, 224))).text
     assert len(page.encode()) < LIMIT
     assert 4 / 3 * 4 * BUDGET < LIMIT  # base64 of four bytes a number: no network's channels alone exceed it
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from conv2attn.convert.files.folder import save_converted
 from conv2attn.convert.model.report import Report
 from conv2attn.convert.preprocessing import Normalization, Preprocessing
 from conv2attn.convert.size import Size
-from conv2attn.proofs.evidence.image_folder import FolderImages, Preparation
+from conv2attn.proofs.evidence.inputs import Pair, choose_inputs
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
 from conv2attn.proofs.show.pictures.contours import level
 from conv2attn.proofs.show.pictures.curve import convolution, error_curve
@@ -30,7 +30,7 @@ from conv2attn.proofs.show.pictures.scene import Scene, scenes
 from conv2attn.proofs.show.show import PICTURES, View, draw, view_image
 from conv2attn.proofs.show.subject import Subject
 from conv2attn.proofs.show.theory import theory_pictures
-from tests.command import exit_code
+from tests.command import Run, exit_code
 
 DOCS = Path(__file__).parents[3] / "docs"
 FORMS = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF"}
@@ -120,8 +120,11 @@ def test_a_picture_has_the_same_values_for_every_command(tmp_path: Path) -> None
     picture = Image.new("RGB", (5, 4), (255, 0, 51))
     picture.save(tmp_path / "a.png")
     wanted = torch.tensor([1.0, -1.0, 51 / 127.5 - 1]).view(3, 1, 1).expand(3, 4, 5)
-    subject = Subject(nn.Conv2d(3, 1, 1), Report((), ()))
-    assert torch.equal(FolderImages(tmp_path, Preparation(3), batch_size=2)[0][0], wanted)
+    subject, pair = (
+        Subject(nn.Conv2d(3, 1, 1), Report((), ())),
+        Pair(nn.Conv2d(3, 1, 1), attention_from_conv(nn.Conv2d(3, 1, 1))),
+    )
+    assert torch.equal(choose_inputs(pair, folder=tmp_path).batches[0][0], wanted)
     assert torch.equal(view_image(subject, View(image=tmp_path / "a.png"))[0], wanted)
     normalization = Normalization((0.5, 0.25, 0.2), (0.25, 0.5, 1.0))
     normalized = view_image(subject, View(image=tmp_path / "a.png", normalization=normalization))
@@ -141,28 +144,12 @@ def test_a_picture_has_the_channels_that_the_network_takes_whatever_its_first_la
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder to work in, beside a converted network."""
+def show(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Runs ``conv2attn show`` on a converted network."""
     model, report = convert_model(load_example("plain"))
-    save_converted(model, tmp_path / "converted", report=report)
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    return tmp_path
-
-
-Show = Callable[..., tuple[int, str]]
-
-
-@pytest.fixture
-def show(folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Show:
-    """Runs ``conv2attn show``; gives the exit code and what it said."""
-
-    def run(*arguments: str, source: str = "../converted") -> tuple[int, str]:
-        network = ("--arch", "conv2attn.convert.examples.networks:plain_cnn")
-        code = exit_code("show", source, *network, *arguments)
-        return code, "".join(capsys.readouterr())
-
-    return run
+    folder = tmp_path_factory.mktemp("beside") / "converted"
+    save_converted(model, folder, report=report)
+    return partial(run, "show", folder, "--arch", "conv2attn.convert.examples.networks:plain_cnn")
 
 
 @pytest.mark.parametrize("form", ["svg", "html"])
@@ -199,8 +186,9 @@ def test_a_network_that_takes_no_image_has_a_page_without_values_and_no_picture(
 
 
 @pytest.mark.parametrize("form", [*FORMS, "html"])
-def test_show_writes_one_file(form: str, show: Show) -> None:
-    assert show("--out", f"x.{form}", "--layer", "3", "--alpha", "2", "--query", "5,6") == (0, f"Wrote x.{form}\n")
+def test_show_writes_one_file(form: str, show: Run) -> None:
+    chosen = ("--layer", "3", "--alpha", "2", "--query", "5,6")
+    assert show("--out", f"x.{form}", *chosen) == (0, f"Wrote x.{form}\n", "")
     assert [path.name for path in Path().iterdir()] == [f"x.{form}"]
 
 
@@ -210,7 +198,7 @@ def test_show_writes_one_file(form: str, show: Show) -> None:
         (("--out", "x.gif"), 3, "must end in .png, .svg, .pdf, .html"),
         (("--out", "x.png", "--layer", "33"), 2, "near it: '3'"),
         (("--out", "x.png", "--query", "64,0"), 2, "outside the image, which has 64x64 pixels"),
-        (("--out", "x.png", "--image", "../converted/config.json"), 3, "is not a picture"),
+        (("--out", "x.png", "--image", __file__), 3, "is not a picture"),
         (("--out", "x.png", "--size", "1x1"), 3, "does not run on an image of 3x1x1"),
         (("--out", "x.png", "--alpha", "1e300"), 3, "alpha must be positive and finite in torch.float32"),
         (("--out", "x.html", "--picture", "maps"), 2, "a page holds every picture"),
@@ -218,11 +206,11 @@ def test_show_writes_one_file(form: str, show: Show) -> None:
     ],
 )
 def test_what_cannot_be_shown_is_refused_in_one_sentence(
-    arguments: tuple[str, ...], code: int, said: str, show: Show
+    arguments: tuple[str, ...], code: int, said: str, show: Run
 ) -> None:
-    exit_code, text = show(*arguments)
-    assert exit_code == code, text
-    assert said in " ".join(text.split())
+    found, out, err = show(*arguments)
+    assert (found, out) == (code, ""), err
+    assert said in " ".join(err.split())
     assert list(Path().iterdir()) == []
 
 

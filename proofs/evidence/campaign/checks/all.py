@@ -30,12 +30,11 @@ from .....convert.engines import ENGINES, choose_engine
 from .....convert.spec import Convolution, ConvSpec
 from ...arithmetic import certified_arithmetic
 from ...random_layers import DTYPES, RandomLayer, channel_limits
-from .adversarial import PATTERNS
 from .bounds import engines_bound, gate_gradient_bound
 from .case import NORMAL, ONE_HOT, SOFT, Case, Outputs, attention_of, channel_bounds, in_engines, kind_of, reference
 from .comparison import Comparer, Comparison
 from .content import MOST_SCORES, add_content, gate_gradient, gate_of, number_of_scores, written_out
-from .inputs import convolution, cotangent, extreme_convolution, extreme_images, images, perhaps_flushed
+from .inputs import PATTERNS, convolution, cotangent, extreme_convolution, extreme_images, images, perhaps_flushed
 from .programs import FOLLOWED, PROGRAMS
 
 ANYWHERE = "heads anywhere"
@@ -50,14 +49,7 @@ def compare_layer(
     checks: Sequence[str] | None = None,
     device: str = "cpu",
 ) -> list[Comparison]:
-    """Checks one layer.
-
-    Args:
-        layer: The layer.
-        engines: Engines to check, each where it does not refuse.
-        checks: Names out of ``CHECKS``; all by default.
-        device: Where to compute.
-    """
+    """Checks one layer."""
     found: list[Comparison] = []
     case = Case(layer, engines, torch.device(device))
     with certified_arithmetic(), warnings.catch_warnings():

@@ -16,9 +16,8 @@ from .....convert.certificate.reference import right_convolutions, untrusted_not
 from .....convert.engines import ENGINES
 from .....convert.spec import Convolution
 from ...random_layers import RandomLayer, channel_limits
-from .adversarial import adversarial_inputs
 from .comparison import Comparer, Comparison
-from .inputs import convolution, images
+from .inputs import adversarial_inputs, convolution, images
 
 NORMAL = "normal input"
 ONE_HOT, SOFT = "one-hot", "soft"
@@ -26,13 +25,7 @@ _NO_LIMIT = 2**62  # bytes: a campaign chooses the sizes of its inputs itself
 
 
 class Case:
-    """A random layer, and data that several of its checks need.
-
-    Args:
-        layer: The layer.
-        engines: Engines to check, each where it does not refuse.
-        device: Where to compute.
-    """
+    """A random layer, and data that several of its checks need."""
 
     def __init__(self, layer: RandomLayer, engines: Sequence[str], device: torch.device) -> None:
         self.layer, self.engines, self.device = layer, engines, device

@@ -11,24 +11,16 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Comparison:
-    """An observed error beside its bound.
+    """An observed error beside its bound."""
 
-    Attributes:
-        check: Name of the check that made it, out of ``CHECKS``.
-        kind: Kind of attention: "one-hot", "soft", or "heads anywhere".
-        what: Description of the compared tensors.
-        error: The observed error; NaN where a result is no number.
-        bound: Largest allowed error; 0 where equality must be bitwise.
-            An infinite one allows nothing: inputs are chosen so that the certificate can be finite.
-        note: Why torch's own convolution was not the reference, if it was not.
-    """
-
-    check: str
-    kind: str
-    what: str
-    error: float
+    check: str  # name of the check that made it, out of ``CHECKS``
+    kind: str  # kind of attention: "one-hot", "soft", or "heads anywhere"
+    what: str  # description of the compared tensors
+    error: float  # the observed error; NaN where a result is no number
+    # largest allowed error; 0 where equality must be bitwise. An infinite one allows nothing: inputs are chosen so
+    # that the certificate can be finite.
     bound: float
-    note: str | None = None
+    note: str | None = None  # why torch's own convolution was not the reference, if it was not
 
     @property
     def holds(self) -> bool:

@@ -48,11 +48,7 @@ def own_forward(layer: nn.Module) -> nn.Module:
 
 
 class _Apply(nn.Module):
-    """A module of a function.
-
-    Args:
-        function: From a tensor to a tensor.
-    """
+    """A module of a function."""
 
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Error messages on stderr, one sentence each, and exit codes."""
+"""How a run ends early: by an error, told in one sentence on stderr with its exit code, or by a signal."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import json
 import os
 import re
 import shlex
+import signal
 import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from ..terminal.outcome import JSON_VERSION
-from ..terminal.output import say, say_document
-from ..terminal.printable import printable
+from .outcome import JSON_VERSION
+from .output import say, say_document
+from .printable import printable
 
 WRONG_USE, WRONG_INPUT, UNSUPPORTED, BUG = 2, 3, 4, 70
 _EXAMPLE = "torchvision.models:resnet18"
 _NO_MEMORY = "t allocate memory: you tried to allocate"  # torch's RuntimeError for it
+_SIGNALS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # the latter: a closed terminal
 
 
 def is_usage(error: Exception) -> bool:
@@ -97,3 +99,15 @@ def _abandon_stdout() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Makes signals that end a run raise SystemExit, so that it cleans up; their former handlers come back."""
+    heard = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores one
+    before = [signal.signal(number, lambda number, _: sys.exit(128 + number)) for number in heard]
+    try:
+        yield
+    finally:
+        for number, handler in zip(heard, before, strict=True):
+            signal.signal(number, handler)

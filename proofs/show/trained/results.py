@@ -1,12 +1,14 @@
-"""Encodings, parameters and accuracy of every network that was run (the draft's Tables 1 and 2)."""
+"""Results of an experiment: tables of encodings and accuracy (the draft's Tables 1 and 2), curves (its Figure 4)."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+
+import torch
 
 from ....learn.experiment.folder import Result
-from ..pictures.style import GREY, Sheet
+from ..pictures.style import BLUE, GREEN, GREY, INK, ORANGE, PURPLE, SKY, VERMILION, Sheet
 
 HEADER = ("network", "positions", "content", "parameters", "seeds", "test accuracy", "worst seed")
 _POSITIONS = {
@@ -30,11 +32,20 @@ _COLUMNS = ("network", *TYPES, *HEADER[3:])
 _PLACES = (0.15, 1.65, 2.3, 2.95, 3.55, 4.15, 5.2, 5.75, 6.85, 7.7)  # inches: the first a left end, then middles of the
 _MIDDLES = range(1, 1 + len(TYPES))  # columns with marks, then right ends
 _WIDTH, _ROW = 7.85, 0.21
+_COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK, GREY)
+_CURVES_WIDTH, _CURVES_HEIGHT = 6.2, 3.1
+_NAMES_APART = 0.055  # of the height: names at the right edge do not lie on each other
 
 
 def table_rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
     """The texts of the rows, under ``HEADER``, in the order in which the encodings come."""
-    return [_row(name, own) for name, own in by_encoding(results).items()]
+    rows: list[tuple[str, ...]] = []
+    for name, runs in by_encoding(results).items():
+        base, _, content = name.partition("+")
+        accuracies = [100 * run.test for run in runs]
+        about = name, _POSITIONS.get(base, "convolution"), "yes" if content else "no", f"{runs[0].parameters:,}"
+        rows.append((*about, str(len(runs)), f"{spread(accuracies, 1)} %", f"{min(accuracies):.1f} %"))
+    return rows
 
 
 def by_encoding(results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -43,20 +54,6 @@ def by_encoding(results: Sequence[Result]) -> dict[str, list[Result]]:
     for result in results:
         found.setdefault(result.encoding, []).append(result)
     return found
-
-
-def _row(name: str, runs: Sequence[Result]) -> tuple[str, ...]:
-    base, _, content = name.partition("+")
-    accuracies = [100 * run.test for run in runs]
-    return (
-        name,
-        _POSITIONS.get(base, "convolution"),
-        "yes" if content else "no",
-        f"{runs[0].parameters:,}",
-        str(len(runs)),
-        f"{spread(accuracies, 1)} %",
-        f"{min(accuracies):.1f} %",
-    )
 
 
 def spread(values: Sequence[float], digits: int, *, signed: bool = False) -> str:
@@ -76,16 +73,13 @@ def distance_rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
     return rows
 
 
-def marks(encoding: str) -> tuple[str, ...]:
-    """A mark, or nothing, under each of ``TYPES``."""
-    base, _, content = encoding.partition("+")
-    own = _TYPES.get(base, set()) | {content}
-    return tuple(_MARK if name in own else "" for name in TYPES)
-
-
 def draw_table(results: Sequence[Result], *, data: str) -> Sheet:
     """The table as a picture."""
-    rows = [(row[0], *marks(row[0]), *row[3:]) for row in table_rows(results)]
+    rows = []
+    for name, _, _, *numbers in table_rows(results):
+        base, _, content = name.partition("+")
+        own = _TYPES.get(base, set()) | {content}
+        rows.append((name, *(_MARK if kind in own else "" for kind in TYPES), *numbers))
     sheet = Sheet(
         _WIDTH,
         _ROW * (len(rows) + 1) + 0.15,
@@ -107,3 +101,48 @@ def draw_table(results: Sequence[Result], *, data: str) -> Sheet:
     axes.axis("off")
     axes.axhline(0.5, color=GREY, linewidth=0.6, clip_on=False)
     return sheet
+
+
+def draw_curves(accuracies: Mapping[str, Sequence[Sequence[float]]], *, data: str) -> Sheet:
+    """A line for each encoding: the mean over seeds, in a band from the lowest to the highest seed."""
+    seeds = max(len(runs) for runs in accuracies.values())
+    spread = f" Line: the mean over {seeds} seeds; band: from the lowest to the highest." if seeds > 1 else ""
+    sheet = Sheet(
+        _CURVES_WIDTH + 1.2,
+        _CURVES_HEIGHT,
+        title=f"Accuracy on the validation images of {data}",
+        caption=(
+            f"After each epoch; 0 is before training.{spread} The axis is cut below the lowest accuracy of the second "
+            "half. Dashed: residual networks."
+        ),
+    )
+    axes = sheet.axes(0.6, 0.05, _CURVES_WIDTH - 0.7, _CURVES_HEIGHT - 0.5)
+    curves = {name: torch.tensor(runs, dtype=torch.float64) for name, runs in accuracies.items()}
+    for number, (name, runs) in enumerate(curves.items()):
+        colour, epochs = _COLOURS[number % len(_COLOURS)], range(runs.shape[1])
+        style = "--" if name.startswith("resnet") else "-"
+        axes.fill_between(epochs, runs.amin(0).numpy(), runs.amax(0).numpy(), color=colour, alpha=0.15, linewidth=0)
+        axes.plot(epochs, runs.mean(0).numpy(), style, color=colour, linewidth=1.2)
+    low = min(float(runs[:, runs.shape[1] // 2 :].min()) for runs in curves.values())
+    bottom, top = max(0.0, low - 0.02), 1.0
+    axes.set(xlim=(0, max(runs.shape[1] for runs in curves.values()) - 1 or 1), ylim=(bottom, top))
+    axes.set(xlabel="epoch", ylabel="accuracy")
+    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    ends = {name: (float(runs[:, -1].mean()) - bottom) / (top - bottom) for name, runs in curves.items()}
+    for name, place in _apart(ends).items():
+        colour = _COLOURS[list(curves).index(name) % len(_COLOURS)]
+        axes.text(1.01, place, name, color=colour, size=7, va="center", transform=axes.transAxes)
+    return sheet
+
+
+def _apart(places: Mapping[str, float]) -> dict[str, float]:
+    """The names from the highest to the lowest, each far enough below the one before."""
+    found: dict[str, float] = {}
+    limit = 1.0
+    for name in sorted(places, key=lambda name: -places[name]):
+        found[name] = min(places[name], limit)
+        limit = found[name] - _NAMES_APART
+    return found

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from conv2attn.proofs.terminal.signals import ended_by_signals
+from conv2attn.proofs.terminal.ending import ended_by_signals
 
 ENDING = [signal.SIGTERM, signal.SIGHUP]
 

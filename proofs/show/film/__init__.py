@@ -1,1 +1,0 @@
-"""The film of a training: one HTML file, with a slider over its epochs."""
