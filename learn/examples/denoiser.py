@@ -76,19 +76,15 @@ class GlobalContext(nn.Module):
 
 def with_context(cnn: nn.Module) -> nn.Module:
     """Gives a trained denoiser a global context, which changes nothing at first."""
-    trunk, seeing = cnn.get_submodule("trunk"), cnn.get_submodule(LOOKS)
-    if not (isinstance(trunk, nn.Sequential) and isinstance(seeing, nn.Conv2d)):
-        raise TypeError("a denoiser that was not melted has convolutions")
-    trunk.append(GlobalContext(seeing.out_channels))
+    trunk = cnn.get_submodule("trunk")
+    trunk.add_module(str(len(list(trunk.children()))), GlobalContext(len(cnn.get_parameter(f"{LOOKS}.weight"))))
     return cnn
 
 
-def with_larger_kernel(cnn: nn.Module, size: int = 9) -> nn.Module:
-    """Gives a trained denoiser a larger kernel in its last layer that sees several tokens, zeros around the trained."""
-    small = cnn.get_submodule(LOOKS)
-    if not isinstance(small, nn.Conv2d):
-        raise TypeError("a denoiser that was not melted has convolutions")
-    large = nn.Conv2d(small.in_channels, small.out_channels, size, padding=size // 2, bias=False)
-    large.weight = nn.Parameter(F.pad(small.weight.detach(), ((size - small.kernel_size[0]) // 2,) * 4))
+def with_larger_kernel(cnn: nn.Module) -> nn.Module:
+    """Gives a trained denoiser a 9x9 kernel in its last layer that sees several tokens, zeros around the trained."""
+    small = cnn.get_parameter(f"{LOOKS}.weight").detach()
+    large = nn.Conv2d(small.shape[1], len(small), 9, padding=4, bias=False)
+    large.weight = nn.Parameter(F.pad(small, ((9 - small.shape[2]) // 2,) * 4))
     cnn.set_submodule(LOOKS, large)
     return cnn

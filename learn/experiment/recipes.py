@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from torch import nn
 
-from ...convert.arguments import as_integer
 from ...convert.errors import OptionError, SelectionError
 from ..data.images import ImageData
 from ..heads.positions import Positions
@@ -76,17 +75,16 @@ def setting_of(
     """A setting by name, with what is asked for otherwise.
 
     Raises:
-        ConversionError: There is no such setting, or a number is not positive or is far too large.
+        OptionError: There is no such setting, or a number is not positive or is far too large.
     """
     if name not in SETTINGS:
         raise OptionError(f"there is no recipe {name!r}; there are {', '.join(SETTINGS)}")
     setting = SETTINGS[name]
-    sizes = replace(
-        setting.sizes,
-        depth=setting.sizes.depth if depth is None else as_integer(depth, "depth", least=1, most=_MOST),
-        num_heads=setting.sizes.num_heads if heads is None else as_integer(heads, "heads", least=1, most=_MOST),
-        padding=as_integer(padding, "padding", least=0, most=_MOST),
-    )
+    for wanted, number, least in (("depth", depth, 1), ("heads", heads, 1), ("padding", padding, 0)):
+        if number is not None and not least <= number <= _MOST:
+            raise OptionError(f"{wanted} must be {least} to {_MOST}; got {number}")
+    depth, heads = depth or setting.sizes.depth, heads or setting.sizes.num_heads
+    sizes = replace(setting.sizes, depth=depth, num_heads=heads, padding=padding)
     recipe = setting.recipe if epochs is None else replace(setting.recipe, epochs=epochs)
     return replace(setting, sizes=sizes, recipe=recipe)
 

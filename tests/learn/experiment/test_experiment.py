@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 
 from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, RunExistsError, SelectionError
 from conv2attn.learn.data.images import Split
-from conv2attn.learn.experiment import run as run_module
 from conv2attn.learn.experiment.folder import Experiment, read_experiment, read_results, run_folder
 from conv2attn.learn.experiment.history import read_history
 from conv2attn.learn.experiment.recipes import (
@@ -25,7 +23,7 @@ from conv2attn.learn.experiment.recipes import (
 )
 from conv2attn.learn.experiment.run import run_experiment
 from conv2attn.learn.networks.attention import AttentionNetwork
-from conv2attn.learn.training.fit import fit, trained_in
+from conv2attn.learn.training.fit import trained_in
 from conv2attn.learn.training.recipe import Machine, Recipe, Session
 from tests.learn.experiments import TINY, run_tiny, stripes, tiny_experiment
 from tests.learn.small import RESUMED
@@ -89,21 +87,17 @@ def test_an_experiment_is_read_as_it_was_written(finished: Path) -> None:
     assert read_experiment(finished) == tiny_experiment("quadratic", "learned+content", "resnet10", seeds=2)
 
 
-def test_a_resumed_experiment_ends_as_an_unbroken_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    run_tiny(whole, "quadratic", "gaussian")
-    train = fit
+def interrupted(_: str) -> None:
+    """Said when the first run is over."""
+    raise KeyboardInterrupt
 
-    def stops(*args: Any, **options: Any) -> object:
-        if "gaussian" in args[3].parts:
-            raise KeyboardInterrupt
-        return train(*args, **options)
 
-    monkeypatch.setattr(run_module, "fit", stops)
+def test_a_resumed_experiment_ends_as_an_unbroken_one(tmp_path: Path) -> None:
+    whole, broken, experiment = tmp_path / "whole", tmp_path / "broken", tiny_experiment("quadratic", "gaussian")
+    run_experiment(experiment, stripes(), whole)
     with pytest.raises(KeyboardInterrupt):
-        run_tiny(broken, "quadratic", "gaussian")
-    monkeypatch.setattr(run_module, "fit", train)
-    run_experiment(tiny_experiment("quadratic", "gaussian"), stripes(), broken, session=RESUMED)
+        run_experiment(experiment, stripes(), broken, session=Session(say=interrupted))
+    run_experiment(experiment, stripes(), broken, session=RESUMED)
     assert read_results(broken) == read_results(whole)
     records = [(folder / "gaussian" / "seed-0" / "records.json").read_text() for folder in (whole, broken)]
     assert records[0] == records[1]
@@ -194,7 +188,7 @@ def test_a_setting_takes_what_is_asked_for() -> None:
     )
     assert setting_of("paper") == PAPERS
     for wrong in ({"depth": 0}, {"heads": 4097}, {"padding": -1}):
-        with pytest.raises(ConversionError, match=rf"{next(iter(wrong))} must be an integer from"):
+        with pytest.raises(OptionError, match=rf"{next(iter(wrong))} must be [01] to 4096"):
             setting_of("small", **wrong)
     with pytest.raises(OptionError, match="no recipe 'large'; there are small, medium, paper"):
         setting_of("large")
