@@ -39,13 +39,9 @@ OPEN = 128.0  # an open gate: its sigmoid is exactly 1 in single and in double p
 
 
 class GatedPositionalAttention(nn.Module):
-    """GPSA as published; its tensors have the names that ConViT's and timm's class ``GPSA`` gives them.
+    """GPSA as published, of tokens with ``dim`` channels, which the number of heads divides.
 
-    Args:
-        dim: Channels of a token.
-        num_heads: Heads; they divide dim.
-        dtype: Precision of its parameters.
-        device: Where they live.
+    Its tensors have the names that ConViT's and timm's class ``GPSA`` gives them.
     """
 
     def __init__(
@@ -87,12 +83,6 @@ class GatedPositionalAttention(nn.Module):
 class GPSAConvolution(OfOneSize):
     """GPSA over the pixels of a padded square image of one size.
 
-    Args:
-        spec: Geometry of the layer.
-        size: Size of its images, without padding.
-        dtype: Precision of its parameters.
-        device: Where they live.
-
     Attributes:
         attention: The ``GatedPositionalAttention``; timm's ``GPSA(dim, num_heads)`` of the same tensors may take its
             place.
@@ -121,12 +111,7 @@ class GPSAConvolution(OfOneSize):
         return attended[:, self.places]
 
     def tokens(self, x: Tensor) -> Tensor:
-        """The pixels of the padded image with zeros behind their channels: [batch, keys, dim].
-
-        Raises:
-            GeometryError: The images have another size.
-            ConversionError: Autocast is on.
-        """
+        """The pixels of the padded image with zeros behind their channels: [batch, keys, dim]."""
         self._check(x)
         pixels = self.spec.pad(x).flatten(2).transpose(1, 2)
         return F.pad(pixels, (0, _linear(self.attention, "proj").in_features - self.spec.in_channels))

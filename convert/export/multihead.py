@@ -34,12 +34,6 @@ _TOOL = "nn.MultiheadAttention"
 class MultiheadConvolution(OfOneSize):
     """``nn.MultiheadAttention`` over the pixels of a padded image of one size.
 
-    Args:
-        spec: Geometry of the layer.
-        size: Size of its images.
-        dtype: Precision of its parameters.
-        device: Where they live.
-
     Attributes:
         attention: The ``nn.MultiheadAttention``: embed_dim = heads * d, kdim = axes + 1, vdim = in_channels.
         queries: Its query tokens, [queries, embed_dim].

@@ -179,9 +179,8 @@ def _check_complete(
     whole: WholeModel, layers: dict[str, SelfAttention], plain: nn.Module, inputs: Any
 ) -> tuple[str, ...]:
     """Refuses a file that has a convolution of a layer, or lacks one that an output depends on; names the others."""
-    lost = {id(layer): name for name, layer in layers.items()}
-    for name in whole.layers:
-        lost.pop(id(layers[name]), None)
+    kept = {layers[name] for name in whole.layers}
+    lost = {layer: name for name, layer in layers.items() if layer not in kept}
     unused = _unused(plain, inputs, tuple(lost.values())) if lost else ()
     missing = (Problem(name, "torch's exporter left it out") for name in lost.values() if name not in unused)
     problems = [*whole.refused, *missing]

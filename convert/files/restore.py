@@ -41,9 +41,9 @@ def restore_file(
     check_file(out, force=force, sources=[source, source / CONFIG, source / WEIGHTS])
     network = open_network(source, opening)
     state = network.cnn_state()
-    tensors = copies(state)  # a part of a storage would be written with all of it
-    write = partial(write_stream, partial(torch.save, tensors))
     if out.suffix == ".safetensors":
-        write = partial(write_safetensors, independent(tensors), metadata={})
+        write = partial(write_safetensors, independent(state), metadata={})
+    else:  # which would write all of a storage for a part of it
+        write = partial(write_stream, partial(torch.save, copies(state)))
     write_file(out, write, force=force, sources=network.files)
     return state, network.content == LAYERS_CONTENT

@@ -58,9 +58,13 @@ class Summary:
                 inputs = {layer.name: drawn_input(attention_named(model, layer.name)) for layer in layers}
             else:
                 sizes = (DRAWN_SIZE, *([size] if len(size) == len(DRAWN_SIZE) else []))
-                image, inputs = run_on_drawn(model, sizes, allowed=_within(_FLOPS))
+                image, inputs = run_on_drawn(model, sizes, most_flops=_FLOPS)
                 same = is_the_cnn(model, _as_taken(model, image))
-        return cls(len(layers), sum(layer.heads for layer in layers), _sampled(model, inputs), same, image)
+        samples = {}
+        for name, x in inputs.items():
+            with contextlib.suppress(ConversionError):  # scores cancel, or an input is not finite
+                samples[name] = sample_layer(attention_named(model, name), x)
+        return cls(len(layers), sum(layer.heads for layer in layers), samples, same, image)
 
     @property
     def in_words(self) -> str:
@@ -83,7 +87,7 @@ class Summary:
 
 
 def run_on_drawn(
-    model: nn.Module, sizes: Sequence[Size], *, allowed: Callable[[SelfAttention, Tensor], bool] = lambda *_: True
+    model: nn.Module, sizes: Sequence[Size], *, most_flops: float = math.inf
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Runs a network on a drawn image of the first size that it takes; if it takes none, the first error is raised.
 
@@ -95,7 +99,7 @@ def run_on_drawn(
         try:
             with torch.device("cpu"):  # whatever torch's default is
                 image = drawn_image(channels, size)
-            return image, inputs_of_layers(model, _as_taken(model, image), allowed=allowed)
+            return image, inputs_of_layers(model, _as_taken(model, image), allowed=_within(most_flops))
         except ConversionError as error:
             errors.append(error)
     raise errors[0]
@@ -117,14 +121,6 @@ def _within(flops: float) -> Callable[[SelfAttention, Tensor], bool]:
         return left >= 0
 
     return allowed
-
-
-def _sampled(model: nn.Module, inputs: Mapping[str, Tensor]) -> dict[str, LiteralSample]:
-    found = {}
-    for name, x in inputs.items():
-        with contextlib.suppress(ConversionError):  # scores cancel, or an input is not finite
-            found[name] = sample_layer(attention_named(model, name), x)
-    return found
 
 
 def is_the_cnn(model: nn.Module, image: Tensor) -> bool:

@@ -64,7 +64,7 @@ def write_file(
 def _write(
     target: Path, write: Callable[[Path], object], check: Callable[..., None], force: bool, sources: tuple[Path, ...]
 ) -> None:
-    target = _resolved(target)
+    target = target.resolve()  # a rename replaces the folder and not a link to it
     check(target, force=force, sources=sources)
     with file_system_errors(target), _beside(target) as temporary:
         new = temporary / target.name
@@ -133,7 +133,7 @@ def check_distinct(targets: Iterable[Path]) -> None:
     """Refuses outputs of one run if two of them are the same file, perhaps by a link."""
     known: dict[Path, Path] = {}
     for target in targets:
-        if (first := known.setdefault(_resolved(target), target)) is not target:
+        if (first := known.setdefault(target.resolve(), target)) is not target:
             raise OutputError(f"{first} and {target} are the same file; each output needs its own file")
 
 
@@ -169,14 +169,14 @@ def file_system_errors(target: Path) -> Iterator[None]:
 
 def _is_within(path: Path, folder: Path) -> bool:
     """Whether a path is another, or lies in it, by whatever links."""
-    real = _resolved(path)
+    real = path.resolve()
     return any(place.exists() and place.samefile(folder) for place in (real, *real.parents))
 
 
 @contextmanager
 def _place(target: Path, force: bool, sources: Iterable[Path]) -> Iterator[Path]:
     """A target with links followed, in a folder that can be written; it is refused last for being there."""
-    target = _resolved(target)
+    target = target.resolve()
     if not target.parent.is_dir():
         raise OutputError(f"{target} cannot be written: there is no folder {target.parent}")
     if not os.access(target.parent, os.W_OK | os.X_OK):
@@ -220,11 +220,6 @@ def _remove(temporary: Path, target: Path) -> None:
     if (temporary / _OLD).exists() and not target.exists():
         os.replace(temporary / _OLD, target)
     shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _resolved(target: Path) -> Path:
-    """Follows links, so that a rename replaces the folder and not a link to it."""
-    return Path(os.path.realpath(target))
 
 
 def _sync(path: Path) -> None:

@@ -26,22 +26,20 @@ class Form(NamedTuple):
         write: Adds the attention of all heads to a graph.
         opset: The first version of the standard that has its operators.
         error: Its error in floating point, as ``Engine.error``, whatever the order of its sums.
-        summary: Description for people.
     """
 
     name: str
     write: Callable[[Nodes, Grid, Heads, str], str]
     opset: int
     error: Callable[[AttentionLayer], float]
-    summary: str
 
 
 FORMS = {
     form.name: form
     for form in (
-        Form("separable", separable, 11, joined_error, "a softmax an axis, which is affordable at any size"),
-        Form("literal", literal, 11, literal_error, "scores, softmax over all keys, products: as the paper writes it"),
-        Form("attention", attention, 23, literal_error, "the standard's Attention operator with absolute positions"),
+        Form("separable", separable, 11, joined_error),  # a softmax an axis, which is affordable at any size
+        Form("literal", literal, 11, literal_error),  # scores, softmax over all keys, products: as the paper writes it
+        Form("attention", attention, 23, literal_error),  # the standard's Attention operator with absolute positions
     )
 }
 """The forms by name."""

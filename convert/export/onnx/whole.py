@@ -86,8 +86,6 @@ def attention_model(
         remarks: Metadata of each layer by its name, besides its geometry, heads and alpha.
 
     Raises:
-        ToolError: The package onnx is not installed.
-        OptionError: There is no such form.
         CheckpointError: The file is damaged, or cannot be brought to the version of the standard that the form needs.
     """
     whole = replacements(path, attention, form)

@@ -17,10 +17,9 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...errors import ArchitectureError, close_names
 from .imported import import_module
@@ -30,14 +29,8 @@ _FETCHES = ("pretrained", "checkpoint_path", "weights", "weights_backbone", "pre
 _KERNELS = ("attn_implementation", "_attn_implementation", "experts_implementation")
 
 
-@dataclass(frozen=True)
-class Named:
-    """A factory that a library has registered.
-
-    Attributes:
-        build: The factory.
-        risk: Why it needs the caller's consent, as the end of a sentence about the architecture; None if it does not.
-    """
+class Named(NamedTuple):
+    """A factory that a library has registered, and why it needs consent, as the end of a sentence; else None."""
 
     build: Callable[..., object]
     risk: str | None = None

@@ -22,30 +22,24 @@ def state() -> State:
     return {key: value.clone() for key, value in net.state_dict().items()}
 
 
-def as_safetensors(tensors: State, path: Path) -> None:
-    save_file(tensors, path)
-
-
-def as_pickle(tensors: State, path: Path) -> None:
-    torch.save(tensors, path)
+def write(tensors: State, path: Path) -> None:
+    """By the library that writes files of this suffix."""
+    (save_file if path.suffix == ".safetensors" else torch.save)(tensors, path)
 
 
 def as_shards(stem: str, suffix: str, index: str) -> Callable[[State, Path], None]:
-    def write(tensors: State, folder: Path) -> None:
+    def write_shards(tensors: State, folder: Path) -> None:
         names = {key: f"{stem}-0000{1 + n % 2}-of-00002{suffix}" for n, key in enumerate(tensors)}
         for name in set(names.values()):
-            part = {key: value for key, value in tensors.items() if names[key] == name}
-            (as_safetensors if suffix == ".safetensors" else as_pickle)(part, folder / name)
+            write({key: value for key, value in tensors.items() if names[key] == name}, folder / name)
         (folder / index).write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": names}))
 
-    return write
+    return write_shards
 
 
 FOLDERS: dict[str, Callable[[State, Path], None]] = {
     **{
-        f"{stem}{suffix}": lambda tensors, folder, name=f"{stem}{suffix}": (  # type: ignore[misc]
-            (as_safetensors if name.endswith(".safetensors") else as_pickle)(tensors, folder / name)
-        )
+        f"{stem}{suffix}": lambda tensors, folder, name=f"{stem}{suffix}": write(tensors, folder / name)  # type: ignore[misc]
         for stem in ("model", "diffusion_pytorch_model", "pytorch_model", "diffusion_pytorch_model.fp16", "ema")
         for suffix in (".safetensors", ".bin")
     },

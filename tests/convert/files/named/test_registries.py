@@ -18,7 +18,7 @@ from tests.registries import TIMM, TORCHVISION, TRANSFORMERS, install
 FOLDER = Path("converted")
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def libraries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for files in (TIMM, TORCHVISION, TRANSFORMERS):
         install(files, tmp_path, monkeypatch)
@@ -37,7 +37,6 @@ def fetched(module: str) -> list[Any]:
     return list(importlib.import_module(module).fetched)
 
 
-@pytest.mark.usefixtures("libraries")
 @pytest.mark.parametrize(
     ("spec", "arguments", "width"),
     [
@@ -60,7 +59,6 @@ def test_a_registered_name_is_built_without_asking_and_without_weights(
     assert not fetched("transformers.models.tiny")
 
 
-@pytest.mark.usefixtures("libraries")
 @pytest.mark.parametrize(
     ("spec", "arguments", "why"),
     [
@@ -87,14 +85,12 @@ def test_what_fetches_or_brings_code_takes_consent_whoever_names_it(
     assert not fetched("timm") + fetched("torchvision.models") + fetched("torchvision.models.segmentation")
 
 
-@pytest.mark.usefixtures("libraries")
 def test_consent_lets_a_library_fetch() -> None:
     Architecture("timm:hf-hub:someone/tiny").build(trust=True)
     Architecture("torchvision.models:tiny", {"weights": "DEFAULT"}).build(trust=True)
     assert (fetched("timm"), fetched("torchvision.models")) == (["hf-hub:someone/tiny"], ["DEFAULT"])
 
 
-@pytest.mark.usefixtures("libraries")
 @pytest.mark.parametrize(
     ("spec", "arguments"),
     [
@@ -118,13 +114,11 @@ def test_code_that_a_file_names_takes_consent_and_is_not_imported(
     assert not Path("ran").exists()
 
 
-@pytest.mark.usefixtures("libraries")
 def test_code_that_the_caller_names_runs_as_does_what_a_trusted_file_names() -> None:
     for consent in ({"named_by": None}, {"named_by": FOLDER, "trust": True}):
         assert channels(Architecture("timm:create_model", {"model_name": "tiny"}).build(**consent)) == 3
 
 
-@pytest.mark.usefixtures("libraries")
 @pytest.mark.parametrize(
     ("spec", "told"),
     [

@@ -110,10 +110,7 @@ def test_external_data_that_end_early_are_refused(tmp_path: Path) -> None:
 
 
 DAMAGED: dict[str, Any] = {
-    "empty": b"",
-    "text": b"hello, this is no model at all",
     "a picture": b"\x89PNG\r\n\x1a\n" + bytes(range(256)),
-    "cut": of().SerializeToString()[:-40],
     "numbers of another shape": of(TensorProto(name="t", data_type=1, dims=[3], raw_data=bytes(8))).SerializeToString(),
     "an unknown type": of(TensorProto(name="t", data_type=99, dims=[1], raw_data=bytes(4))).SerializeToString(),
 }
