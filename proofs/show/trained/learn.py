@@ -30,9 +30,9 @@ def learn(
     folder: Path,
     *,
     seeds: int,
-    machine: Machine | None = None,
-    resume: bool = False,
-    progress: bool = False,
+    machine: Machine,
+    resume: bool,
+    progress: bool,
 ) -> Done:
     """Runs an experiment, or the rest of an interrupted one. The arguments are the command's options.
 
