@@ -15,6 +15,8 @@ from ..terminal.output import Table
 from ..terminal.printable import printable
 
 UNSTEADY = 1.3
+MOST_UNSTEADY = 0.1  # share of all measurements; with more, something else was running
+_EMPTY = "-"
 
 
 class Phase(StrEnum):
@@ -101,10 +103,6 @@ def steadiness(rows: Iterable[Row]) -> tuple[int, int]:
     """Number of measurements half of whose rounds took less than ``UNSTEADY`` times the fastest, and of all."""
     found = [row.measurement.seconds for row in rows if row.measurement is not None]
     return sum(median(seconds) < UNSTEADY * min(seconds) for seconds in found), len(found)
-
-
-MOST_UNSTEADY = 0.1  # share of all measurements; with more, something else was running
-_EMPTY = "-"
 
 
 def summary_table(rows: Sequence[Row]) -> Table:

@@ -34,6 +34,10 @@ _MOBILENETV2_STAGES = (
     (6, 160, 3, 2),
     (6, 320, 1, 1),
 )
+IMAGE_SIZE = Size(224, 224)
+LADDER = "ladder"  # name of the table that a plot shows
+LADDER_SIDES = (16, 32, 56, 112, 224)
+LADDER_CHANNELS = 64
 
 
 def resnet50() -> nn.Module:
@@ -90,12 +94,6 @@ def _classifier(channels: int) -> list[nn.Module]:
     return [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, _CLASSES)]
 
 
-IMAGE_SIZE = Size(224, 224)
-LADDER = "ladder"  # name of the table that a plot shows
-LADDER_SIDES = (16, 32, 56, 112, 224)
-LADDER_CHANNELS = 64
-
-
 @dataclass(frozen=True)
 class BenchmarkLayer:
     """One layer to measure."""
@@ -111,15 +109,15 @@ class BenchmarkLayer:
         return self.spec.groups == self.spec.in_channels > 1
 
 
-def network_layers(build: Callable[[], nn.Module], *, size: Size = IMAGE_SIZE) -> tuple[BenchmarkLayer, ...]:
-    """The distinct convolutions of a network that takes images of this size, each with its count."""
+def network_layers(build: Callable[[], nn.Module]) -> tuple[BenchmarkLayer, ...]:
+    """The distinct convolutions of a network, each with its count."""
     with torch.device("meta"):
         network = build()
     names = [name for name, module in network.named_modules() if isinstance(module, nn.Conv2d)]
     layers: dict[tuple[ConvSpec, Size], BenchmarkLayer] = {}
-    for plan in plan_layers(network, names, size=size):
+    for plan in plan_layers(network, names, size=IMAGE_SIZE):
         if plan.input_size is None:
-            raise SelectionError(f"the network does not run on images of {size} pixels")
+            raise SelectionError(f"the network does not run on images of {IMAGE_SIZE} pixels")
         key = (plan.spec, plan.input_size)
         known = layers.get(key, BenchmarkLayer(plan.name, *key, count=0))
         layers[key] = replace(known, count=known.count + 1)

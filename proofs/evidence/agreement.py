@@ -28,6 +28,7 @@ from ..terminal.names import layer_name, note_lines
 from ..terminal.output import Table
 
 Outputs = list[dict[str, Tensor]]  # for each batch, the network's output tensors by name
+NOTHING_RAN = "No attention layer ran: nothing is verified."
 
 
 @dataclass(frozen=True)
@@ -176,9 +177,6 @@ def _share(found: Tensor | None, wanted: Tensor | None) -> float | None:
     if found is None or wanted is None or found.shape != wanted.shape:
         return None
     return float((found == wanted).double().mean())
-
-
-NOTHING_RAN = "No attention layer ran: nothing is verified."
 
 
 def agreement_shown(title: str, agreement: Agreement) -> list[Table | str]:

@@ -19,6 +19,8 @@ import torch
 
 from ...convert.errors import ConversionError, first_line
 
+_EXCLUDED = ("allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
+
 
 def describe_machine(device: torch.device | str) -> str:
     """The processor, what torch's kernels depend on, the versions and the day (in UTC)."""
@@ -39,9 +41,6 @@ def describe_machine(device: torch.device | str) -> str:
 def core_count() -> int:
     """Cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-_EXCLUDED = ("allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16_reduced_precision_reduction")
 
 
 @contextmanager

@@ -34,6 +34,7 @@ __all__ = [
 ]
 
 _SLACK = {1: 14, 2: 7, 3: 2}  # by the number of axes
+_REACH, _MAX_ALPHA = 2.0, 8.0  # the first in pixels, either way along each axis; the smallest alpha is a 160th
 
 
 @st.composite
@@ -69,10 +70,9 @@ def every_spec() -> st.SearchStrategy[ConvSpec]:
 
 
 @st.composite
-def input_sizes(draw: st.DrawFn, spec: ConvSpec, *, slack: int | None = None) -> Size:
-    """Input sizes that a convolution accepts, up to ``slack`` pixels above the smallest, rarely square."""
-    most = _SLACK[spec.axes] if slack is None else slack
-    return Size(*(minimum + draw(st.integers(0, most)) for minimum in smallest_input(spec)))
+def input_sizes(draw: st.DrawFn, spec: ConvSpec) -> Size:
+    """Input sizes that a convolution accepts, up to ``_SLACK`` pixels above the smallest, rarely square."""
+    return Size(*(minimum + draw(st.integers(0, _SLACK[spec.axes])) for minimum in smallest_input(spec)))
 
 
 @st.composite
@@ -108,23 +108,14 @@ def convolutions_with_input(
 
 
 @st.composite
-def attention_layers(
-    draw: st.DrawFn, conv: Convolution, *, reach: float = 2.0, max_alpha: float = 8.0
-) -> SelfAttention:
-    """A convolution's attention with its heads anywhere, each with a locality strength of its own.
-
-    Args:
-        draw: Given by hypothesis.
-        conv: The convolution; the layer has its weights.
-        reach: Most pixels, either way along each axis, that a centre is moved off its kernel tap.
-        max_alpha: Largest locality strength; the smallest is a 160th of it.
-    """
+def attention_layers(draw: st.DrawFn, conv: Convolution) -> SelfAttention:
+    """A convolution's attention with its heads up to ``_REACH`` off their taps, and alphas of up to ``_MAX_ALPHA``."""
     layer = attention_from_conv(conv)
     generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
     moves, alphas = (
         torch.rand(p.shape, generator=generator, dtype=torch.float64) for p in (layer.centers, layer.alpha)
     )
     with torch.no_grad():
-        layer.set_positions(centers=layer.centers + ((reach * (2 * moves - 1)).to(layer.centers)))
-        layer.set_positions(alpha=max_alpha * (1 / 160 + alphas * 159 / 160))
+        layer.set_positions(centers=layer.centers + ((_REACH * (2 * moves - 1)).to(layer.centers)))
+        layer.set_positions(alpha=_MAX_ALPHA * (1 / 160 + alphas * 159 / 160))
     return layer

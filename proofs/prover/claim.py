@@ -28,6 +28,9 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
 
+FAMILIES = ("theorem", "computing", "certificate", "sharper", "other_encodings", "errata")  # as the document has them
+_CLAIMS = f"{__package__.rpartition('.')[0]}.claims"
+
 
 class Status(StrEnum):
     """Kind of proof that covers a statement's whole scope."""
@@ -143,10 +146,6 @@ def claim(
     """Turns a function into a claim; the arguments are the attributes of ``Claim``, with references as texts."""
     code, theorems, tested = (tuple(map(Reference.parse, texts)) for texts in (justifies, coq, tests))
     return lambda body: Claim(body, status, scope, source, code, theorems, tested, is_lemma)
-
-
-FAMILIES = ("theorem", "computing", "certificate", "sharper", "other_encodings", "errata")  # as the document has them
-_CLAIMS = f"{__package__.rpartition('.')[0]}.claims"
 
 
 def claim_modules() -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from ...convert.examples.images import HELD_OUT_SEED, draw_images
+from ...convert.examples.images import draw_images
 from ...convert.examples.networks import NETWORKS
 from ...convert.examples.pretrained import load_example
 from ...convert.files.architecture import Architecture
@@ -25,9 +25,7 @@ ENGINES = ("literal", "factored")  # the definition, and what "auto" takes
 PASSES = len(NETWORKS) * (1 + len(ENGINES))  # how often each image is seen: by the CNN, and by each engine
 
 
-def run_demo(
-    folder: Path, *, count: int, seed: int = HELD_OUT_SEED, progress: Callable[[int], None] = lambda _: None
-) -> Done:
+def run_demo(folder: Path, *, count: int, seed: int, progress: Callable[[int], None]) -> Done:
     """Converts each example network into a folder in ``folder``, and runs it beside the CNN on drawn images.
 
     Raises:

@@ -11,16 +11,15 @@ if TYPE_CHECKING:
     from ...convert.errors import Problem
 
 LONGEST_NAME = 60  # characters of a name that a table shows
-_CUT = "\u2026"
 _LISTED = 10  # names in a line
 
 
-def short_name(name: str, limit: int = LONGEST_NAME) -> str:
-    """Shortens a name in the middle to at most ``limit`` characters."""
-    if len(name) <= limit:
+def short_name(name: str) -> str:
+    """Shortens a name in the middle to at most ``LONGEST_NAME`` characters."""
+    if len(name) <= LONGEST_NAME:
         return name
-    end = limit // 2
-    return name[: limit - end - 1] + _CUT + name[len(name) - end :]
+    end = LONGEST_NAME // 2
+    return name[: LONGEST_NAME - end - 1] + "\u2026" + name[-end:]
 
 
 def layer_name(name: str) -> str:
@@ -30,11 +29,17 @@ def layer_name(name: str) -> str:
 
 def note_lines(notes: Iterable[tuple[str, str | None]]) -> list[str]:
     """Formats notes about layers: one line for each note, with the names of its layers."""
-    layers: dict[str, list[str]] = {}
+    layers = by_note((layer_name(name), note) for name, note in notes)
+    return _first([f"note: {_listed(names)}: {note}" for note, names in layers.items()])
+
+
+def by_note(notes: Iterable[tuple[str, str | None]]) -> dict[str, list[str]]:
+    """The notes, each with the names that it is about."""
+    found: dict[str, list[str]] = {}
     for name, note in notes:
         if note is not None:
-            layers.setdefault(note, []).append(layer_name(name))
-    return _first([f"note: {_listed(names)}: {note}" for note, names in layers.items()])
+            found.setdefault(note, []).append(name)
+    return found
 
 
 def non_finite_lines(names: Sequence[str]) -> list[str]:

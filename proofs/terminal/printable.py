@@ -9,6 +9,10 @@ what is too long is shortened in its middle. Errors and JSON keep the texts as t
 from __future__ import annotations
 
 _RAISED = str.maketrans("-0123456789", "\u207b\u2070\u00b9\u00b2\u00b3\u2074\u2075\u2076\u2077\u2078\u2079")
+LINE = 8_000  # characters of a line; an error may name a hundred layers
+CELL = 400  # characters of a cell or a title
+_LEFT_OUT = "..."
+_SPACE = "\xa0"  # no line breaks here; our own texts use it
 
 
 def raised(power: int) -> str:
@@ -24,12 +28,6 @@ def scientific(value: float | None) -> str:
         return "0"
     digits, _, exponent = f"{value:.1e}".partition("e")
     return f"{digits}\u00a0\u00d7\u00a010{raised(int(exponent))}"
-
-
-LINE = 8_000  # characters of a line; an error may name a hundred layers
-CELL = 400  # characters of a cell or a title
-_LEFT_OUT = "..."
-_SPACE = "\xa0"  # no line breaks here; our own texts use it
 
 
 def printable(text: object, limit: int = LINE) -> str:

@@ -19,6 +19,17 @@ LIBRARY = "Conv2Attn"
 
 _STATEMENT = re.compile(r"^ *(?:Theorem|Corollary) ([\w']+)(.*?)\.\n *Proof\.", re.MULTILINE | re.DOTALL)
 _COMMENT = re.compile(r"\(\*.*?\*\)", re.DOTALL)
+# What the standard library's real numbers rest on, and the excluded middle, by which it proves that exp grows: the name
+# of each axiom in a table, and what it says.
+AXIOMS = {
+    "ClassicalDedekindReals.sig_not_dec": ("S1", "not P or not not P can be decided"),
+    "ClassicalDedekindReals.sig_forall_dec": (
+        "S2",
+        "of decidable P, all n have it or a counterexample can be found",
+    ),
+    "FunctionalExtensionality.functional_extensionality_dep": ("F", "functions with the same values are the same"),
+    "Classical_Prop.classic": ("C", "P or not P"),
+}
 
 
 @dataclass(frozen=True)
@@ -51,19 +62,6 @@ def statements(folder: Path = FOLDER) -> list[Statement]:
         for path in sources(folder)
         for name, text in _STATEMENT.findall(_COMMENT.sub("", path.read_text(encoding="utf-8")))
     ]
-
-
-# What the standard library's real numbers rest on, and the excluded middle, by which it proves that exp grows: the name
-# of each axiom in a table, and what it says.
-AXIOMS = {
-    "ClassicalDedekindReals.sig_not_dec": ("S1", "not P or not not P can be decided"),
-    "ClassicalDedekindReals.sig_forall_dec": (
-        "S2",
-        "of decidable P, all n have it or a counterexample can be found",
-    ),
-    "FunctionalExtensionality.functional_extensionality_dep": ("F", "functions with the same values are the same"),
-    "Classical_Prop.classic": ("C", "P or not P"),
-}
 
 
 class FormalTheorem(NamedTuple):

@@ -27,6 +27,8 @@ from ....convert.errors import ConversionError
 from ..pictures.curve import bounds_or_none, convolution, error_curve, input_range, with_alpha
 from ..pictures.scene import Scene
 
+ALPHAS = (*(2.0**k for k in range(-5, 0)), *(2.0 ** (k / 2) for k in range(9)), *(2.0**k for k in range(5, 11)))
+
 
 def finite(value: Any) -> Any:
     """A number, or a nested list of numbers, with None for what JSON cannot hold."""
@@ -47,9 +49,6 @@ def pixels(planes: Tensor) -> str:
     """Planes [channels, rows, columns] with values 0 to 1 as base64 of bytes, pixel by pixel."""
     values = (planes.double().nan_to_num().clamp(0, 1) * 255).round().to(torch.uint8)
     return base64.b64encode(values.permute(1, 2, 0).contiguous().cpu().numpy().tobytes()).decode()
-
-
-ALPHAS = (*(2.0**k for k in range(-5, 0)), *(2.0 ** (k / 2) for k in range(9)), *(2.0**k for k in range(5, 11)))
 
 
 def first_channels(layer: SelfAttention2d, x: Tensor, count: int) -> tuple[SelfAttention2d, Tensor]:

@@ -19,7 +19,7 @@ from ....convert.files.summary import Summary
 from ....convert.inputs import likely_channels
 from ....convert.model.report import Report
 from ...evidence.agreement import Agreement
-from ...terminal.names import short_name
+from ...terminal.names import by_note, short_name
 from ...terminal.printable import CELL, printable, scientific
 from .data import not_drawn, page_data
 
@@ -28,6 +28,18 @@ DRAWN = "an image that was drawn for this page"
 CHANNELS = 4096  # of a drawn image; networks with more channels do not run on it
 SCRIPTS = ("attention.js", "words.js", "panels.js", "chart.js", "table.js", "viewer.js")  # each uses those before it
 _FOLDER = "static"
+NUMBER, WORDS = "number", "words"
+COLUMNS = (
+    ("layer", WORDS),
+    ("geometry", WORDS),
+    ("heads", NUMBER),
+    ("\u03b1", NUMBER),
+    ("parameters", NUMBER),
+    ("as attention", NUMBER),
+    ("difference", NUMBER),
+    ("bound", NUMBER),
+    ("share", NUMBER),
+)
 
 
 class Page(NamedTuple):
@@ -82,7 +94,7 @@ def render(data: dict[str, Any]) -> str:
     tables = {
         "columns": COLUMNS,
         "rows": table_rows(data),
-        "notes": layers_by_note(data),
+        "notes": by_note((layer["names"][0] or "the network itself", layer["note"]) for layer in data["layers"]),
         "table_caption": caption(data),
     }
     return filled("page", SCRIPTS, data=data, **tables)
@@ -102,21 +114,6 @@ def filled(name: str, scripts: Sequence[str], **values: Any) -> str:
     return environment.get_template(f"{name}.html").render(style=own[0], scripts=own[1:], **values)
 
 
-NUMBER, WORDS = "number", "words"
-
-COLUMNS = (
-    ("layer", WORDS),
-    ("geometry", WORDS),
-    ("heads", NUMBER),
-    ("\u03b1", NUMBER),
-    ("parameters", NUMBER),
-    ("as attention", NUMBER),
-    ("difference", NUMBER),
-    ("bound", NUMBER),
-    ("share", NUMBER),
-)
-
-
 class Cell(NamedTuple):
     """The text of a cell, the value to sort by ("" is unknown), and which of NUMBER and WORDS it is."""
 
@@ -131,15 +128,6 @@ def table_rows(data: dict[str, Any]) -> list[list[Cell]]:
     layers = data["layers"]
     names = [short_name(", ".join(each or "the network itself" for each in layer["names"])) for layer in layers]
     return [_row(layer, name, compared) for layer, name in zip(layers, names, strict=True)]
-
-
-def layers_by_note(data: dict[str, Any]) -> dict[str, list[str]]:
-    """Notes about layers' weights, each with the names of its layers."""
-    found: dict[str, list[str]] = {}
-    for layer in data["layers"]:
-        if layer["note"] is not None:
-            found.setdefault(layer["note"], []).append(layer["names"][0] or "the network itself")
-    return found
 
 
 def caption(data: dict[str, Any]) -> str:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from matplotlib.patches import Rectangle
 from torch import Tensor, nn
 
 from ....convert.attention.layer import SelfAttention
@@ -17,7 +16,7 @@ from ....learn.examples.examples import STAMPS_OF_A_PAGE
 from ....learn.examples.pages import COLUMNS, PITCH, ROWS, unseen_pages
 from ....learn.examples.photographs import grid_crops
 from ....learn.melting.comparison import Outcomes
-from .style import ATTENTION, BLUE, FAINT, GREEN, GREY, INK, PURPLE, VERMILION, Sheet
+from .style import ATTENTION, BLUE, FAINT, GREEN, GREY, INK, PURPLE, VERMILION, Sheet, outline
 
 _SHOWN = 3  # pages, or tokens that look
 _SIZE = 1.75  # inches of an image's longer side
@@ -152,13 +151,11 @@ def _looks(
         map_ = _attended(network, noisy, token).numpy()
         below.imshow(map_, cmap=ATTENTION, extent=(0, columns, rows, 0), interpolation="nearest")
         for row, at, side in boxes:
-            below.add_patch(
-                Rectangle((at + 0.5, row + 0.5), side - 1, side - 1, fill=False, color=PURPLE, linewidth=0.8)
-            )
+            below.add_patch(outline(at + 0.5, row + 0.5, side - 1, side - 1, color=PURPLE, linewidth=0.8))
         for axes in (above, below):
             axes.set(xticks=[], yticks=[])
-            corner = token[1] * TOKEN, token[0] * TOKEN
-            axes.add_patch(Rectangle(corner, TOKEN, TOKEN, fill=False, color=VERMILION, linewidth=1.2))
+            left_edge, top_edge = token[1] * TOKEN, token[0] * TOKEN
+            axes.add_patch(outline(left_edge, top_edge, TOKEN, TOKEN, color=VERMILION, linewidth=1.2))
     return sheet
 
 

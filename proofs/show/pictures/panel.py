@@ -10,9 +10,8 @@ from typing import Any
 from torch import Tensor
 
 from ....convert.size import Size
-from ....convert.spec import ConvSpec
 from .scene import Scene
-from .style import ATTENTION, FAINT, GREY, VERMILION
+from .style import ATTENTION, FAINT, GREY, VERMILION, outline
 
 KERNEL = "Heads lie as their taps lie in the kernel, each with the place of its centre, row and column, from the query."
 _LEAST, _MOST = 5, 20  # pixels shown around the kernel's taps
@@ -64,21 +63,8 @@ def draw_map(axes: Any, scene: Scene, window: Window, plane: Tensor, *, highest:
 
 
 def mark_places(axes: Any, scene: Scene, window: Window) -> None:
-    """Marks the query by a square and hatches the padding, without ticks."""
-    from matplotlib.patches import Rectangle
-
-    _hatch_padding(axes, scene.layer.spec, scene.size, window)
-    row, column = scene.mark
-    axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=VERMILION, linewidth=1.1))
-    axes.set(xlim=window.extent[:2], ylim=window.extent[2:], xticks=[], yticks=[], aspect="equal")
-    for spine in axes.spines.values():
-        spine.set(color=FAINT, linewidth=0.6)
-
-
-def _hatch_padding(axes: Any, spec: ConvSpec, size: Size, window: Window) -> None:
-    from matplotlib.patches import Rectangle
-
-    (top, _), (left, _) = spec.pads_at(size)
+    """Marks the query, and hatches the padding."""
+    size, ((top, _), (left, _)) = scene.size, scene.layer.spec.pads_at(scene.size)
     bottom, right = top + size.rows, left + size.columns
     strips = [
         (window.left, window.top, window.right, top),
@@ -88,12 +74,24 @@ def _hatch_padding(axes: Any, spec: ConvSpec, size: Size, window: Window) -> Non
     ]
     for x0, y0, x1, y1 in strips:
         if x1 > x0 and y1 > y0 and window.size:
-            box = Rectangle((x0 - 0.5, y0 - 0.5), x1 - x0, y1 - y0, fill=False, hatch="//////", linewidth=0)
+            box = outline(x0 - 0.5, y0 - 0.5, x1 - x0, y1 - y0, hatch="//////", linewidth=0)
             box.set_edgecolor(FAINT)
             axes.add_patch(box)
-    axes.add_patch(
-        Rectangle((left - 0.5, top - 0.5), size.columns, size.rows, fill=False, edgecolor=GREY, linewidth=0.6, ls=":")
-    )
+    mark(axes, window, scene.mark, image=Window(top, bottom, left, right))
+
+
+def mark(axes: Any, window: Window, query: tuple[int, int], *, image: Window | None, beside: float = 0.0) -> None:
+    """Marks the query by a square and the image's border by dots, without ticks; with so many pixels beside."""
+    if image is not None:
+        (rows, columns), style = image.size, {"edgecolor": GREY, "linewidth": 0.6, "ls": ":"}
+        axes.add_patch(outline(image.left - 0.5, image.top - 0.5, columns, rows, **style))
+    row, column = query
+    axes.add_patch(outline(column - 0.5, row - 0.5, 1, 1, edgecolor=VERMILION, linewidth=1.1))
+    left, right, bottom, top = window.extent
+    axes.set(xlim=(left - beside, right + beside), ylim=(bottom + beside, top - beside))
+    axes.set(xticks=[], yticks=[], aspect="equal")
+    for spine in axes.spines.values():
+        spine.set(color=FAINT, linewidth=0.6)
 
 
 def _clip(middle: int, span: int, length: int) -> tuple[int, int]:

@@ -17,6 +17,7 @@ try:
     import matplotlib
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
+    from matplotlib.patches import Rectangle
     from matplotlib.text import Text
 except ImportError as error:
     raise ConversionError(
@@ -118,6 +119,11 @@ class Sheet:
             with refusing("the picture cannot be drawn"):  # matplotlib looks at the environment, too
                 self.figure.savefig(stream, format=form, metadata=metadata)
         return stream.getvalue()
+
+
+def outline(left: float, top: float, width: float, height: float, **style: Any) -> Rectangle:
+    """A rectangle that is not filled, to be added to axes."""
+    return Rectangle((left, top), width, height, fill=False, **style)
 
 
 @contextmanager

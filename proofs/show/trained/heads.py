@@ -11,8 +11,8 @@ from ....learn.experiment.history import History
 from ....learn.heads.positions import Grid
 from ..pictures.contours import contour_heads
 from ..pictures.limits import evenly
-from ..pictures.panel import Window
-from ..pictures.style import ATTENTION, FAINT, GREY, HEAD_COLOURS, VERMILION, Sheet
+from ..pictures.panel import Window, mark
+from ..pictures.style import ATTENTION, GREY, HEAD_COLOURS, Sheet
 
 _MOST_EPOCHS = 8
 _SIDE, _ACROSS = 1.9, 4  # inches of a panel, panels in a row
@@ -91,19 +91,7 @@ def _padding(grid: Grid) -> str:
 
 
 def _mark(axes: Any, grid: Grid, *, beside: float = 0.0) -> None:
-    """The query, the border of the image, no ticks; and so many pixels beside the keys, for contours that bulge."""
-    from matplotlib.patches import Rectangle
-
-    row, column = (length // 2 + grid.padding for length in (grid.rows, grid.columns))
-    window = _whole(grid)
-    axes.add_patch(Rectangle((column - 0.5, row - 0.5), 1, 1, fill=False, edgecolor=VERMILION, linewidth=1.0))
-    if grid.padding or beside:
-        corner = (grid.padding - 0.5, grid.padding - 0.5)
-        axes.add_patch(
-            Rectangle(corner, grid.columns, grid.rows, fill=False, edgecolor=GREY, linewidth=0.6, linestyle=":")
-        )
-    left, right, bottom, top = window.extent
-    axes.set(xlim=(left - beside, right + beside), ylim=(bottom + beside, top - beside), aspect="equal")
-    axes.set(xticks=[], yticks=[])
-    for spine in axes.spines.values():
-        spine.set(color=FAINT, linewidth=0.6)
+    """The query in the middle, and the image's border where there is something beyond it."""
+    first, (rows, columns) = grid.padding, (grid.rows, grid.columns)
+    image = Window(first, first + rows, first, first + columns) if first or beside else None
+    mark(axes, _whole(grid), (rows // 2 + first, columns // 2 + first), image=image, beside=beside)

@@ -14,7 +14,7 @@ from ....learn.experiment.history import read_history
 from ....learn.experiment.recipes import Setting
 from ....learn.experiment.run import run_experiment
 from ....learn.networks.resnet import BLOCKS
-from ....learn.training.recipe import ALONE, Session
+from ....learn.training.recipe import Session
 from ...terminal.outcome import Done
 from ...terminal.output import Table
 from ..page.film import film_page
@@ -30,7 +30,7 @@ def learn(
     folder: Path,
     *,
     seeds: int,
-    session: Session = ALONE,
+    session: Session,
 ) -> Done:
     """Runs an experiment, or the rest of an interrupted one. The arguments are the command's options.
 

@@ -22,6 +22,9 @@ from .....convert.spec import Convolution, ConvSpec
 from ...random_layers import RandomLayer, random_integers
 
 _ZERO = 4  # one weight in so many is zero
+LARGEST_INTEGER = 8
+SPREAD = 4.0  # normal numbers are cut off here, so that a scale bounds them
+_LARGE = 2.0**10
 
 
 def extreme_convolution(layer: RandomLayer, device: torch.device) -> Convolution:
@@ -71,9 +74,6 @@ def _scaled(
     return normal * powers.view(*scales, *(1,) * (len(shape) - len(scales)))
 
 
-LARGEST_INTEGER = 8
-
-
 def integer_limit(spec: ConvSpec, dtype: torch.dtype) -> int:
     """Largest integer for weights, bias and inputs so that every sum of an output or an input gradient is exact.
 
@@ -117,10 +117,6 @@ def _values(layer: RandomLayer, shape: torch.Size, generator: torch.Generator, *
     if integers:
         return random_integers(shape, integer_limit(layer.spec, layer.torch_dtype), generator)
     return torch.randn(shape, generator=generator, dtype=torch.float64)
-
-
-SPREAD = 4.0  # normal numbers are cut off here, so that a scale bounds them
-_LARGE = 2.0**10
 
 
 def one_hot(layer: RandomLayer, conv: Convolution, attention: SelfAttention) -> Tensor:
