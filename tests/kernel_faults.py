@@ -54,6 +54,17 @@ FALSE_VARIANTS = {
     "padding that may exceed the bound": ("Padding", "  0 <= B -> (forall k p", "  - 1 <= B -> (forall k p"),
     "circular padding the other way": ("Padding", "Some (p mod Z.of_nat n)", "Some ((- p) mod Z.of_nat n)"),
     "D_p = n": ("TheoremN", "(length (axes g) + 1 <= positional d)", "(length (axes g) <= positional d)"),
+    "D_k = n": ("TheoremN", "(length (axes g) + 1 <= key_dim d)", "(length (axes g) <= key_dim d)"),
+    "queries and keys of no dimension": (
+        "TheoremN",
+        "(1 <= key)%nat ->\n  enough d g -> extends_encoding",
+        "(0 <= key)%nat ->\n  enough d g -> extends_encoding",
+    ),
+    "a position's matrix with ones below the identity": (
+        "Attention",
+        "if (i =? j)%nat then 1 else 0.",
+        "if (i <=? j)%nat then 1 else 0.",
+    ),
     "max(D_h, D_out) channels": ("TheoremN", "Nat.min (head_dim d) (out_dim d)", "Nat.max (head_dim d) (out_dim d)"),
     "one head less than taps": (
         "TheoremN",
