@@ -121,6 +121,19 @@ def verdicts(library: Path, folder: Path, layers: Sequence[Layer]) -> list[str]:
 
 
 @pytest.mark.fault
+def test_what_could_overflow_is_not_accepted(library: Path, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layer = certified(torch.float32)
+    alphas = [layer | {"alpha": 2.0**e, "alphas": [2.0**e] * len(layer["alphas"])} for e in (102, 103)]
+    rows = [([2.0**125, *row[1:]], bias) for row, bias in layer["channels"]]
+    assert verdicts(library, tmp_path, [*alphas, layer | {"channels": rows}]) == [
+        "Accepted",
+        "May_overflow",
+        "May_overflow",
+    ]
+
+
+@pytest.mark.fault
 def test_true_certificates_are_accepted_and_tampered_ones_refused(library: Path, tmp_path: Path) -> None:
     torch.manual_seed(0)
     draw = random.Random(0)

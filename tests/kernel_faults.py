@@ -53,6 +53,17 @@ FALSE_VARIANTS = {
     "padding that may exceed the bound": ("Padding", "  0 <= B -> (forall k p", "  - 1 <= B -> (forall k p"),
     "circular padding the other way": ("Padding", "Some (p mod Z.of_nat n)", "Some ((- p) mod Z.of_nat n)"),
     "D_p = n": ("TheoremN", "(length (axes g) + 1 <= positional d)", "(length (axes g) <= positional d)"),
+    "D_k = n": ("TheoremN", "(length (axes g) + 1 <= key_dim d)", "(length (axes g) <= key_dim d)"),
+    "queries and keys of no dimension": (
+        "TheoremN",
+        "(1 <= key)%nat ->\n  enough d g -> extends_encoding",
+        "(0 <= key)%nat ->\n  enough d g -> extends_encoding",
+    ),
+    "a position's matrix with ones below the identity": (
+        "Attention",
+        "if (i =? j)%nat then 1 else 0.",
+        "if (i <=? j)%nat then 1 else 0.",
+    ),
     "max(D_h, D_out) channels": ("TheoremN", "Nat.min (head_dim d) (out_dim d)", "Nat.max (head_dim d) (out_dim d)"),
     "one head less than taps": (
         "TheoremN",
@@ -72,8 +83,10 @@ FALSE_VARIANTS = {
     "an alpha that is too small": ("TheoremN", "ln (2 + 4 * INR", "ln (2 + 1 * INR"),
     "values of 2 B": (
         "TheoremN",
-        "(forall k c, In k (box sizes) -> Rabs (X k c) <= B) ->\n  is_output_n",
-        "(forall k c, In k (box sizes) -> Rabs (X k c) <= 2 * B) ->\n  is_output_n",
+        "Rabs (X k c) <= B) ->\n  is_output_n (axes g) sizes i -> "
+        "(o < groups_n g * outputs g)%nat ->\n  Rabs (mhsa (attention_n",
+        "Rabs (X k c) <= 2 * B) ->\n  is_output_n (axes g) sizes i -> "
+        "(o < groups_n g * outputs g)%nat ->\n  Rabs (mhsa (attention_n",
     ),
     "a quarter of the kernel's change": ("SmoothedKernel", "(W o c) window / 2).", "(W o c) window / 4)."),
     "an osc that is counted from an end": (
@@ -170,8 +183,8 @@ FALSE_VARIANTS = {
     ),
     "alphas that are not those of the layer": (
         "Checker",
-        "In (bpow radix2 (e m)) (map number (alphas s))) ->",
-        "In (bpow radix2 (e m)) [1; 128]) ->",
+        "In (bpow radix2 (e m)) (map number (alphas s))) ->\n  (forall p scores",
+        "In (bpow radix2 (e m)) [1; 128]) ->\n  (forall p scores",
     ),
     "a bound that forgets the bias": (
         "Checker",
@@ -189,6 +202,67 @@ FALSE_VARIANTS = {
         "Checker",
         "then Accepted else Too_small in",
         "then Accepted else Accepted in",
+    ),
+    "a largest number that is twice as large": (
+        "Overflow",
+        "emax (f : format) : Z := 3 - lowest f",
+        "emax (f : format) : Z := 4 - lowest f",
+    ),
+    "sums up to twice the largest number": (
+        "Overflow",
+        "2 * B + power (lowest f + precision f - 1) < power (emax f).",
+        "2 * B + power (lowest f + precision f - 1) < power (emax f + 1).",
+    ),
+    "a weight that multiplies a sum of pixels": (
+        "Overflow",
+        "picks l /\\ picks r /\\ (null l = true \\/ null r = true)",
+        "picks l /\\ picks r /\\ (null l = true \\/ True)",
+    ),
+    "sums that may be four times as large": (
+        "Overflow",
+        "4 * (r * weight_sum g W o + Rabs (b o)) <= power E ->",
+        "1 * (r * weight_sum g W o + Rabs (b o)) <= power E ->",
+    ),
+    "an output of any size": ("Overflow", "Rabs (B2R z) <= power E -> (lowest fo", "0 <= power E -> (lowest fo"),
+    "an alpha whose scores overflow": (
+        "FloatSoftmax",
+        "(precision f + e <= emax f - 2)%Z -> runs_scores",
+        "(precision f + e <= emax f)%Z -> runs_scores",
+    ),
+    "a softmax without a gap between finite scores": (
+        "FloatSoftmax",
+        "k <> t -> B2R (s k) <= B2R (s t) - alpha) ->",
+        "k <> t -> B2R (s k) <= B2R (s t)) ->",
+    ),
+    "a dot product with half of the centre": (
+        "Literal",
+        "(- power e, squares) :: map (fun p => (2 * power e",
+        "(- power e, squares) :: map (fun p => (1 * power e",
+    ),
+    "a grid that is measured without its centre": (
+        "Literal",
+        "(d * d + 2 * (Z.abs c * d) + farthest",
+        "(d * d + 0 * (Z.abs c * d) + farthest",
+    ),
+    "values without a channel": (
+        "Literal",
+        "(X k (channel_of c)))) (seq 0 (inputs g))).",
+        "(X k 0%nat))) (seq 0 (inputs g))).",
+    ),
+    "a channel's sum that is not judged by four": (
+        "Checker",
+        "(mul (4, 0) (add (mul r total)",
+        "(mul (1, 0) (add (mul r total)",
+    ),
+    "half precision with single's largest number": (
+        "Checker",
+        "match dtype with 0 => 15 | 3 => 1023 | _ => 127 end.",
+        "match dtype with 3 => 1023 | _ => 127 end.",
+    ),
+    "an alpha whose differences overflow": (
+        "Checker",
+        "(1, emax (sum_format dtype) - 2 - precision",
+        "(1, emax (sum_format dtype) - precision",
     ),
     "probabilities whose sum does not err": (
         "SoftmaxRounding",

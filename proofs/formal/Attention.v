@@ -103,13 +103,32 @@ Proof.
   apply sum_ext; intros j _. unfold identity. rewrite Nat.eqb_sym. destruct (j =? i)%nat; ring.
 Qed.
 
-(** If W_qry = W_key = 0 and the position is not projected, only the term v . r_delta is left. *)
+Lemma apply_identity_beyond n x i : (n <= i)%nat -> apply n identity x i = 0.
+Proof.
+  intros Hi. apply sum_zero; intros j Hj. apply in_seq in Hj. unfold identity.
+  rewrite (proj2 (Nat.eqb_neq i j)) by lia. ring.
+Qed.
+
+(** If W_qry = W_key = 0 and W_pos is the identity matrix, with rows of zeros below it where D_k is larger than D_p, only
+    the term v . r_delta is left. Where D_k is smaller, W_pos has the first rows of the identity, and v must not need the
+    others. *)
 Lemma score_of_position L (h : head) X q k :
-  W_qry h = zero_matrix -> W_key h = zero_matrix -> W_pos h = identity -> D_k L = D_p L ->
+  W_qry h = zero_matrix -> W_key h = zero_matrix -> W_pos h = identity ->
+  (forall i, (D_k L <= i < D_p L)%nat -> v h i = 0) ->
   score L h X q k = dot (D_p L) (v h) (encoding L (difference k q)).
 Proof.
-  intros Hq Hk Hp HD. unfold score. rewrite Hq, Hk, Hp, HD.
+  intros Hq Hk Hp Hv. unfold score. rewrite Hq, Hk, Hp.
   rewrite !(dot_zero_l _ (apply _ zero_matrix _)), dot_zero_r by (intros; apply apply_zero).
-  rewrite !Rplus_0_l. apply sum_ext; intros i Hi. apply in_seq in Hi. now rewrite apply_identity by lia.
+  rewrite !Rplus_0_l. set (r := encoding L (difference k q)). set (m := Nat.min (D_k L) (D_p L)).
+  assert (Hsplit : forall n f, (m <= n)%nat -> (forall i, (m <= i < n)%nat -> f i = 0) ->
+    Sum i in seq 0 n, f i = Sum i in seq 0 m, f i).
+  { intros n f Hn Hf. replace n with (m + (n - m))%nat by lia.
+    rewrite seq_app, sum_app, (sum_zero (seq (0 + m) _)); [ring|]. intros i Hi. apply in_seq in Hi. apply Hf. lia. }
+  unfold dot. rewrite (Hsplit (D_k L)), (Hsplit (D_p L)).
+  - apply sum_ext; intros i Hi. apply in_seq in Hi. now rewrite apply_identity by lia.
+  - lia.
+  - intros i Hi. rewrite Hv by lia. ring.
+  - lia.
+  - intros i Hi. rewrite apply_identity_beyond by lia. ring.
 Qed.
 End Attention.

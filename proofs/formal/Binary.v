@@ -1,8 +1,8 @@
 (** * IEEE 754's binary formats, rounded to nearest, are an arithmetic
 
-    With subnormal numbers, and without a largest number: that nothing overflows is checked beside
-    (ExactRegime.v). Flocq has the formats and their rounding. Beside proofs/claims/computing/floating_point.py (claim
-    one-hot-threshold) and proofs/claims/computing/exact_scores.py (claim exact-scores). *)
+    With subnormal numbers, and without a largest number: Overflow.v has the numbers with one. Flocq has the formats and
+    their rounding. Beside proofs/claims/computing/floating_point.py (claim one-hot-threshold) and
+    proofs/claims/computing/exact_scores.py (claim exact-scores). *)
 
 From Coq Require Import ZArith Reals Lia Lra Psatz.
 From Flocq Require Import Core Plus_error Relative.

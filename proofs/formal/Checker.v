@@ -6,9 +6,9 @@
     checker/Extraction.v, with what StoredNumbers.v makes of bits. *)
 
 From Coq Require Import ZArith Reals List Bool Lia Lra Psatz.
-From Flocq Require Import Core.
+From Flocq Require Import Core IEEE754.BinarySingleNaN.
 From Conv2Attn Require Import Sums Encoding Attention Box ConvolutionN Summation Rounding Binary OneHot Certificate ExactRegime.
-From Conv2Attn Require Import TheoremN.
+From Conv2Attn Require Import TheoremN Overflow FloatSoftmax Literal.
 Import ListNotations.
 Open Scope Z_scope.
 
@@ -60,8 +60,9 @@ Definition output_format (dtype : Z) : option format :=
 Definition sum_format (dtype : Z) : format := if dtype =? 3 then binary64 else binary32.
 Definition is_shorter (dtype : Z) : bool := dtype <? 2.
 Definition threshold (dtype : Z) : dyadic := if dtype =? 3 then (746, 0) else (104, 0).
-(** Below 2 to this every number is finite. *)
+(** Below 2 to this every number is finite; and up to this alpha every score, on a grid where scores are exact. *)
 Definition largest_exponent (dtype : Z) : Z := match dtype with 0 => 15 | 3 => 1023 | _ => 127 end.
+Definition largest_alpha (dtype : Z) : dyadic := (1, emax (sum_format dtype) - 2 - precision (sum_format dtype)).
 
 (** ** The check *)
 
@@ -151,6 +152,7 @@ Definition check (c : claim) (s : stored) : verdict :=
   | Some _, Some g =>
     if negb (forallb (at_most (threshold (stored_dtype s))) (alphas s)) then Not_one_hot
     else if negb (match alphas s with a :: _ => same a (claimed_alpha c) | [] => false end) then Other_alpha
+    else if negb (forallb (fun a => at_most a (largest_alpha (stored_dtype s))) (alphas s)) then May_overflow
     else if negb (at_taps g (centers s)) then Other_centers
     else
     let m := Z.of_nat (length (taps g)) * inputs_of_group (stored_shape s) + 1 in
@@ -317,11 +319,13 @@ Proof.
   apply Z.ltb_lt in E1, E2, E3. unfold valid_n. simpl. repeat split; [now apply axes_of_length in E|lia|lia].
 Qed.
 
-(** A channel that is accepted has a bound that is at most the claimed one. *)
+(** A channel that is accepted has a bound that is at most the claimed one, and does not overflow. *)
 Lemma check_channel_spec c s m r ch needed fo :
   output_format (stored_dtype s) = Some fo ->
   (0 < 2 ^ precision (sum_format (stored_dtype s)) - m)%Z -> (0 <= m)%Z ->
   check_channel c s m r ch = (Accepted, needed) ->
+  4 * (number r * (Sum x in weights ch, Rabs (number x)) + Rabs (number (bias ch)))
+  <= bpow radix2 (largest_exponent (stored_dtype s)) /\
   exists flushed, (0 <= number r -> 0 <= flushed) /\
   2 * side (sum_format (stored_dtype s)) fo (is_shorter (stored_dtype s)) (Z.to_nat m)
     (number r * (Sum x in weights ch, Rabs (number x)) + Rabs (number (bias ch)))
@@ -329,13 +333,18 @@ Lemma check_channel_spec c s m r ch needed fo :
 Proof.
   intros Hfo Hq Hm. unfold check_channel.
   destruct totals as [[n count] fits] eqn:Et.
-  destruct (negb fits || _ || _) eqn:E1; [discriminate|]. destruct (negb (at_most (mul (4, 0)%Z _) _)); [discriminate|].
+  destruct (negb fits || _ || _) eqn:E1; [discriminate|].
+  destruct (negb (at_most (mul _ _) _)) eqn:E3; [discriminate|].
   destruct (at_most (bound_times _ _ _ _ _ _) _) eqn:E2; [|discriminate]. intros _.
   apply orb_false_iff in E1. destruct E1 as [E1 _]. apply orb_false_iff in E1. destruct E1 as [E1 _].
   apply negb_false_iff in E1. subst fits. destruct (totals_spec _ _ _ _ _ Et) as [Hn Hcount].
   apply at_most_spec in E2. rewrite (bound_times_spec _ fo) in E2 by assumption.
   assert (Et' : number (n, exponent s) = Sum x in weights ch, Rabs (number x)) by exact Hn.
   rewrite Et', number_mul, number_integer in E2.
+  split.
+  { apply negb_false_iff, at_most_spec in E3.
+    rewrite number_mul, number_add, number_mul, number_size, number_integer, Et' in E3.
+    unfold number at 4 in E3. cbn [fst snd] in E3. now rewrite Rmult_1_l in E3. }
   eexists. split; [|apply Rmult_le_reg_r with (2 := E2)].
   - intros Hr. apply Rmult_le_pos; [assumption|]. apply Rmult_le_pos; [now apply IZR_le|apply bpow_ge_0].
   - now apply IZR_lt.
@@ -367,6 +376,64 @@ Proof.
   - specialize (H1 Ha). nra.
 Qed.
 
+(** What [check] knows of what it accepts: the layer is the one that is stored, with heads at its taps and alphas of at
+    least the threshold and not too large, no sum is large, and the theorem's bound is at most the claimed one. *)
+Lemma accepted_layer c s :
+  check c s = Accepted ->
+  exists g fo, geometry_of (stored_shape s) = Some g /\ output_format (stored_dtype s) = Some fo
+  /\ at_taps g (centers s) = true /\ Forall (fun a => number (threshold (stored_dtype s)) <= number a) (alphas s)
+  /\ Forall (fun a => number a <= number (largest_alpha (stored_dtype s))) (alphas s)
+  /\ INR (term_count g) * roundoff (sum_format (stored_dtype s)) <= / 2
+  /\ forall W b o, holds g W b (channels s) -> (o < groups_n g * outputs g)%nat ->
+  4 * (number (input_size c) * weight_sum g W o + Rabs (b o)) <= bpow radix2 (largest_exponent (stored_dtype s)) /\
+  exists flushed, 0 <= flushed /\
+  bound (sum_format (stored_dtype s)) fo (is_shorter (stored_dtype s)) g W b (number (input_size c)) flushed o
+  <= number (claimed_bound c).
+Proof.
+  unfold check. destruct (negb (same_shape _ _)); [discriminate|]. destruct (negb (_ =? _)%Z); [discriminate|].
+  destruct (output_format (stored_dtype s)) as [fo|] eqn:Hfo'; [|discriminate].
+  destruct (geometry_of (stored_shape s)) as [g|] eqn:Hg; [|discriminate].
+  destruct (negb (forallb (at_most _) (alphas s))) eqn:Halphas; [discriminate|].
+  destruct (negb (match alphas s with [] => _ | _ => _ end)); [discriminate|].
+  destruct (negb (forallb (fun a => at_most a _) (alphas s))) eqn:Hlargest; [discriminate|].
+  destruct (negb (at_taps _ _)) eqn:Htaps; [discriminate|].
+  set (f := sum_format (stored_dtype s)) in *.
+  set (m := (Z.of_nat (length (taps g)) * inputs_of_group (stored_shape s) + 1)%Z).
+  destruct (negb (_ && _ && _ && _)) eqn:Hform; [discriminate|].
+  destruct (check_channels c s m (input_size c)) as [v needed] eqn:Hchannels.
+  destruct v; try discriminate. intros _.
+  apply negb_false_iff in Halphas, Hlargest, Htaps, Hform.
+  apply andb_true_iff in Hform. destruct Hform as [Hform _]. apply andb_true_iff in Hform. destruct Hform as [Hform _].
+  apply andb_true_iff in Hform. destruct Hform as [Hq Hcount]. apply Z.ltb_lt in Hq. apply Z.eqb_eq in Hcount.
+  destruct (geometry_of_spec _ _ Hg) as (Hvalid & Hinputs & Houtputs).
+  exists g, fo. do 3 (split; [assumption || reflexivity|]). split.
+  { apply Forall_forall. intros a Ha. rewrite forallb_forall in Halphas. apply at_most_spec, Halphas, Ha. }
+  split.
+  { apply Forall_forall. intros a Ha. rewrite forallb_forall in Hlargest. apply at_most_spec, Hlargest, Ha. }
+  assert (Hm : Z.of_nat (term_count g) = m) by (unfold term_count, m; rewrite <- Hinputs; lia).
+  assert (Hm' : Z.to_nat m = term_count g) by lia.
+  assert (Hsize : 0 <= number (input_size c)).
+  { unfold input_size. pose proof (larger_spec (size (low c)) (size (high c))) as [H _]. rewrite number_size in H.
+    pose proof (Rabs_pos (number (low c))). lra. }
+  split.
+  { assert (Hf : (0 < precision f)%Z) by (unfold f, sum_format; destruct (_ =? _)%Z; reflexivity).
+    assert (H2 : IZR (2 * m) <= bpow radix2 (precision f)).
+    { rewrite <- IZR_Zpower by lia. apply IZR_le. change (Zpower radix2 (precision f)) with (2 ^ precision f)%Z. lia. }
+    rewrite mult_IZR in H2. rewrite INR_IZR_INZ, Hm. unfold roundoff. pose proof (bpow_gt_0 radix2 (- precision f)).
+    assert (H3 : bpow radix2 (precision f) * bpow radix2 (- precision f) = 1).
+    { rewrite <- bpow_plus. replace (precision f + - precision f)%Z with 0%Z by lia. reflexivity. }
+    nra. }
+  intros W b o Hholds Ho.
+  destruct (nth_error (channels s) o) as [ch|] eqn:Hch.
+  2: { apply nth_error_None in Hch. lia. }
+  destruct (check_channels_spec _ _ _ _ _ Hchannels o ch Hch) as [n Hn].
+  destruct (check_channel_spec c s m (input_size c) ch n fo Hfo' ltac:(fold f; lia) ltac:(lia) Hn)
+    as (Hlarge & flushed & Hflushed & Hbound).
+  fold f in Hbound. rewrite Hm' in Hbound. rewrite <- (weight_sum_stored g W b _ o ch Hholds Hch) in Hbound, Hlarge.
+  destruct (Hholds o ch Hch) as [_ Hb]. rewrite <- Hb in Hbound, Hlarge. split; [exact Hlarge|].
+  exists flushed. split; [auto|exact Hbound].
+Qed.
+
 (** What [check] accepts is true: whatever order sums have, computed attention and computed convolution differ by at most
     the claimed bound, for every image within the claimed range, at every output. The layer is the one that is stored:
     its geometry g, its weights and biases, and heads at its taps, with alphas of at least the threshold. *)
@@ -386,43 +453,92 @@ Theorem check_is_right c s :
   outcome (sum_format (stored_dtype s)) fo Hf (is_shorter (stored_dtype s)) t_conv y_conv ->
   Rabs (y_attention - y_conv) <= number (claimed_bound c).
 Proof.
-  unfold check. destruct (negb (same_shape _ _)); [discriminate|]. destruct (negb (_ =? _)%Z); [discriminate|].
-  destruct (output_format (stored_dtype s)) as [fo|] eqn:Hfo'; [|discriminate].
-  destruct (geometry_of (stored_shape s)) as [g|] eqn:Hg; [|discriminate].
-  destruct (negb (forallb _ (alphas s))) eqn:Halphas; [discriminate|].
-  destruct (negb (match alphas s with [] => _ | _ => _ end)); [discriminate|].
-  destruct (negb (at_taps _ _)) eqn:Htaps; [discriminate|].
-  set (f := sum_format (stored_dtype s)) in *.
-  set (m := (Z.of_nat (length (taps g)) * inputs_of_group (stored_shape s) + 1)%Z).
-  destruct (negb (_ && _ && _ && _)) eqn:Hform; [discriminate|].
-  destruct (check_channels c s m (input_size c)) as [v needed] eqn:Hchannels.
-  destruct v; try discriminate. intros _.
-  apply negb_false_iff in Halphas, Htaps, Hform.
-  apply andb_true_iff in Hform. destruct Hform as [Hform _]. apply andb_true_iff in Hform. destruct Hform as [Hform _].
-  apply andb_true_iff in Hform. destruct Hform as [Hq Hcount]. apply Z.ltb_lt in Hq. apply Z.eqb_eq in Hcount.
-  destruct (geometry_of_spec _ _ Hg) as (Hvalid & Hinputs & Houtputs).
-  exists g, fo. do 3 (split; [assumption || reflexivity|]). split.
-  { apply Forall_forall. intros a Ha. rewrite forallb_forall in Halphas. apply at_most_spec, Halphas, Ha. }
-  intros Hf Hfo W b Hholds X sizes i o p ta tc ya yc Hout Ho HX Hp Hsa Hpa Hya Hsc' Hpc Hyc.
-  assert (Hm : Z.of_nat (term_count g) = m) by (unfold term_count, m; rewrite <- Hinputs; lia).
-  assert (Hm' : Z.to_nat m = term_count g) by lia.
-  assert (Hsize : 0 <= number (input_size c)).
-  { unfold input_size. pose proof (larger_spec (size (low c)) (size (high c))) as [H _]. rewrite number_size in H.
-    pose proof (Rabs_pos (number (low c))). lra. }
-  destruct (nth_error (channels s) o) as [ch|] eqn:Hch.
-  2: { apply nth_error_None in Hch. lia. }
-  destruct (check_channels_spec _ _ _ _ _ Hchannels o ch Hch) as [n Hn].
-  destruct (check_channel_spec c s m (input_size c) ch n fo Hfo' ltac:(fold f; lia) ltac:(lia) Hn) as (flushed & Hflushed & Hbound).
-  fold f in Hbound. rewrite Hm' in Hbound. rewrite <- (weight_sum_stored g W b _ o ch Hholds Hch) in Hbound.
-  destruct (Hholds o ch Hch) as [_ Hb]. rewrite <- Hb in Hbound.
-  eapply Rle_trans; [|exact Hbound].
-  apply (certificate_of_one_hot_attention f fo Hf Hfo (is_shorter (stored_dtype s)) g W b X sizes i o p
-    ta tc ya yc (number (input_size c)) flushed); auto.
-  assert (H2 : IZR (2 * m) <= bpow radix2 (precision f)) by (rewrite <- IZR_Zpower by lia; apply IZR_le; change (Zpower radix2 (precision f)) with (2 ^ precision f)%Z; lia).
-  rewrite mult_IZR in H2. rewrite INR_IZR_INZ, Hm. unfold roundoff. pose proof (bpow_gt_0 radix2 (- precision f)).
-  assert (H3 : bpow radix2 (precision f) * bpow radix2 (- precision f) = 1).
-  { rewrite <- bpow_plus. replace (precision f + - precision f)%Z with 0%Z by lia. reflexivity. }
-  nra.
+  intros Hcheck. destruct (accepted_layer c s Hcheck) as (g & fo & Hg & Hfo' & Htaps & Halphas & _ & Hm & Haccepted).
+  exists g, fo. do 4 (split; [assumption|]).
+  intros Hf Hfo W b Hholds X sizes i o p ta tc ya yc Hout Ho HX Hp Hsa Hpa Hya Hsc Hpc Hyc.
+  destruct (Haccepted W b o Hholds Ho) as (_ & flushed & Hflushed & Hbound).
+  destruct (geometry_of_spec _ _ Hg) as (Hvalid & _). eapply Rle_trans; [|exact Hbound].
+  apply (certificate_of_one_hot_attention (sum_format (stored_dtype s)) fo Hf Hfo (is_shorter (stored_dtype s)) g W b X sizes
+    i o p ta tc ya yc (number (input_size c)) flushed); auto.
+Qed.
+
+(** The formats of a dtype, and 2^E of [largest_exponent] in them. *)
+Lemma formats_of dtype fo :
+  output_format dtype = Some fo ->
+  (0 < precision (sum_format dtype) < emax (sum_format dtype))%Z /\ (0 < precision fo < emax fo)%Z
+  /\ (lowest (sum_format dtype) + precision (sum_format dtype) <= largest_exponent dtype < emax (sum_format dtype))%Z
+  /\ (lowest fo <= largest_exponent dtype < emax fo)%Z /\ (is_shorter dtype = false -> fo = sum_format dtype).
+Proof.
+  intros Hfo. assert (Hd : (dtype = 0 \/ dtype = 1 \/ dtype = 2 \/ dtype = 3)%Z).
+  { destruct dtype as [|[[|[]|]|[|[]|]|]|]; simpl in Hfo; try discriminate; auto. }
+  destruct Hd as [-> |[-> |[-> | ->]]]; injection Hfo as <-; unfold emax; simpl; repeat split; lia || discriminate.
+Qed.
+
+(** Nor does anything overflow. In IEEE 754's numbers, with a largest one, infinities and NaN, what is given out is finite
+    and within the claimed bound, in the orders of the engines: where a weight multiplies one pixel, not a sum of several. *)
+Theorem check_is_right_with_a_largest_number c s :
+  check c s = Accepted ->
+  exists g fo, geometry_of (stored_shape s) = Some g /\ output_format (stored_dtype s) = Some fo /\
+  let f := sum_format (stored_dtype s) in
+  forall (Hf : (0 < precision f)%Z) (Hmax : (precision f < emax f)%Z)
+    (Hfo : (0 < precision fo)%Z) (Hmaxo : (precision fo < emax fo)%Z) W b,
+  holds g W b (channels s) ->
+  forall X sizes i o (p : position -> position -> R) t_attention t_conv (z_attention z_conv : float f),
+  is_output_n (axes g) sizes i -> (o < groups_n g * outputs g)%nat ->
+  (forall k ch, In k (box sizes) -> Rabs (X k ch) <= number (input_size c)) ->
+  one_hot_at g sizes i p ->
+  single t_attention -> Permutation.Permutation (terms t_attention) (attention_terms g W b X sizes o p) ->
+  in_order g W X sizes o t_attention -> runs f Hf Hmax t_attention z_attention ->
+  single t_conv -> Permutation.Permutation (terms t_conv) (conv_terms g W b X i o) ->
+  in_order g W X sizes o t_conv -> runs f Hf Hmax t_conv z_conv ->
+  let y_attention := converted fo Hfo Hmaxo z_attention in
+  let y_conv := converted fo Hfo Hmaxo z_conv in
+  is_finite y_attention = true /\ is_finite y_conv = true /\
+  Rabs (B2R y_attention - B2R y_conv) <= number (claimed_bound c).
+Proof.
+  intros Hcheck. destruct (accepted_layer c s Hcheck) as (g & fo & Hg & Hfo' & _ & _ & _ & Hm & Haccepted).
+  exists g, fo. do 2 (split; [assumption|]). cbv zeta.
+  intros Hf Hmax Hfo Hmaxo W b Hholds X sizes i o p ta tc za zc Hout Ho HX Hp Hsa Hpa Hoa Hza Hsc Hpc Hoc Hzc.
+  destruct (geometry_of_spec _ _ Hg) as (Hvalid & _).
+  destruct (formats_of _ _ Hfo') as (_ & _ & HE & HEo & Hsame).
+  destruct (Haccepted W b o Hholds Ho) as (Hlarge & flushed & Hflushed & Hbound).
+  destruct (one_hot_runs_are_finite (sum_format (stored_dtype s)) Hf Hmax g W b X sizes i o p (number (input_size c))
+    (largest_exponent (stored_dtype s)) ta tc za zc) as [(Hfa & Hca & Hya) (Hfc & Hcc & Hyc)]; auto.
+  destruct (converted_is_nearest fo Hfo Hmaxo za (largest_exponent (stored_dtype s)) Hfa Hya HEo) as [Hfina Ea].
+  destruct (converted_is_nearest fo Hfo Hmaxo zc (largest_exponent (stored_dtype s)) Hfc Hyc HEo) as [Hfinc Ec].
+  split; [assumption|]. split; [assumption|]. eapply Rle_trans; [|exact Hbound].
+  assert (Houtcome : forall t z, computes (ieee (sum_format (stored_dtype s)) Hf) t z ->
+    outcome (sum_format (stored_dtype s)) fo Hf (is_shorter (stored_dtype s)) t (nearest fo z)).
+  { intros t z Hz. exists z. split; [assumption|]. destruct (is_shorter (stored_dtype s)); [reflexivity|].
+    rewrite (Hsame eq_refl). apply nearest_of_representable. now apply computes_number in Hz. }
+  rewrite Ea, Ec.
+  apply (certificate_of_one_hot_attention (sum_format (stored_dtype s)) fo Hf Hfo (is_shorter (stored_dtype s)) g W b X sizes
+    i o p ta tc _ _ (number (input_size c)) flushed); auto.
+Qed.
+
+(** Powers of two are numbers, and what is known of an accepted alpha that is one. *)
+Lemma powers_are_numbers dtype n : (0 <= n)%Z -> representable (sum_format dtype) (bpow radix2 n).
+Proof.
+  intros Hn. apply generic_format_bpow. unfold exponents, FLT_exp, sum_format. destruct (_ =? _)%Z; simpl; lia.
+Qed.
+
+Lemma accepted_alpha c s e growth :
+  check c s = Accepted -> In (bpow radix2 e) (map number (alphas s)) -> growth <= 101 / 100 ->
+  let f := sum_format (stored_dtype s) in
+  (lowest f <= e)%Z /\ (precision f + e <= emax f - 2)%Z /\ representable f (bpow radix2 e)
+  /\ growth * exp (- bpow radix2 e) < half_smallest f.
+Proof.
+  intros Hcheck He HE. destruct (accepted_layer c s Hcheck) as (g & fo & _ & _ & _ & Halphas & Hlargest & _). cbv zeta.
+  apply in_map_iff in He. destruct He as (a & Ea & Ha). rewrite Forall_forall in Halphas, Hlargest.
+  specialize (Halphas a Ha). specialize (Hlargest a Ha). rewrite Ea in Halphas, Hlargest.
+  assert (H0 : (0 <= e)%Z).
+  { destruct (Z_lt_le_dec e 0) as [Hneg|]; [exfalso|assumption].
+    assert (H : bpow radix2 e <= bpow radix2 0) by (apply bpow_le; lia). simpl in H.
+    unfold threshold in Halphas. destruct (_ =? _)%Z in Halphas; rewrite number_integer in Halphas; lra. }
+  split; [unfold sum_format; destruct (_ =? _)%Z; simpl; lia|]. split.
+  { unfold number, largest_alpha in Hlargest. cbn [fst snd] in Hlargest. rewrite Rmult_1_l in Hlargest.
+    apply le_bpow in Hlargest. lia. }
+  split; [now apply powers_are_numbers|]. now apply sum_format_spec.
 Qed.
 
 (** Attention of what is accepted is one-hot, with an exp that is at most 1 % too large, if its alphas are powers of two:
@@ -443,26 +559,90 @@ Theorem accepted_is_one_hot c s :
     (forall m, In m (taps g) -> computes_tables _ Hf E (e m) sizes (target_n g i m) (tables m)) ->
     one_hot_at g sizes i (fun m => table_product (tables m))).
 Proof.
-  intros Hcheck. destruct (check_is_right c s Hcheck) as (g & fo & Hg & _ & _ & Halphas & _).
+  intros Hcheck. destruct (accepted_layer c s Hcheck) as (g & fo & Hg & _).
   destruct (geometry_of_spec _ _ Hg) as (Hvalid & _). exists g. split; [assumption|].
   intros Hf E sizes i e HE Hout He. set (f := sum_format (stored_dtype s)) in *.
-  assert (Hpower : forall n, (0 <= n)%Z -> representable f (bpow radix2 n)).
-  { intros n Hn. apply generic_format_bpow. unfold exponents, FLT_exp, f, sum_format.
-    destruct (_ =? _)%Z; simpl precision; simpl lowest; lia. }
-  assert (Hlarge : forall m, In m (taps g) -> number (threshold (stored_dtype s)) <= bpow radix2 (e m)).
-  { intros m Hm. apply He in Hm. apply in_map_iff in Hm. destruct Hm as (a & <- & Ha).
-    rewrite Forall_forall in Halphas. now apply Halphas. }
+  assert (Hone : representable f 1) by (now apply (powers_are_numbers (stored_dtype s) 0)).
   assert (Hexp : forall m, In m (taps g) -> (lowest f <= e m)%Z /\ representable f (bpow radix2 (e m))
     /\ growth E * exp (- bpow radix2 (e m)) < half_smallest f).
-  { intros m Hm. specialize (Hlarge m Hm).
-    assert (H0 : (0 <= e m)%Z).
-    { destruct (Z_lt_le_dec (e m) 0) as [Hneg|]; [exfalso|assumption].
-      assert (H : bpow radix2 (e m) <= bpow radix2 0) by (apply bpow_le; lia). simpl in H.
-      unfold threshold in Hlarge. destruct (_ =? _)%Z in Hlarge; rewrite number_integer in Hlarge; lra. }
-    split; [unfold f, sum_format; destruct (_ =? _)%Z; simpl; lia|]. split; [now apply Hpower|].
-    now apply sum_format_spec. }
-  assert (Hone : representable f 1) by (apply (Hpower 0%Z); lia).
+  { intros m Hm. destruct (accepted_alpha c s (e m) (growth E) Hcheck (He m Hm) HE) as (H1 & _ & H2 & H3). auto. }
   split.
   - intros p scores shared Hs Hp. now apply (joint_softmax_is_one_hot f Hf E g sizes i p scores e shared).
   - intros tables Ht. now apply (separable_softmax_is_one_hot f Hf E g sizes i tables e).
+Qed.
+
+(** The same in IEEE 754's numbers, with a largest one: scores and what softmax computes from them do not overflow. *)
+Theorem accepted_is_one_hot_with_a_largest_number c s :
+  check c s = Accepted ->
+  exists g, geometry_of (stored_shape s) = Some g /\
+  let f := sum_format (stored_dtype s) in
+  forall (Hf : (0 < precision f)%Z) (Hmax : (precision f < emax f)%Z) (E : float_exponential f) sizes i (e : position -> Z),
+  growth (on_numbers E) <= 101 / 100 -> is_output_n (axes g) sizes i ->
+  (forall m, In m (taps g) -> In (bpow radix2 (e m)) (map number (alphas s))) ->
+  (forall (p scores : position -> position -> float f) shared,
+    (forall m, In m (taps g) -> runs_scores f Hf Hmax (e m) (box sizes)
+      (fun k => distance2 k (target_n g i m)) (shared m) (scores m)) ->
+    (forall m, In m (taps g) -> runs_softmax f Hf Hmax E (box sizes) (scores m) (target_n g i m) (p m)) ->
+    one_hot_at g sizes i (fun m k => B2R (p m k))) /\
+  (forall tables : position -> list (Z -> float f),
+    (forall m, In m (taps g) -> runs_tables f Hf Hmax E (e m) sizes (target_n g i m) (tables m)) ->
+    one_hot_at g sizes i (fun m => table_product (map (fun q z => B2R (q z)) (tables m)))).
+Proof.
+  intros Hcheck. destruct (accepted_is_one_hot c s Hcheck) as (g & Hg & Hone).
+  destruct (geometry_of_spec _ _ Hg) as (Hvalid & _). exists g. split; [assumption|]. cbv zeta.
+  intros Hf Hmax E sizes i e HE Hout He. set (f := sum_format (stored_dtype s)) in *.
+  destruct (Hone Hf (on_numbers E) sizes i e HE Hout He) as [Hjoint Hseparable].
+  assert (Hexp : forall m, In m (taps g) -> (lowest f <= e m)%Z /\ (precision f + e m <= emax f - 2)%Z
+    /\ representable f (bpow radix2 (e m)) /\ growth (on_numbers E) * exp (- bpow radix2 (e m)) < half_smallest f).
+  { intros m Hm. apply (accepted_alpha c s (e m) _ Hcheck (He m Hm) HE). }
+  split.
+  - intros p scores shared Hs Hp.
+    pose proof (joint_softmax_is_finite f Hf Hmax E g sizes i p scores e shared Hvalid Hout Hexp Hs Hp) as H.
+    apply (Hjoint (fun m k => B2R (p m k)) (fun m k => B2R (scores m k)) shared); intros m Hm; apply (H m Hm).
+  - intros tables Ht. apply (Hseparable (fun m => map (fun q z => B2R (q z)) (tables m))). intros m Hm.
+    destruct (Hexp m Hm) as (H1 & H2 & H3 & H4).
+    apply (tables_are_finite f Hf Hmax E (e m) sizes (target_n g i m) (tables m)); auto. now apply target_in_box.
+Qed.
+
+(** All of it for one softmax over all keys, as the literal engine has it: dot products v . r_delta, softmax, values and
+    sums. For alphas that are powers of two, every image within the claimed range, and a grid on which scores are exact, what
+    attention and convolution give out is finite, and they differ by at most the claimed bound. Assumed of hardware is that
+    every operation is rounded to nearest, once or fused, and that exp is at most 1 % too large; of the sums, [in_order],
+    which Literal.v proves of two orders. *)
+Theorem literal_attention_is_right c s :
+  check c s = Accepted ->
+  exists g fo, geometry_of (stored_shape s) = Some g /\ output_format (stored_dtype s) = Some fo /\
+  let f := sum_format (stored_dtype s) in
+  forall (Hf : (0 < precision f)%Z) (Hmax : (precision f < emax f)%Z)
+    (Hfo : (0 < precision fo)%Z) (Hmaxo : (precision fo < emax fo)%Z) (E : float_exponential f) W b (e : position -> Z),
+  growth (on_numbers E) <= 101 / 100 -> holds g W b (channels s) ->
+  (forall m, In m (taps g) -> In (bpow radix2 (e m)) (map number (alphas s))) ->
+  forall X sizes i o (score probability : position -> position -> float f)
+    t_attention t_conv (z_attention z_conv : float f),
+  is_output_n (axes g) sizes i -> (o < groups_n g * outputs g)%nat ->
+  (forall k ch, In k (box sizes) -> Rabs (X k ch) <= number (input_size c)) ->
+  (forall m, In m (taps g) -> (farthest sizes (center_n (axes g) m) <= 2 ^ precision f)%Z) ->
+  (forall m k, In m (taps g) -> In k (box sizes) -> runs_dot_product f Hf Hmax (e m)
+    (center_n (axes g) m) (difference k (query_n (axes g) i)) (score m k)) ->
+  (forall m, In m (taps g) -> runs_softmax f Hf Hmax E (box sizes) (score m) (target_n g i m) (probability m)) ->
+  single t_attention ->
+  Permutation.Permutation (terms t_attention) (attention_terms g W b X sizes o (fun m k => B2R (probability m k))) ->
+  in_order g W X sizes o t_attention -> runs f Hf Hmax t_attention z_attention ->
+  single t_conv -> Permutation.Permutation (terms t_conv) (conv_terms g W b X i o) ->
+  in_order g W X sizes o t_conv -> runs f Hf Hmax t_conv z_conv ->
+  let y_attention := converted fo Hfo Hmaxo z_attention in
+  let y_conv := converted fo Hfo Hmaxo z_conv in
+  is_finite y_attention = true /\ is_finite y_conv = true /\
+  Rabs (B2R y_attention - B2R y_conv) <= number (claimed_bound c).
+Proof.
+  intros Hcheck. destruct (check_is_right_with_a_largest_number c s Hcheck) as (g & fo & Hg & Hfo' & Hright).
+  destruct (accepted_is_one_hot_with_a_largest_number c s Hcheck) as (g' & Hg' & Hone).
+  rewrite Hg in Hg'. injection Hg' as <-. destruct (geometry_of_spec _ _ Hg) as (Hvalid & _).
+  exists g, fo. do 2 (split; [assumption|]). cbv zeta in Hright, Hone |- *.
+  intros Hf Hmax Hfo Hmaxo E W b e HE Hholds He X sizes i o score p ta tc za zc Hout Ho HX Hfar Hscore Hp.
+  apply (Hright Hf Hmax Hfo Hmaxo W b Hholds X sizes i o (fun m k => B2R (p m k))); auto.
+  destruct (Hone Hf Hmax E sizes i e HE Hout He) as [Hjoint _].
+  apply (Hjoint p score (fun m => bpow radix2 (e m) * norm2_n (map IZR (center_n (axes g) m)))); [|assumption].
+  intros m Hm. destruct (accepted_alpha c s (e m) _ Hcheck (He m Hm) HE) as (Hlow & _).
+  apply literal_scores; auto.
 Qed.

@@ -103,7 +103,8 @@ Proof.
   - rewrite sum_swap. apply sum_ext; intros c _. now rewrite sum_scale.
   - intros k Hk. rewrite value_projection_sum by assumption. rewrite <- sum_scale.
     apply sum_ext; intros c _. unfold probability.
-    rewrite (softmax_ext keys _ (positional_score n r (v_h h) q) k Hk) by (intros; now apply score_of_position). ring.
+    rewrite (softmax_ext keys _ (positional_score n r (v_h h) q) k Hk)
+      by (intros; apply score_of_position; try reflexivity; simpl; lia). ring.
 Qed.
 
 (** The convolution in the same form: heads and taps correspond one to one. *)

@@ -8,8 +8,8 @@
 
     Assumed of hardware, and nothing else: numbers are those of the format and results are rounded to nearest, so that
     nothing is flushed to zero and no TF32 is used; a product and a sum are rounded once or fused; sums are of the products
-    themselves, as no Winograd or Fourier transform makes them; exp is an [exponential]; and no result is larger than the
-    largest number, which [result_at_most] bounds. *)
+    themselves, as no Winograd or Fourier transform makes them; exp is an [exponential]; and there is no largest number.
+    Overflow.v, where there is one, takes from [result_at_most] that it is not reached. *)
 
 From Coq Require Import ZArith Reals Lia Lra Psatz Permutation.
 From Flocq Require Import Core.

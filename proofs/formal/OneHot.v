@@ -33,6 +33,23 @@ Definition computes_softmax {K : Type} (f : format) (Hf : (0 < precision f)%Z) (
 Lemma exp_le x y : x <= y -> exp x <= exp y.
 Proof. intros [H| ->]; [left; now apply exp_increasing|lra]. Qed.
 
+(** What is exponentiated is alpha below 0 or less, and rounds to 0. *)
+Lemma exponential_vanishes f (Hf : (0 < precision f)%Z) (E : exponential f) x alpha :
+  x <= - alpha -> 0 < alpha -> representable f alpha -> growth E * exp (- alpha) < half_smallest f ->
+  computed_exp E (nearest f x) = 0.
+Proof.
+  intros Hx Ha Halpha Hsmall. set (z := nearest f x).
+  assert (Hz : z <= - alpha).
+  { unfold z. rewrite <- (nearest_of_representable f (- alpha)) by now apply generic_format_opp.
+    apply nearest_le; [assumption|lra]. }
+  destruct (exp_below_0 f E z) as (y & -> & Hy0 & Hy); [lra|].
+  apply rounds_to_zero; [assumption|]. rewrite Rabs_pos_eq by assumption.
+  assert (0 <= growth E).
+  { destruct (exp_below_0 f E (-1)) as (y' & _ & Hy'); [lra|]. pose proof (exp_pos (-1)).
+    destruct (Rle_dec 0 (growth E)); [assumption|exfalso]. nra. }
+  pose proof (exp_le z (- alpha) Hz). pose proof (exp_pos z). nra.
+Qed.
+
 (** If all other scores are at least alpha below the target's, the target gets 1 and every other key 0. *)
 Theorem one_hot {K : Type} f Hf (E : exponential f) (keys before after : list K) (s : K -> R) t (p : K -> R) alpha :
   computes_softmax f Hf E keys s t p ->
@@ -44,16 +61,7 @@ Proof.
   set (e := fun k => computed_exp E (nearest f (s k - s t))).
   destruct Hsoftmax as (total & order & Horder & Hplain & Htotal & Hq). fold e in Horder.
   assert (Hothers : forall k, In k (before ++ after) -> e k = 0).
-  { intros k Hk. specialize (Hgap k Hk). unfold e. set (z := nearest f (s k - s t)).
-    assert (Hz : z <= - alpha).
-    { unfold z. rewrite <- (nearest_of_representable f (- alpha)) by now apply generic_format_opp.
-      apply nearest_le; [assumption|lra]. }
-    destruct (exp_below_0 f E z) as (y & -> & Hy0 & Hy); [lra|].
-    apply rounds_to_zero; [assumption|]. rewrite Rabs_pos_eq by assumption.
-    assert (0 <= growth E).
-    { destruct (exp_below_0 f E (-1)) as (y' & _ & Hy'); [lra|]. pose proof (exp_pos (-1)).
-      destruct (Rle_dec 0 (growth E)); [assumption|exfalso]. nra. }
-    pose proof (exp_le z (- alpha) Hz). pose proof (exp_pos z). nra. }
+  { intros k Hk. specialize (Hgap k Hk). unfold e. apply (exponential_vanishes f Hf E _ alpha); auto. lra. }
   assert (Ht : e t = computed_exp E 0).
   { unfold e. replace (s t - s t) with 0 by ring. rewrite nearest_of_representable by apply zero_representable.
     reflexivity. }

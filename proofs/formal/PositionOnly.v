@@ -73,7 +73,7 @@ Definition position_only (L : layer pixel) : Prop :=
 
 (** The layers of Theorem 1 are of this kind. *)
 Lemma theorem_1_is_position_only g W b alpha : position_only (attention_of_conv g W b alpha).
-Proof. intros h X X' q k _. rewrite !score_of_position; reflexivity. Qed.
+Proof. intros h X X' q k _. rewrite !score_of_position; try reflexivity; simpl; lia. Qed.
 
 Definition blank : image := fun _ _ => 0.
 

@@ -1,8 +1,11 @@
-(** * Theorem 1, whole: any number of axes, D_p >= n + 1, any D_h and D_out, N_h at least the taps, one alpha for all images
+(** * Theorem 1, whole: any number of axes, D_p >= n + 1, any D_k, D_h and D_out, N_h at least the taps, one alpha for all
+    images
 
     The printed theorem, with a bound. The layer has any dimensions that the theorem allows: further components of the
-    encoding are ignored, further heads give nothing, and min(D_h, D_out) output channels are the convolution's. One alpha
-    serves all images whose values are at most B, of every size and with every padding. Beside
+    encoding are ignored, further heads give nothing, and min(D_h, D_out) output channels are the convolution's. The
+    positions' matrix W_pos is the identity, with rows of zeros below it or without its last rows, where D_k >= n + 1; a
+    matrix for each head does for every D_k >= 1. One alpha serves all images whose values are at most B, of every size and
+    with every padding. Beside
     proofs/claims/certificate/error_bound.py (claim error-bound), proofs/claims/theorem/assembly.py (claim head-assembly) and
     proofs/claims/theorem/encoding.py (claim encoding-identity). *)
 
@@ -13,12 +16,13 @@ From Conv2Attn Require Import Box ConvolutionN Padding.
 (** ** The layer *)
 
 (** The dimensions of a layer, as the paper has them. *)
-Record dimensions := Dimensions { positional : nat; head_dim : nat; out_dim : nat; head_count : nat }.
+Record dimensions := Dimensions { positional : nat; key_dim : nat; head_dim : nat; out_dim : nat; head_count : nat }.
 
-(** What the theorem asks of them, for a convolution: D_p >= n + 1, as many heads as taps at least, and no more output
-    channels than min(D_h, D_out). *)
+(** What the theorem asks of them, for a convolution: D_p >= n + 1 and D_k >= n + 1, as many heads as taps at least, and no
+    more output channels than min(D_h, D_out). *)
 Definition enough (d : dimensions) (g : geometry_n) : Prop :=
-  (length (axes g) + 1 <= positional d)%nat /\ (length (taps g) <= head_count d)%nat /\
+  (length (axes g) + 1 <= positional d)%nat /\ (length (axes g) + 1 <= key_dim d)%nat /\
+  (length (taps g) <= head_count d)%nat /\
   (groups_n g * outputs g <= Nat.min (head_dim d) (out_dim d))%nat.
 
 (** An encoding of any dimension whose first n + 1 components are (|delta|^2, delta_1, ..., delta_n). *)
@@ -43,7 +47,7 @@ Definition head_n (g : geometry_n) (W : kernel_n) (alpha : position -> R) (h : n
 
 Definition attention_n (d : dimensions) (r : position -> vector) (g : geometry_n) (W : kernel_n) (b : vector)
     (alpha : position -> R) : layer position := {|
-  D_in := groups_n g * inputs g; D_k := positional d; D_p := positional d; D_h := head_dim d; D_out := out_dim d;
+  D_in := groups_n g * inputs g; D_k := key_dim d; D_p := positional d; D_h := head_dim d; D_out := out_dim d;
   N_h := head_count d;
   encoding := r;
   heads := head_n g W alpha;
@@ -61,20 +65,22 @@ Lemma score_n d r g W b alpha h m X (q k : position) :
   = - alpha m * distance2 k (moved q (center_n (axes g) m))
     + alpha m * norm2_n (map IZR (center_n (axes g) m)).
 Proof.
-  intros (HDp & _) Hr Hm Hq Hk. unfold head_n. rewrite Hm.
+  intros (HDp & HDk & _) Hr Hm Hq Hk. unfold head_n. rewrite Hm.
   assert (Hlm : length m = length (axes g)).
   { apply nth_error_In in Hm. apply length_in_box in Hm. now rewrite map_length in Hm. }
   set (n := length (axes g)) in *.
   assert (Hc : length (center_n (axes g) m) = n) by now apply length_center_n.
   assert (Hd : length (difference k q) = n) by (unfold difference, points; rewrite length_from; lia).
-  rewrite score_of_position by reflexivity. cbn [D_p attention_n v encoding].
+  assert (Hv : forall i, (n + 1 <= i)%nat -> head_vector_n (alpha m) (map IZR (center_n (axes g) m)) i = 0).
+  { intros i Hi. unfold head_vector_n, vec. apply nth_overflow. cbn [length]. rewrite !map_length, Hc. lia. }
+  rewrite score_of_position; [|reflexivity|reflexivity|reflexivity|cbn [v D_k D_p attention_n]; intros i Hi; apply Hv; lia].
+  cbn [D_p attention_n v encoding].
   set (delta := difference k q) in *. set (center := center_n (axes g) m) in *.
   transitivity (dot (n + 1) (head_vector_n (alpha m) (map IZR center)) (relative_encoding_n (map IZR delta))).
   - unfold dot. replace (positional d) with ((n + 1) + (positional d - (n + 1)))%nat by lia.
     rewrite seq_app, sum_app, (sum_zero (seq (0 + (n + 1)) _)).
     + rewrite Rplus_0_r. apply sum_ext. intros i Hi. apply in_seq in Hi. now rewrite (Hr delta i Hd ltac:(lia)).
-    + intros i Hi. apply in_seq in Hi. unfold head_vector_n, vec. rewrite nth_overflow; [ring|].
-      cbn [length]. rewrite !map_length, Hc. lia.
+    + intros i Hi. apply in_seq in Hi. unfold center. rewrite Hv by lia. ring.
   - rewrite encoding_identity_n by now rewrite map_length.
     rewrite <- distance2_norm. unfold delta, difference, points. now rewrite distance2_from by lia.
 Qed.
@@ -109,7 +115,7 @@ Lemma attention_n_output d r g W b alpha sizes X q o :
   b o + Sum m in taps g, Sum c in seq 0 (inputs g),
     W o c m * read_n (alpha m) (box sizes) (moved q (center_n (axes g) m)) (fun k => X k (o / outputs g * inputs g + c)%nat).
 Proof.
-  intros Henough Hr Hq Hsizes Ho. pose proof Henough as (HDp & HNh & Hdim).
+  intros Henough Hr Hq Hsizes Ho. pose proof Henough as (HDp & _ & HNh & Hdim).
   rewrite mhsa_is_sum_over_heads, Rplus_comm. cbn [b_out attention_n N_h D_h W_out heads]. f_equal.
   set (f := fun m => Sum c in seq 0 (inputs g), W o c m *
     read_n (alpha m) (box sizes) (moved q (center_n (axes g) m)) (fun k => X k (o / outputs g * inputs g + c)%nat)).
@@ -270,7 +276,7 @@ Definition largest_kernel (g : geometry_n) (W : kernel_n) : R :=
 Definition alpha_for (g : geometry_n) (W : kernel_n) (B eps : R) : R :=
   ln (2 + 4 * INR (length (axes g)) * B * largest_kernel g W / eps).
 
-(** Theorem 1: for all dimensions D_p >= n + 1, D_h, D_out and N_h >= K^n, every convolution with at most
+(** Theorem 1: for all dimensions D_p >= n + 1, D_k >= n + 1, D_h, D_out and N_h >= K^n, every convolution with at most
     min(D_h, D_out) output channels, every B and every eps there is one alpha such that the attention layer is nearer
     than eps to the convolution on all images with values of at most B, at every output. *)
 Theorem theorem_1_whole d r g W b B eps :
@@ -334,9 +340,64 @@ Proof.
   intros k' p Hk' E. now apply (sources_in_image mode l k').
 Qed.
 
-(** The largest D_h and D_out that are needed are the convolution's channels; more is allowed, and ignored: here
-    D_p = 7, D_h = 5, D_out = 4 and 12 heads for a 3 x 3 kernel with two output channels. *)
-Example larger_dimensions :
-  enough {| positional := 7; head_dim := 5; out_dim := 4; head_count := 12 |}
+(** ** A matrix of positions for each head: D_k >= 1 *)
+
+(** Scores depend on v and W_pos through v . W_pos alone, so a head that looks at positions only may have v . W_pos as the
+    first row of its W_pos, zeros below, and v = (1, 0, ..., 0). *)
+Definition head_1 (h : head) : head := {|
+  W_qry := zero_matrix; W_key := zero_matrix; W_pos := fun i => match i with O => v h | _ => zero_vector end;
+  u := zero_vector; v := vec [1]; W_val := W_val h
+|}.
+
+Definition attention_1 (key : nat) (L : layer position) : layer position := {|
+  D_in := D_in L; D_k := key; D_p := D_p L; D_h := D_h L; D_out := D_out L; N_h := N_h L; encoding := encoding L;
+  heads := fun h => head_1 (heads L h); W_out := W_out L; b_out := b_out L
+|}.
+
+Lemma score_1 key L h X q k :
+  (1 <= key)%nat -> score (attention_1 key L) (head_1 h) X q k = dot (D_p L) (v h) (encoding L (difference k q)).
+Proof.
+  intros Hkey. unfold score. cbn [attention_1 head_1 D_in D_k D_p encoding W_qry W_key W_pos u v].
+  rewrite !(dot_zero_l _ (apply _ zero_matrix _)), dot_zero_r by (intros; apply apply_zero). rewrite !Rplus_0_l.
+  transitivity (Sum i in seq 0 key, if (i =? 0)%nat then dot (D_p L) (v h) (encoding L (difference k q)) else 0).
+  - apply sum_ext; intros i _. unfold vec. destruct i as [|[|i]]; cbn [nth Nat.eqb]; [unfold apply|..]; ring.
+  - now apply sum_single.
+Qed.
+
+Lemma attention_1_output key d r g W b alpha keys X q o :
+  (1 <= key)%nat -> enough d g ->
+  mhsa (attention_1 key (attention_n d r g W b alpha)) keys X q o = mhsa (attention_n d r g W b alpha) keys X q o.
+Proof.
+  intros Hkey (HDp & HDk & _). rewrite !mhsa_is_sum_over_heads. f_equal.
+  apply sum_ext; intros h _. apply sum_ext; intros e _. f_equal.
+  unfold head_output. apply sum_ext; intros k Hk. f_equal. unfold probability. apply softmax_ext; [assumption|].
+  intros l _. cbn [attention_1 heads]. rewrite score_1 by assumption.
+  symmetry. apply score_of_position; cbn [attention_n heads]; unfold head_n;
+    destruct (nth_error (taps g) h) as [m|] eqn:Hm; try reflexivity.
+  cbn [v D_k D_p attention_n]. intros i Hi. unfold head_vector_n, vec. apply nth_overflow. cbn [length].
+  assert (length m = length (axes g)).
+  { apply nth_error_In in Hm. apply length_in_box in Hm. now rewrite map_length in Hm. }
+  rewrite !map_length, length_center_n by assumption. lia.
+Qed.
+
+(** So Theorem 1 holds for every D_k >= 1, where every head has a W_pos of its own. *)
+Corollary theorem_1_every_key_dimension key d r g W b B eps :
+  (1 <= key)%nat ->
+  enough d g -> extends_encoding (length (axes g)) r -> valid_n g -> 0 <= B -> 0 < eps ->
+  forall alpha, alpha_for g W B eps <= alpha ->
+  forall sizes X i o, (forall k c, In k (box sizes) -> Rabs (X k c) <= B) ->
+  is_output_n (axes g) sizes i -> (o < groups_n g * outputs g)%nat ->
+  Rabs (mhsa (attention_1 key (attention_n d r g W b (fun _ => alpha))) (box sizes) X (query_n (axes g) i) o
+        - conv_n g W b X i o) < eps.
+Proof.
+  intros Hkey Henough Hr Hvalid HB Heps alpha Ha sizes X i o HX Hout Ho. rewrite attention_1_output by assumption.
+  now apply theorem_1_whole with (B := B).
+Qed.
+
+(** The largest D_k, D_h and D_out that are needed are n + 1 and the convolution's channels; more is allowed, and ignored:
+    here D_p = 7, D_k = 9 or 4, D_h = 5, D_out = 4 and 12 heads for a 3 x 3 kernel with two output channels. *)
+Example larger_dimensions key :
+  In key [9; 4]%nat ->
+  enough {| positional := 7; key_dim := key; head_dim := 5; out_dim := 4; head_count := 12 |}
     {| axes := [Axis 3 1 1; Axis 3 2 1]; groups_n := 2; inputs := 1; outputs := 1 |}.
-Proof. unfold enough. simpl. lia. Qed.
+Proof. intros [<-|[<-|[]]]; unfold enough; simpl; lia. Qed.

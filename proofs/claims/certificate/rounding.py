@@ -103,7 +103,8 @@ def sharpness_failures(*, share: Fraction = REACHED, precision: int = BITS, term
     status=Status.COQ,
     scope=r"Each product and each sum is rounded once, $\mathrm{fl}(y) = y (1 + e)$ with $|e| \le u$, to nearest and "
     r"without overflow; a product and a sum may be rounded together (fused). The terms are added in any order, "
-    r"and $m u < 1$. What underflow adds is counted in `underflow-errors`.",
+    r"and $m u < 1$. What underflow adds is counted in `underflow-errors`. Of a layer that `conv2attn check` accepts, "
+    r"Coq also has that nothing overflows.",
     source="Higham, Accuracy and Stability of Numerical Algorithms, lemma 3.1 and section 4.2",
     justifies=(
         "convert/bounds/rounding.py: gamma, convolution_error",
@@ -113,7 +114,9 @@ def sharpness_failures(*, share: Fraction = REACHED, precision: int = BITS, term
         "Rounding.v: rounded_sum, single_term_is_exact",
         "Summation.v: tree_error",
         "ExactRegime.v: certificate_of_one_hot_attention, one_hot_results_at_most",
-        "Checker.v: check_is_right",
+        "Overflow.v: one_hot_runs_are_finite",
+        "Literal.v: literal_order, reading_order, convolution_order",
+        "Checker.v: check_is_right, check_is_right_with_a_largest_number, literal_attention_is_right",
         "StoredNumbers.v: decoded_is_the_number",
     ),
     tests=(

@@ -99,7 +99,7 @@ def order_failures(
     r"$\lambda$ may be written as 0, or rounded to a subnormal number. Coq has the case in which none is taken "
     r"for 0.",
     justifies=("convert/bounds/rounding.py: attention_rounding, convolution_rounding",),
-    coq=("ExactRegime.v: side_error, result_at_most",),
+    coq=("ExactRegime.v: side_error, result_at_most", "Overflow.v: small_sums_are_finite"),
     tests=(
         "convert/bounds/test_extremes.py: "
         "test_numbers_of_any_size_stay_within_the_bound_in_exact_arithmetic, "

@@ -24,14 +24,17 @@ LARGEST_INTEGER = rows**2 + columns**2 + 2 * (rows * D_1 + columns * D_2)
     r"coordinates, on a key grid of $(R + 1) \times (C + 1)$ pixels; $D_1$ and $D_2$ are the largest "
     r"$|\Delta_1|$ and $|\Delta_2|$. Along other numbers of axes, $B$ has the like terms for each. Numbers have "
     r"$p$ bits: 24 in single, 53 in double precision. Products are added in any order; a product and a sum may "
-    r"be rounded together. In the place of $\alpha B$ Coq has the sum of the absolute values of a score's "
-    r"products, which is no larger.",
+    r"be rounded together. Coq has it for every score whose products have absolute values that sum to at most "
+    r"$2^p \alpha$, and for $B$ itself where a score is a dot product; there, and in the softmax, no number overflows "
+    r"if $\alpha \le 2^{102}$, in double precision $2^{969}$.",
     justifies=("convert/heads/encoding.py: scores_are_exact", "convert/heads/regime.py: Regime.score_dtype"),
     coq=(
         "ExactScores.v: scores_without_rounding",
         "Binary.v: integers_representable",
         "ExactRegime.v: joint_softmax_is_one_hot, separable_softmax_is_one_hot",
-        "Checker.v: accepted_is_one_hot",
+        "FloatSoftmax.v: scores_are_finite, softmax_is_finite, joint_softmax_is_finite, tables_are_finite",
+        "Literal.v: dot_product_is_a_score, literal_scores",
+        "Checker.v: accepted_is_one_hot, accepted_is_one_hot_with_a_largest_number",
     ),
     tests=(
         "proofs/claims/test_floating_point.py: test_scores_on_the_largest_grid_are_exact_in_single_precision, "

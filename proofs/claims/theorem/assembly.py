@@ -167,7 +167,8 @@ def inside_failures(*, slack: int = 0, query: Expr = QUERY, middle: Callable[[Ex
     status=Status.COQ,
     scope=r"Exact arithmetic. Convolutions along $n$ axes, of every kernel, stride, dilation, number of groups and "
     r"bias, padded with zeros, by reflection, replication or wrapping around, unevenly too; the keys are all "
-    r"pixels of the padded input, and values have no bias. $D_p \ge n + 1$, at least as many heads as taps, at "
+    r"pixels of the padded input, and values have no bias. $D_p \ge n + 1$, $D_k \ge n + 1$ with the identity matrix "
+    r"for $\hat W_{key}$, or $D_k \ge 1$ with a matrix for each head; at least as many heads as taps, at "
     r"most $\min(D_h, D_{out})$ output channels. Images of every size with values of at most $B$.",
     source="Theorem 1 of the article and the talk, for every stride, dilation, padding and group",
     justifies=(
@@ -175,7 +176,7 @@ def inside_failures(*, slack: int = 0, query: Expr = QUERY, middle: Callable[[Ex
         "convert/spec.py: ConvSpec.query_positions, ConvSpec.tap_offsets",
     ),
     coq=(
-        "TheoremN.v: theorem_1_padded, theorem_1_whole",
+        "TheoremN.v: theorem_1_padded, theorem_1_whole, theorem_1_every_key_dimension",
         "Theorem1.v: theorem_1_limit, theorem_1_exists",
         "Padding.v: padded_within_bounds",
     ),
