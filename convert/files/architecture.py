@@ -6,19 +6,23 @@ Raises:
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
+import itertools
 import json
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from torch import nn
 
-from ..errors import ArchitectureError, TrustNeededError, first_line
+from ..errors import ArchitectureError, TrustNeededError, close_names, first_line
 from .named.huggingface import PREFIX, described, of_folder
-from .named.imported import FORM, imported_factory, is_file, with_article
-from .named.registries import named_factory, similar_names
+from .named.registries import FORM, import_module, named_factory, similar_names
 
 # The project's own examples, which no file chooses the code of.
 OWN_ARCHITECTURES = (
@@ -27,6 +31,7 @@ OWN_ARCHITECTURES = (
     *(f"conv2attn.learn.examples.denoiser:{name}" for name in ("PageDenoiser", "PhotographDenoiser")),
 )
 _JSON = "a number, true, false, null, a list, an object or a quoted word"
+_serial = itertools.count()
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,7 @@ class Architecture:
     """Recipe for building a network: a factory and its arguments.
 
     Attributes:
-        spec: ``package.module:factory``, ``path/to/file.py:factory`` (``named/imported.py``), a registered name
+        spec: ``package.module:factory``, ``path/to/file.py:factory`` (``imported_factory``), a registered name
             (``named/registries.py``) or ``hf:FOLDER`` (``named/huggingface.py``).
         arguments: Keyword arguments of the factory.
 
@@ -53,7 +58,7 @@ class Architecture:
     def file(self) -> Path | None:
         """The file with its code: the named one, or a module's once it is imported; None if there is none."""
         location = self.spec.rpartition(":")[0]
-        if is_file(location):
+        if _is_file(location):
             return Path(location)
         found = getattr(sys.modules.get(location), "__file__", None)
         return None if found is None else Path(found)
@@ -86,7 +91,7 @@ class Architecture:
         except (Exception, SystemExit) as error:
             raise ArchitectureError(f"{spec} failed: {first_line(error)}") from error
         if not isinstance(model, nn.Module):
-            raise ArchitectureError(f"{spec} returned {with_article(model)}, not a torch.nn.Module")
+            raise ArchitectureError(f"{spec} returned {_with_article(model)}, not a torch.nn.Module")
         return model
 
 
@@ -108,6 +113,26 @@ def _factory(
     return imported_factory(spec) if named is None else named.build
 
 
+def imported_factory(spec: str) -> Callable[..., object]:
+    """Imports the code around a factory and returns the factory. This runs that code.
+
+    A file is imported afresh by each call, with its folder first on the import path meanwhile; the modules beside it
+    that it imports are ordinary modules and stay imported.
+
+    Args:
+        spec: ``package.module:factory`` or ``path/to/file.py:factory``, split at the last colon. The factory is a
+            function or a class, or such an attribute of a class: ``module:Class.method``.
+    """
+    location, _, attribute = spec.rpartition(":")
+    if not location or not all(part.isidentifier() for part in attribute.split(".")):
+        raise ArchitectureError(f"{spec!r} does not name an architecture; the form is {FORM}")
+    module = _import_file(Path(location)) if _is_file(location) else import_module(location)
+    factory = _attribute(module, attribute, location)
+    if isinstance(factory, nn.Module) or not callable(factory):
+        raise ArchitectureError(f"{spec} is {_with_article(factory)}, not a function or class that builds a network")
+    return factory
+
+
 def parse_arguments(pairs: Sequence[str]) -> dict[str, object]:
     """Turns ``name=json`` pairs into keyword arguments, each name once."""
     arguments: dict[str, object] = {}
@@ -123,3 +148,51 @@ def parse_arguments(pairs: Sequence[str]) -> dict[str, object]:
             hint = f"{_JSON}: {name}='\"word\"'"
             raise ArchitectureError(f"the argument {pair!r} is not name=json; JSON is {hint}") from error
     return arguments
+
+
+def _is_file(location: str) -> bool:
+    """Whether the part of a specification before its colon is the path of a file."""
+    return location.endswith(".py") or "/" in location or "\\" in location
+
+
+def _with_article(value: object) -> str:
+    """The name of a value's class, with its article."""
+    name = type(value).__name__
+    return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
+
+
+def _import_file(path: Path) -> ModuleType:
+    """Imports a file under a fresh name; it stays in sys.modules, where pickle and copy look classes up."""
+    if path.suffix != ".py" or not os.path.isfile(path):  # unlike Path.is_file, false for a name that is too long
+        raise ArchitectureError(f"there is no Python file {path}; the form is {FORM}")
+    name = f"_conv2attn_architecture_{next(_serial)}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise ArchitectureError(f"{path} cannot be imported as a Python file")
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    folder = str(path.resolve().parent)
+    importlib.invalidate_caches()
+    sys.path.insert(0, folder)  # as ``python file.py`` does
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        sys.modules.pop(name, None)
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        raise ArchitectureError(f"importing {path} failed: {first_line(error)}") from error
+    finally:
+        if folder in sys.path:
+            sys.path.remove(folder)
+    return module
+
+
+def _attribute(module: ModuleType, attribute: str, location: str) -> object:
+    owner: object = module
+    for part in attribute.split("."):
+        try:
+            owner = getattr(owner, part)
+        except AttributeError as error:
+            which = "" if part == attribute else f": {part} is missing"
+            hint = close_names(part, dir(owner))
+            raise ArchitectureError(f"{location} has no {attribute}{which}{hint}") from error
+    return owner

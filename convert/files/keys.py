@@ -54,12 +54,9 @@ def is_averaged(place: str) -> bool:
 
 
 def fit_keys(tensors: Mapping[str, Tensor], expected: Expected, *, averaged: bool | None = None) -> Fitted:
-    """Takes prefixes and wrappers off the keys of a state dict.
+    """Takes prefixes and wrappers off the keys of a state dict, so that they are the expected ones of a network.
 
-    Args:
-        tensors: The state dict.
-        expected: The network's keys with their shapes.
-        averaged: Take only keys behind the name of a moving average; False only others, None any.
+    With ``averaged``, only keys behind the name of a moving average are taken; with False only others, with None any.
     """
     votes: Counter[str] = Counter()
     for key, tensor in tensors.items():
@@ -100,16 +97,8 @@ def load_into(
     have it. Only ``num_batches_tracked`` may be missing, as in files that are older than it, and a second name of a
     tensor that is there under its first. After an error the model is not to be used.
 
-    Args:
-        model: The model.
-        tensors: The weights, as ``fit_keys`` gives them.
-        path: Where they came from.
-        assign: Let the model take the tensors themselves.
-        beside: Other keys of the file, to be named if a key is missing. If they are given, keys of no part of the
-            model, as of a loss beside it, and counters that tools leave are passed over; else none are.
-
-    Returns:
-        The keys that were passed over.
+    With ``beside``, the file's other keys, which are named if a key is missing, those of no part of the model, as of a
+    loss beside it, and counters that tools leave are passed over and returned; without it, none are.
 
     Raises:
         CheckpointError: A key is missing or unexpected, a shape or a kind of dtype (floating, complex,

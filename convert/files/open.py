@@ -30,6 +30,7 @@ from ..errors import (
     ConversionError,
     NotAConvolutionError,
     OptionError,
+    Problem,
     TrustNeededError,
     UnsupportedLayerError,
     first_line,
@@ -37,6 +38,7 @@ from ..errors import (
 )
 from ..model.convert import convert_model, restore_model
 from ..model.report import LayerRecord
+from ..names import modules_of
 from ..preprocessing import Preprocessing
 from .architecture import Architecture
 from .checkpoint import Checkpoint, Opening, find_weights
@@ -99,7 +101,8 @@ class Network:
     def is_converted(self) -> bool:
         """Whether it has attention layers."""
         held = self.checkpoint.network
-        return bool(self.records) or holds_attention(self.checkpoint.state_dict) or (held is not None and _has(held))
+        told = bool(self.records) or holds_attention(self.checkpoint.state_dict)
+        return told or (held is not None and bool(modules_of(held, SelfAttention)))
 
     @property
     def is_layers(self) -> bool:
@@ -150,7 +153,7 @@ class Network:
     def cnn(self) -> nn.Module:
         """The CNN, bit for bit: as it was read, or as it was before the conversion. It can be requested only once."""
         self._check_convolutions()
-        return restore_model(self.read, inplace=True) if _has(self.read) else self.read
+        return restore_model(self.read, inplace=True) if modules_of(self.read, SelfAttention) else self.read
 
     def cnn_state(self) -> dict[str, Tensor]:
         """The CNN's state dict, bit for bit and in its order; nothing is built where the file tells all of it.
@@ -187,7 +190,7 @@ class Network:
         for record, layer in self.stored_layers():
             if (reason := not_a_convolution(layer)) is not None:
                 distance = told_distance(layer) if record.kind is None else ""
-                problems.append(f"{record.name or 'the model itself'}: {reason}{distance}")
+                problems.append(str(Problem(record.name, reason + distance)))
         if problems:
             count = f"{len(problems)} of {len(self.records)} attention layers compute what no convolution computes"
             advice = "conv2attn freeze turns trained positions back into convolutions"
@@ -409,11 +412,6 @@ def _convert_like(network: nn.Module, records: Sequence[LayerRecord], saved: Che
     state = {key: value for key, value in saved.state_dict.items() if key in own or not is_part}
     load_into(model, state, saved.path, assign=is_part)
     return model
-
-
-def _has(model: nn.Module) -> bool:
-    """Whether a network has attention layers."""
-    return any(isinstance(module, SelfAttention) for module in model.modules())
 
 
 def _match_dtypes(model: nn.Module, saved: Mapping[str, Tensor]) -> None:

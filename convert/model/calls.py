@@ -53,11 +53,8 @@ class Traced(NamedTuple):
 def calls_as_modules(model: nn.Module) -> Traced:
     """Gives each convolution that a model calls as a function a module of its own.
 
-    Args:
-        model: It is changed; its parameters stay the same objects.
-
-    Returns:
-        The model, which is new if its root was traced, and each call that stays one, with the reason.
+    The model is changed, and new if its root was traced; its parameters stay the same objects. Each call that stays one
+    is given with the reason.
     """
     left: list[Problem] = []
     for names in reversed(names_by_module(model, _may_call)):  # children first

@@ -51,18 +51,9 @@ class Nodes:
         description: str = "",
         **attributes: int | float | list[int],
     ) -> str:
-        """Adds a node.
+        """Adds a node of an operator with its inputs and attributes, and gives the name of its output.
 
-        Args:
-            operator: Operator.
-            inputs: Names of the tensors that it takes.
-            name: Name of its output, without the prefix; the operator's by default.
-            output: The whole name of the output, where that is given.
-            description: Description for people.
-            attributes: As the operator takes them.
-
-        Returns:
-            The name of its output.
+        That is the prefix with ``name``, which is the operator's by default, or ``output`` where it is given whole.
         """
         own = self._new(name or operator)
         self.written.append(

@@ -1,1 +1,1 @@
-"""Sources of architectures: the user's code, a library's registry, or a Hugging Face folder."""
+"""What libraries name: architectures in registries and Hugging Face folders, and their preprocessing."""

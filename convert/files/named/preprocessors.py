@@ -15,7 +15,7 @@ from ...errors import CheckpointError
 from ...plain import read_object
 from ...preprocessing import Interpolation, Normalization, Preprocessing
 from ...size import Size
-from .imported import import_module
+from .registries import import_module
 
 _TORCHVISION = "torchvision.models"
 _OF_PICTURES = ("ImageClassification", "SemanticSegmentation", "ObjectDetection")  # torchvision's transforms

@@ -14,6 +14,7 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -21,9 +22,9 @@ from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from ...errors import ArchitectureError, close_names
-from .imported import import_module
+from ...errors import ArchitectureError, close_names, first_line
 
+FORM = "package.module:factory, path/to/file.py:factory, timm:NAME, torchvision.models:NAME or hf:FOLDER"
 _TORCHVISION = "torchvision.models"
 _FETCHES = ("pretrained", "checkpoint_path", "weights", "weights_backbone", "pretrained_backbone")
 _KERNELS = ("attn_implementation", "_attn_implementation", "experts_implementation")
@@ -150,3 +151,17 @@ def library(name: str, *, extra: str | None = None) -> ModuleType:
         install = name if extra is None else f'"conv2attn[{extra}]"'
         raise ArchitectureError(f"{name}:NAME needs {name}, which is not installed; pip install {install}")
     return import_module(name)
+
+
+def import_module(name: str) -> ModuleType:
+    """Imports a module by its name."""
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise ArchitectureError(f"{name!r} is neither a module's name nor a .py file; the form is {FORM}")
+    try:
+        return importlib.import_module(name)
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+            file = f"{name.replace('.', '/')}.py"
+            hint = f"; the file {file} is named {file}:factory" if os.path.isfile(file) else ""
+            raise ArchitectureError(f"there is no module {name}: {first_line(error)}{hint}") from error
+        raise ArchitectureError(f"importing {name} failed: {first_line(error)}") from error

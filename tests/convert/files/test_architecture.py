@@ -222,4 +222,3 @@ def test_the_file_of_an_architecture_is_the_one_that_is_named_or_its_imported_mo
     assert Architecture(f"{tmp_path}/net.py:Network").file == tmp_path / "net.py"
     assert Architecture(f"{__name__}:Network").file == Path(__file__)
     assert Architecture("not_imported_by_anyone:Network").file is None
-    assert Architecture("sys:Network").file is None  # it has none
