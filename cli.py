@@ -27,6 +27,7 @@ from .proofs.terminal.options import (
     ExcludeOption,
     ForceOption,
     FormOption,
+    ImageSizeOption,
     IncludeOption,
     InputOption,
     MeanOption,
@@ -549,12 +550,7 @@ def export(
     ] = "onnx",
     alpha: AlphaOption = None,
     skip_unsupported: SkipOption = False,
-    size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ROWSxCOLUMNS", help="Image size (default: the size the network was trained on, or 224x224)."
-        ),
-    ] = None,
+    size: ImageSizeOption = None,
     input_: InputOption = None,
     form: FormOption = None,
     force: ForceOption = False,
@@ -787,13 +783,7 @@ def freeze(
     input_range: Annotated[
         str, typer.Option(metavar="LOW,HIGH", help="Range of each layer's input that the bounds assume.")
     ] = "-1,1",
-    size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ROWSxCOLUMNS",
-            help="Image size of the program (default: the size the network was trained on, or 224x224).",
-        ),
-    ] = None,
+    size: ImageSizeOption = None,
     data: Annotated[
         str | None,
         typer.Option(metavar="KIND", help="Report test accuracy before and after on this data, as for melt."),

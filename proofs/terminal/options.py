@@ -104,6 +104,14 @@ EngineOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Verify this engine. Repeatable (default: all).")
 ]
 ResultOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result as JSON.")]
+ImageSizeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--size",
+        metavar="ROWSxCOLUMNS",
+        help="Image size (default: the size the network was trained on, or 224x224).",
+    ),
+]
 PictureSizeOption = Annotated[
     str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Scale a folder's pictures to this size.")
 ]

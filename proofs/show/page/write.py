@@ -1,4 +1,4 @@
-"""Renders the page: one self-contained HTML file with its style, its program and its data."""
+"""Renders the page: one self-contained HTML file with its style, its program, its data and its table of layers."""
 
 from __future__ import annotations
 
@@ -115,11 +115,10 @@ def filled(name: str, scripts: Sequence[str], **values: Any) -> str:
 
 
 class Cell(NamedTuple):
-    """The text of a cell, the value to sort by ("" is unknown), and which of NUMBER and WORDS it is."""
+    """The text of a cell of the table of layers, and the value to sort by; "" is unknown."""
 
     text: str
     value: str | int | float
-    kind: str
 
 
 def table_rows(data: dict[str, Any]) -> list[list[Cell]]:
@@ -154,13 +153,13 @@ def _row(layer: dict[str, Any], shown: str, compared: dict[str, Sequence[float]]
     alphas = sorted(alpha for alpha in layer["alpha"] if alpha is not None)
     alpha = f"{alphas[0]:g}" if alphas[0] == alphas[-1] else f"{alphas[0]:g}\u2013{alphas[-1]:g}"
     return [
-        Cell(shown, name, WORDS),
-        Cell(layer["geometry"], layer["geometry"], WORDS),
-        Cell(f"{layer['heads']:,}", layer["heads"], NUMBER),
-        Cell(alpha, alphas[0], NUMBER),
-        Cell(f"{layer['parameters_before']:,}", layer["parameters_before"], NUMBER),
-        Cell(f"{layer['parameters_after']:,}", layer["parameters_after"], NUMBER),
-        Cell(scientific(difference), "" if difference is None else difference, NUMBER),
-        Cell(scientific(bound) if useful else told(bound, outputs), "" if bound is None else bound, NUMBER),
-        Cell("\u2013" if share is None else f"{share:.1%}", "" if share is None else share, NUMBER),
+        Cell(shown, name),
+        Cell(layer["geometry"], layer["geometry"]),
+        Cell(f"{layer['heads']:,}", layer["heads"]),
+        Cell(alpha, alphas[0]),
+        Cell(f"{layer['parameters_before']:,}", layer["parameters_before"]),
+        Cell(f"{layer['parameters_after']:,}", layer["parameters_after"]),
+        Cell(scientific(difference), "" if difference is None else difference),
+        Cell(scientific(bound) if useful else told(bound, outputs), "" if bound is None else bound),
+        Cell("\u2013" if share is None else f"{share:.1%}", "" if share is None else share),
     ]
