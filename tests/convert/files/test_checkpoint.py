@@ -19,37 +19,17 @@ from torch import Tensor, nn
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, SeveralNetworksError
 from conv2attn.convert.files.checkpoint import Opening, read_checkpoint
 from conv2attn.convert.files.open import open_network
-
-
-class Block(nn.Sequential):
-    """A convolution with groups, and its normalisation."""
-
-    def __init__(self) -> None:
-        super().__init__(nn.Conv2d(4, 6, (3, 2), groups=2), nn.BatchNorm2d(6))
-
-
-class Net(nn.Module):
-    """A network with a part that could be wrapped by itself."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.backbone = nn.ModuleDict({"stem": nn.Conv2d(3, 4, 3, stride=2), "block": Block()})
-        self.head = nn.Conv2d(6, 5, 1)
-
+from tests.small_models import Composite
 
 State = dict[str, Tensor]
 
 
-def network(seed: int = 0) -> Net:
+def state(seed: int = 0) -> State:
     torch.manual_seed(seed)
-    net = Net().eval()
+    net = Composite()
     for buffer in net.buffers():
         buffer.add_(1)
-    return net
-
-
-def state(seed: int = 0) -> State:
-    return dict(network(seed).state_dict())
+    return dict(net.state_dict())
 
 
 def prefixed(prefix: str, given: State) -> State:
@@ -58,7 +38,7 @@ def prefixed(prefix: str, given: State) -> State:
 
 def assert_opens_as(path: Path, wanted: State, **options: Any) -> tuple[str, ...]:
     """The file gives these weights to a new network; the keys that were left out."""
-    opened = open_network(path, Opening(Net(), **options))
+    opened = open_network(path, Opening(Composite(), **options))
     found = opened.cnn().state_dict()
     assert list(found) == list(wanted)
     assert all(torch.equal(found[key], value.to(found[key].dtype)) for key, value in wanted.items())
@@ -99,6 +79,7 @@ PLACES: dict[str, Made] = {
     },
     "data parallel": lambda s: {"state_dict": prefixed("module.", s)},
     "prefixes": lambda s: prefixed("_orig_mod.module.model.", s),
+<<<<<<< HEAD
     "a part compiled": lambda s: {k.replace("backbone.", "backbone._orig_mod."): v for k, v in s.items()},
     "a part data parallel": lambda s: {f"module.{k}" if k.startswith("back") else k: v for k, v in s.items()},
     "a part wrapped": lambda s: {k.replace("block.", "block.wrapped."): v for k, v in s.items()},
@@ -106,9 +87,13 @@ PLACES: dict[str, Made] = {
     "parts in wrappers of several names": lambda s: {
         k.replace("block.", "block.wrapped._orig_mod.").replace("head.", "head.layer."): v for k, v in s.items()
     },
+=======
+    "a part compiled": lambda s: {k.replace("blocks.", "blocks._orig_mod."): v for k, v in s.items()},
+    "a part data parallel": lambda s: {f"module.{k}" if k.startswith("blocks") else k: v for k, v in s.items()},
+>>>>>>> files
     "averaged alone": lambda s: prefixed("module.", s) | {"n_averaged": torch.tensor(7)},
     "an average beside": lambda s: prefixed("model.", s) | prefixed("model_ema.", {k: v * 0 for k, v in s.items()}),
-    "counters": lambda s: s | {"backbone.block.total_ops": torch.ones(1), "total_params": torch.ones(1)},
+    "counters": lambda s: s | {"blocks.total_ops": torch.ones(1), "total_params": torch.ones(1)},
     "half": lambda s: {k: v.half() if v.is_floating_point() else v for k, v in s.items()},
     "arrays": lambda s: {"model": {k: v.numpy() for k, v in s.items()}},
     "a dictionary of their own": lambda s: {"model": Weights(s)},
@@ -130,7 +115,7 @@ def test_weights_are_found_in_any_place_and_behind_any_prefix(place: str, legacy
     saved = state()
     wanted = {k: v.half() if v.is_floating_point() else v for k, v in saved.items()} if place == "half" else saved
     if place == "before PyTorch 0.4.1":
-        wanted = saved | {"backbone.block.1.num_batches_tracked": torch.tensor(0)}
+        wanted = saved | {"blocks.1.num_batches_tracked": torch.tensor(0)}
     torch.save(PLACES[place](saved), tmp_path / "w.pth", _use_new_zipfile_serialization=not legacy)
     assert_opens_as(tmp_path / "w.pth", wanted)
 
@@ -154,23 +139,23 @@ def test_keys_that_belong_to_no_part_of_the_network_are_named_and_left_out(tmp_p
         assert assert_opens_as(tmp_path / "w.pth", state()) == (other,)
 
 
-@pytest.mark.parametrize("key", ["head.more", "backbone.block.2.weight"])
+@pytest.mark.parametrize("key", ["head.more", "blocks.3.weight"])
 def test_keys_within_the_network_that_it_lacks_refuse_it(key: str, tmp_path: Path) -> None:
     torch.save(state() | {key: torch.ones(5)}, tmp_path / "w.pth")
     with pytest.raises(CheckpointError, match=f"it holds '{key}', which the architecture lacks$"):
-        open_network(tmp_path / "w.pth", Opening(Net()))
+        open_network(tmp_path / "w.pth", Opening(Composite()))
 
 
 def test_keys_shapes_and_kinds_that_differ_are_all_named(tmp_path: Path) -> None:
-    wrong = {"head.weight": torch.ones(5, 6, 1, 2), "head.bias": torch.ones(5, dtype=torch.int64)}
+    wrong = {"head.weight": torch.ones(3, 4, 1), "head.bias": torch.ones(3, dtype=torch.int64)}
     renamed = {f"features.{number}": value for number, value in enumerate(state().values())}
     for saved, told in (
-        (state() | wrong, r"'head.weight' has shape \[5, 6, 1, 2\], wanted \[5, 6, 1, 1\]; 'head.bias' is integer"),
-        (renamed, r"'backbone\.stem\.weight' is missing.*it holds 'features\.0'"),
+        (state() | wrong, r"'head.weight' has shape \[3, 4, 1\], wanted \[3, 4\]; 'head.bias' is integer"),
+        (renamed, r"'stem\.weight' is missing.*it holds 'features\.0'"),
     ):
         torch.save(saved, tmp_path / "w.pth")
         with pytest.raises(CheckpointError, match=told):
-            open_network(tmp_path / "w.pth", Opening(Net()))
+            open_network(tmp_path / "w.pth", Opening(Composite()))
 
 
 # Which of several
@@ -192,7 +177,7 @@ def test_an_average_among_the_keys_of_one_dictionary_is_told_from_the_weights(tm
 
 def test_without_an_average_none_is_given(tmp_path: Path) -> None:
     torch.save({"state_dict": state()}, tmp_path / "w.pth")
-    for architecture in (Net(), None):
+    for architecture in (Composite(), None):
         with pytest.raises(CheckpointError, match="holds no moving average of the weights under a usual name"):
             open_network(tmp_path / "w.pth", Opening(architecture, ema=True))
 
@@ -200,13 +185,20 @@ def test_without_an_average_none_is_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize("prefix", [None, "", "module."])
 def test_several_networks_that_fit_are_named_and_one_is_chosen_by_its_key(prefix: str | None, tmp_path: Path) -> None:
     both = {"student": state(), "teacher": state(1)}
+<<<<<<< HEAD
     flat = {f"{prefix}{name}.{key}": value for name, each in both.items() for key, value in each.items()}
     torch.save(both if prefix is None else {"model": flat}, tmp_path / "w.pth")
     with pytest.raises(SeveralNetworksError, match=r"student.*teacher"):
         open_network(tmp_path / "w.pth", Opening(Net()))
+=======
+    flat = {f"{name}.{key}": value for name, each in both.items() for key, value in each.items()}
+    torch.save({"model": flat} if inner else both, tmp_path / "w.pth")
+    with pytest.raises(SeveralNetworksError, match=r"'student.*'teacher"):
+        open_network(tmp_path / "w.pth", Opening(Composite()))
+>>>>>>> files
     assert_opens_as(tmp_path / "w.pth", state(1), weights="teacher")
     with pytest.raises(CheckpointError, match=r"holds no weights under 'nobody'; it holds .*(student|model)"):
-        open_network(tmp_path / "w.pth", Opening(Net(), weights="nobody"))
+        open_network(tmp_path / "w.pth", Opening(Composite(), weights="nobody"))
 
 
 def test_without_an_architecture_several_networks_are_several(tmp_path: Path) -> None:
@@ -229,11 +221,9 @@ def test_a_file_without_named_tensors_says_what_it_holds(value: object, tmp_path
 
 
 def test_tensors_that_are_one_stay_one_and_hooks_translate_old_names(tmp_path: Path) -> None:
-    net = network()
-    net.again = net.head
-    torch.save(net.state_dict(), tmp_path / "w.pth")
+    torch.save(state(), tmp_path / "w.pth")
     found = read_checkpoint(tmp_path / "w.pth").state_dict
-    assert found["again.weight"].data_ptr() == found["head.weight"].data_ptr()
+    assert found["blocks.0.weight"].data_ptr() == found["tied.weight"].data_ptr()
     with pytest.warns(FutureWarning, match="weight_norm"):
         old = nn.utils.weight_norm(nn.Conv1d(4, 6, 3, groups=2), dim=2)
     new = nn.utils.parametrizations.weight_norm(nn.Conv1d(4, 6, 3, groups=2), dim=2)
@@ -262,15 +252,15 @@ def test_a_second_name_of_a_tensor_may_be_missing_but_not_differ(tmp_path: Path)
 
 @pytest.mark.parametrize("kind", ["sparse", "meta"])
 def test_a_tensor_that_is_not_dense_is_refused_by_its_name(kind: str, tmp_path: Path) -> None:
-    odd = torch.ones(5, 6, 1, 1).to_sparse() if kind == "sparse" else torch.ones(5, 6, 1, 1, device="meta")
+    odd = torch.ones(3, 4).to_sparse() if kind == "sparse" else torch.ones(3, 4, device="meta")
     torch.save(state() | {"head.weight": odd}, tmp_path / "w.pth")
     with pytest.raises(CheckpointError, match=f"holds a {kind} tensor, 'head.weight'; only dense, plain ones are read"):
-        open_network(tmp_path / "w.pth", Opening(Net()))
+        open_network(tmp_path / "w.pth", Opening(Composite()))
 
 
 def test_quantised_tensors_are_what_their_integers_stand_for(tmp_path: Path) -> None:
     with warnings.catch_warnings(action="ignore"):  # torch means to give them up
-        whole = torch.quantize_per_tensor(torch.randn(5, 6, 1, 1), 0.05, 3, torch.qint8)
+        whole = torch.quantize_per_tensor(torch.randn(3, 4), 0.05, 3, torch.qint8)
     torch.save(state() | {"head.weight": whole}, tmp_path / "w.pth")
     assert_opens_as(tmp_path / "w.pth", state() | {"head.weight": whole.dequantize()})
 
