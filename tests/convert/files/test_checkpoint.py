@@ -79,18 +79,13 @@ PLACES: dict[str, Made] = {
     },
     "data parallel": lambda s: {"state_dict": prefixed("module.", s)},
     "prefixes": lambda s: prefixed("_orig_mod.module.model.", s),
-<<<<<<< HEAD
-    "a part compiled": lambda s: {k.replace("backbone.", "backbone._orig_mod."): v for k, v in s.items()},
-    "a part data parallel": lambda s: {f"module.{k}" if k.startswith("back") else k: v for k, v in s.items()},
-    "a part wrapped": lambda s: {k.replace("block.", "block.wrapped."): v for k, v in s.items()},
-    "a part in a list": lambda s: {k.replace("backbone.", "backbone.0."): v for k, v in s.items()},
-    "parts in wrappers of several names": lambda s: {
-        k.replace("block.", "block.wrapped._orig_mod.").replace("head.", "head.layer."): v for k, v in s.items()
-    },
-=======
     "a part compiled": lambda s: {k.replace("blocks.", "blocks._orig_mod."): v for k, v in s.items()},
     "a part data parallel": lambda s: {f"module.{k}" if k.startswith("blocks") else k: v for k, v in s.items()},
->>>>>>> files
+    "a part wrapped": lambda s: {k.replace("stem.", "stem.wrapped."): v for k, v in s.items()},
+    "a part in a list": lambda s: {k.replace("stem.", "stem.0."): v for k, v in s.items()},
+    "parts in wrappers of several names": lambda s: {
+        k.replace("blocks.", "blocks.wrapped._orig_mod.").replace("head.", "head.layer."): v for k, v in s.items()
+    },
     "averaged alone": lambda s: prefixed("module.", s) | {"n_averaged": torch.tensor(7)},
     "an average beside": lambda s: prefixed("model.", s) | prefixed("model_ema.", {k: v * 0 for k, v in s.items()}),
     "counters": lambda s: s | {"blocks.total_ops": torch.ones(1), "total_params": torch.ones(1)},
@@ -185,17 +180,10 @@ def test_without_an_average_none_is_given(tmp_path: Path) -> None:
 @pytest.mark.parametrize("prefix", [None, "", "module."])
 def test_several_networks_that_fit_are_named_and_one_is_chosen_by_its_key(prefix: str | None, tmp_path: Path) -> None:
     both = {"student": state(), "teacher": state(1)}
-<<<<<<< HEAD
     flat = {f"{prefix}{name}.{key}": value for name, each in both.items() for key, value in each.items()}
     torch.save(both if prefix is None else {"model": flat}, tmp_path / "w.pth")
     with pytest.raises(SeveralNetworksError, match=r"student.*teacher"):
-        open_network(tmp_path / "w.pth", Opening(Net()))
-=======
-    flat = {f"{name}.{key}": value for name, each in both.items() for key, value in each.items()}
-    torch.save({"model": flat} if inner else both, tmp_path / "w.pth")
-    with pytest.raises(SeveralNetworksError, match=r"'student.*'teacher"):
         open_network(tmp_path / "w.pth", Opening(Composite()))
->>>>>>> files
     assert_opens_as(tmp_path / "w.pth", state(1), weights="teacher")
     with pytest.raises(CheckpointError, match=r"holds no weights under 'nobody'; it holds .*(student|model)"):
         open_network(tmp_path / "w.pth", Opening(Composite(), weights="nobody"))
