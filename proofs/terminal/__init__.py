@@ -1,1 +1,1 @@
-"""Options, outcomes and printing, shared by all commands."""
+"""Options, outcomes, printing and errors, shared by all commands."""

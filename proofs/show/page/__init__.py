@@ -1,1 +1,1 @@
-"""The page: an interactive report of a conversion in one HTML file."""
+"""Pages: an interactive report of a conversion, and the film of a training, each in one HTML file."""
