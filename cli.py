@@ -730,6 +730,8 @@ def melt(
     if data is None and checkpoint is not None:
         wanted = "is required with a checkpoint: the images it is fine-tuned on, such as a folder of pictures"
         raise typer.BadParameter(wanted, param_hint="--data")
+    if last is not None and (include or exclude):
+        raise typer.BadParameter("and --include or --exclude both choose layers; give one of them", param_hint="--last")
     recipe = replace(FINE_TUNING, epochs=epochs, batch_size=batch, weight_decay=weight_decay, seed=seed)
     return melt_checkpoint(
         checkpoint,

@@ -407,6 +407,7 @@ def test_what_cannot_be_converted_is_refused(
         ),
         (("plan", "weights.pt", "--arch-arg", "width=3"), "goes with --arch"),
         (("plan",), "Missing"),
+        (("melt", "--out", "out", "--last", "1", "--include", "x"), "--last"),
         (("demo", "--images", "0"), "--images"),
         (("demo", "--seed", "-1"), "--seed"),
         (("reverse",), "No such command 'reverse'"),

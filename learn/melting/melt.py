@@ -96,7 +96,7 @@ def melt(
 def _chosen(model: nn.Module, *, content: int | None, last: int | None, filter_fn: Filter | None) -> Filter | None:
     """The layers to melt, as a filter; None for all."""
     if last is not None and filter_fn is not None:
-        raise OptionError("last and filter_fn (--include, --exclude) both choose the layers to melt; give one of them")
+        raise OptionError("last and filter_fn both choose the layers to melt; give one of them")
     if filter_fn is not None or (last is None and content is None):
         return filter_fn
     seeing: list[str] = []  # layers that look at more than one pixel
@@ -113,7 +113,7 @@ def _chosen(model: nn.Module, *, content: int | None, last: int | None, filter_f
     if last is not None and len(seeing) < as_integer(last, "last", least=1):
         raise ConversionError(f"last must be at most {len(seeing)}, the layers that see several pixels; got {last}")
     if not seeing:
-        raise ConversionError("no layer of the model sees more than one pixel; choose layers by filter_fn (--include)")
+        raise ConversionError("no layer of the model sees more than one pixel; choose the layers to melt by name")
     stage = [] if begins is None else seeing[begins:]
     names = (stage or seeing[-1:]) if last is None else seeing[-last:]
     return lambda _, name: name in names
