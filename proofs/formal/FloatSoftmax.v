@@ -1,7 +1,8 @@
 (** * Scores and softmax with a largest number
 
     Where alpha is a power of two that is not too large, scores are finite, and so are differences of them, their
-    exponentials, the sum of these and the quotients, in numbers with infinities and NaN. Beside proofs/claims/computing/exact_scores.py (claim exact-scores); the code is convert/heads/encoding.py. *)
+    exponentials, the sum of these and the quotients, in numbers with infinities and NaN. Beside
+    proofs/claims/computing/exact_scores.py (claim exact-scores); the code is convert/heads/encoding.py. *)
 
 From Coq Require Import ZArith Reals Lia Lra Psatz Permutation.
 From Flocq Require Import Core IEEE754.BinarySingleNaN.

@@ -3,8 +3,8 @@
     A score is v . r_delta, added up in some order, fused or not, with a |delta|^2 that was added up before. On grids that
     are not too large it is -alpha |k - t|^2 and a constant, without rounding. Values are weighted pixels, which
     probabilities read; or pixels, which they read before weights multiply them. Beside
-    proofs/claims/computing/exact_scores.py (claim exact-scores); the code is convert/heads/encoding.py and
-    convert/engines/literal.py. *)
+    proofs/claims/certificate/rounding.py (claim rounded-sum) and proofs/claims/computing/exact_scores.py (claim
+    exact-scores); the code is convert/heads/encoding.py and convert/engines/literal.py. *)
 
 From Coq Require Import ZArith Reals Lia Lra Psatz Permutation.
 From Flocq Require Import Core IEEE754.BinarySingleNaN.

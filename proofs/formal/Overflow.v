@@ -3,8 +3,8 @@
     Binary.v rounds as if there were no largest number. Here sums are computed with the numbers of IEEE 754 as Flocq has
     them: there is a largest one, a result beyond it is infinite, and infinities make more of them, or NaN. If four times the
     sum of the absolute values is at most a power of two that is a number, then every result on the way is finite, and is
-    the one of Binary.v. Beside proofs/claims/certificate/underflow.py (claim underflow-errors); the code is
-    convert/bounds/rounding.py. *)
+    the one of Binary.v. Beside proofs/claims/certificate/rounding.py (claim rounded-sum) and
+    proofs/claims/certificate/underflow.py (claim underflow-errors); the code is convert/bounds/rounding.py. *)
 
 From Coq Require Import Bool ZArith Reals Lia Lra Psatz Permutation.
 From Flocq Require Import Core IEEE754.BinarySingleNaN.

@@ -88,11 +88,13 @@ def test_no_layout_rounds_more_often_than_the_table_says(name: str, number: int,
     assert max(lost(operation, dtype, trial) for trial in range(10)) <= 1
 
 
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
 @pytest.mark.parametrize("name", ["batch_norm", "linear", "conv_transpose2d", "adaptive_avg_pool3d"])
 def test_one_rounding_instead_of_the_table_s_is_too_few(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted faults: what was counted before the table was derived."""
+    """Planted faults: what was counted before the table was derived. On some processors oneDNN rounds less often."""
     monkeypatch.setitem(roundings.ROUNDINGS, name, replace(ROUNDINGS[name], narrowings=lambda call: 1))
-    shown = [lost(OPERATIONS[name][0], dtype, trial) for dtype in HALF for trial in range(30)]
+    with torch.backends.mkldnn.flags(enabled=False):
+        shown = [lost(OPERATIONS[name][0], dtype, trial) for dtype in HALF for trial in range(30)]
     assert max(shown) > 1
 
 
