@@ -157,7 +157,7 @@ def _attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
         parts = (each.split(at_once) for each in (queries, keys, values))
         return torch.cat([_formed(*part) for part in zip(*parts, strict=True)])
     channels, width = values.shape[3], max(values.shape[3], keys.shape[3])
-    values = values.expand(-1, heads, -1, -1)
+    values = values.contiguous().expand(-1, heads, -1, -1)  # as in sdpa.py
     q, k, v = (F.pad(each, (0, width - each.shape[3])) for each in (queries, keys, values))
     return F.scaled_dot_product_attention(q, k, v, scale=1.0)[..., :channels]
 
