@@ -153,11 +153,11 @@ def _attention(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     if is_transformed() or queries.shape[:3].numel() * keys.shape[2] * queries.element_size() <= _SCORES:
         if is_traced() or not queries.is_cpu:
             return _formed(queries, keys, values)
-        at_once = max(1, _CACHE // (queries[0, ..., 0].numel() * keys.shape[2] * queries.element_size()))
+        at_once = max(1, _CACHE // (queries.shape[1:3].numel() * keys.shape[2] * queries.element_size()))
         parts = (each.split(at_once) for each in (queries, keys, values))
         return torch.cat([_formed(*part) for part in zip(*parts, strict=True)])
     channels, width = values.shape[3], max(values.shape[3], keys.shape[3])
-    values = values.expand(-1, heads, -1, -1)
+    values = values.contiguous().expand(-1, heads, -1, -1)  # as in sdpa.py
     q, k, v = (F.pad(each, (0, width - each.shape[3])) for each in (queries, keys, values))
     return F.scaled_dot_product_attention(q, k, v, scale=1.0)[..., :channels]
 

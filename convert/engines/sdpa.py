@@ -81,7 +81,7 @@ class SdpaEngine(Engine):
         read = F.scaled_dot_product_attention(
             queries.expand(batch, -1, -1, -1),
             keys.expand(batch, spec.num_heads, -1, -1),
-            F.pad(values, spare),
+            F.pad(values, spare).contiguous(),  # the fused kernel refuses others, and torch then forms all pairs
             scale=1.0,
         )
         output = read[..., : spec.out_channels].sum(1)

@@ -8,10 +8,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import nn
 
 from ...convert.arguments import as_integer
 from ...convert.errors import OptionError
+from ...convert.heads.regime import ONE_HOT_ALPHA
 from ..data.corruptions import corrupted
 from ..data.images import ImageData
 from ..training.batches import Order
@@ -20,7 +22,7 @@ from ..training.fit import check_run
 from ..training.recipe import ALONE, Recipe, Session
 from .comparison import Arm, Comparison, Outcomes, unchanged
 from .groups import POSITION_RATE
-from .melt import melt
+from .melt import AT_REST, melt
 from .record import AttentionRecorder
 from .run import run_comparison
 from .start import small_cnn
@@ -74,6 +76,8 @@ def compare(
     has_content = melting.get("content") is not None
     rates = tuple(rates) or (CONTENT_RATES if has_content else (recipe.lr,))
     recipes = tuple(replace(recipe, lr=lr) for lr in rates)
+    if not has_content and (melting.get("alpha") or 0.0) >= ONE_HOT_ALPHA[torch.float32]:
+        raise OptionError(AT_REST)
     if has_content:
         session.say(check_gates(recipes, data))
     new = partial(small_cnn, channels=data.channels, classes=len(data.classes))

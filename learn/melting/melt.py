@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 import math
+import warnings
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -36,6 +37,7 @@ from ...convert.names import names_by_module
 
 MELTED_ALPHA = 4.0  # a head keeps 93 % of its attention; docs/melting.md has what that costs, and what others do
 INPUT_RANGE = -1.0, 1.0
+AT_REST = "attention is exactly one-hot at this alpha, and positions have no gradient: give a smaller alpha, or content"
 _POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
 
 
@@ -55,8 +57,8 @@ def melt(
         model: A CNN, or a network that ``convert_model`` made of one.
         tolerance: Each layer gets an alpha (``alpha_for``) certified to keep it so near to its convolution.
         alpha: The alpha of all heads; by default, and without a tolerance, ``MELTED_ALPHA``. With content the default
-            is what the layers have, which is exactly one-hot after a conversion: the function stays as it is, bit for
-            bit, and positions rest, which would have no gradient.
+            is what the layers have, which is exactly one-hot after a conversion. Then the function stays as it is, bit
+            for bit, and positions, which would have no gradient, rest; without content, a warning says so.
         content: Dimension of queries and keys of content attention behind a gate; None adds none.
         last: Melt so many layers, the last ones that see several pixels. With content, and without ``filter_fn``, the
             default is the last stage: content in every layer costs most where images are largest.
@@ -67,9 +69,9 @@ def melt(
         The network, in train mode; ``parameter_groups`` gives what an optimizer takes.
 
     Raises:
-        ConversionError: Attention would be exactly one-hot and have no gradient, by the tolerance, or by an alpha
-            without content; alpha is not positive, or both are given; no layer is chosen or one cannot be converted;
-            a layer's scores are learned tables.
+        ConversionError: By the tolerance attention would be exactly one-hot, and have no gradient; alpha is not
+            positive, or both are given; no layer is chosen or one cannot be converted; a layer's scores are learned
+            tables.
         OptionError: ``alpha`` and ``tolerance``, or ``last`` and ``filter_fn``, are both given.
     """
     if alpha is not None and tolerance is not None:
@@ -90,6 +92,8 @@ def melt(
             layer.train_positions()
         if content is not None:
             layer.add_content(content, gated=True)
+    if content is None and all(layer.regime.is_exact for _, layer in chosen):
+        warnings.warn(AT_REST, stacklevel=2)
     return model.train()
 
 
@@ -136,25 +140,19 @@ def _alpha(
     *,
     rests: bool,
 ) -> float:
-    """The locality strength that a layer gets; refused where nothing of it would have a gradient.
-
-    Positions may rest (``rests``) at an alpha that is given where content is added, which learns all the same.
-    """
+    """The locality strength that a layer gets: by default, with content (``rests``), that of positions at rest."""
     if layer.axis_scores is not None:
         raise ConversionError(f"the layer {name!r} has learned tables of scores, which alpha and centers do not enter")
-    largest = ONE_HOT_ALPHA[layer.regime.dtype]
     if tolerance is not None:
-        found = alpha_for(tolerance, layer, input_range)
-        advice = f"the tolerance {tolerance:g} needs alpha {found:g} in layer {name!r}; allow more"
-    else:
-        given = max(layer.regime.alpha) if rests and layer.regime.is_exact else MELTED_ALPHA
-        found = given if alpha is None else as_number(alpha, "alpha")
-        advice = f"alpha {found:g} was given; give less, or content, which learns at any alpha"
+        found, largest = alpha_for(tolerance, layer, input_range), ONE_HOT_ALPHA[layer.regime.dtype]
+        if found >= largest:
+            raise ConversionError(
+                f"the tolerance {tolerance:g} needs alpha {found:g} in layer {name!r}; allow more: from alpha "
+                f"{largest:g} on attention is exactly one-hot in {layer.regime.dtype}, and positions have no gradient"
+            )
+        return found
+    given = max(layer.regime.alpha) if rests and layer.regime.is_exact else MELTED_ALPHA
+    found = given if alpha is None else as_number(alpha, "alpha")
     if not 0 < found < math.inf:
         raise ConversionError(f"alpha must be positive and finite; got {found:g}")
-    if found >= largest and (tolerance is not None or not rests):
-        raise ConversionError(
-            f"{advice}: from alpha {largest:g} on attention is exactly one-hot in {layer.regime.dtype}, and positions "
-            "have no gradient"
-        )
     return found

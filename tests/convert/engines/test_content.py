@@ -7,6 +7,7 @@ import math
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from conv2attn.convert import SelfAttention, attention_from_conv
 from conv2attn.convert.engines import ENGINES, content
@@ -87,6 +88,26 @@ def test_derivatives_can_be_differentiated(gated: bool) -> None:
     scale = float(second[0].abs().max())
     assert scale > 0
     assert (second[1] - second[0]).abs().max() <= gradient_bound(layer, x, torch.ones(1)) * (1 + scale)
+
+
+@pytest.mark.parametrize("channels", [2, 9])
+def test_torch_never_forms_all_pairs_where_they_are_many(channels: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(content, "_SCORES", 0)
+    layer = attention_from_conv(nn.Conv2d(channels, 3, 3, padding=1))
+    layer.add_content(KEY_DIM)
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # fails where torch would take another kernel
+        assert layer(torch.randn(2, channels, 5, 6)).isfinite().all()
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_a_batch_of_no_images_has_no_outputs_and_gradients_of_zero(case: str, gated: bool) -> None:
+    layer, x = layer_and_input(case, gated=gated)
+    nothing = x[:0].detach().requires_grad_()
+    layer(nothing).sum().backward()
+    assert layer(nothing).shape == layer(x)[:0].shape
+    assert nothing.grad is not None
+    assert not any(parameter.grad.any() for parameter in layer.parameters() if parameter.grad is not None)
 
 
 def test_content_in_one_softmax_with_learned_tables_is_the_literal_engines() -> None:

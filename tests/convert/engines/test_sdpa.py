@@ -8,6 +8,7 @@ import math
 import pytest
 import torch
 from torch import nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
 from conv2attn.convert.bounds.rounding import staged_error
@@ -54,6 +55,15 @@ def test_it_refuses_what_it_would_not_compute_exactly() -> None:
     values = LayerValues.of(layer_of())
     elsewhere = values._replace(weight=values.weight.detach().to("meta"))
     assert SDPA.refusal(elsewhere) == "on this device the fused kernels may round scores to TF32"
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("out", [2, 3, 7])
+def test_torch_never_forms_all_pairs(out: int, dtype: torch.dtype) -> None:
+    layer = layer_of(out=out).to(dtype)
+    layer.engine = "sdpa"
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # fails where torch would take another kernel
+        assert layer(torch.randn(2, 2, 7, 6, dtype=dtype)).isfinite().all()
 
 
 def test_its_error_is_known_where_it_may_be_used() -> None:

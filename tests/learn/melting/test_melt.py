@@ -181,6 +181,14 @@ def test_groups_hold_every_trained_parameter_once_and_positions_do_not_decay() -
     torch.optim.AdamW(groups)
 
 
+def test_at_a_large_alpha_positions_rest_with_a_warning_and_the_network_is_its_cnn() -> None:
+    with pytest.warns(UserWarning, match="positions have no gradient: give a smaller alpha, or content"):
+        model = melt(network(), alpha=200.0)
+    x = torch.rand(2, 1, 6, 7)
+    assert torch.equal(model.eval()(x), network().eval()(x))
+    assert len(parameter_groups(model, 0.1, 0.0)) == 2
+
+
 def test_positions_without_a_gradient_are_refused_with_what_to_do() -> None:
     model = convert_model(network()).model
     assert len(parameter_groups(model, 0.1, 0.0)) == 2  # their positions are not to be trained
