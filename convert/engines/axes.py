@@ -1,14 +1,14 @@
 """Attention along one axis: its queries and keys, its table of probabilities, and the table's product with images.
 
 Far keys weigh next to nothing: they are left out (``without_far_keys``), which makes the table a band. The rows of a
-long table are then taken in blocks, and each block is multiplied with the few pixels that it reads.
+long table are made in blocks, and each block is kept for, and multiplied with, the few pixels that it reads.
 ``proofs/claims/certificate/left_out.py`` proves what that costs, ``proofs/claims/computing/factorisation.py`` when one
 table smooths the images for all heads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeVar
@@ -176,17 +176,34 @@ class Table:
     """Attention probabilities along one axis.
 
     Attributes:
-        probabilities: [queries, pixels].
-        blocks: First and last query, and first and last pixel that they read, of all blocks in order.
+        parts: Rows of the table, in order, each without the pixels that none of its queries reads: [queries, pixels].
+        blocks: First and last query, and first and last pixel, of each of them.
     """
 
-    probabilities: Tensor
+    parts: tuple[Tensor, ...]
     blocks: tuple[tuple[int, int, int, int], ...]
 
     @classmethod
-    def of(cls, probabilities: Tensor) -> Table:
-        """The table in blocks if it is long and a narrow band, else in one."""
-        return cls(probabilities, blocks_of(probabilities))
+    def whole(cls, probabilities: Tensor) -> Table:
+        """The table in one part."""
+        queries, pixels = probabilities.shape
+        return cls((probabilities,), ((0, queries, 0, pixels),))
+
+    @classmethod
+    def of(cls, rows: Iterable[Tensor]) -> Table:
+        """The table of its rows, [queries, all pixels] each: in parts if it is a narrow band, else in one."""
+        parts, blocks, first, pixels = list[Tensor](), list[tuple[int, int, int, int]](), 0, 0
+        for part in rows:
+            queries, pixels = part.shape
+            used = (part != 0).any(0).nonzero()
+            begin, end = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)
+            parts.append(part[:, begin:end].clone())
+            blocks.append((first, first + queries, begin, end))
+            first += queries
+        if 2 * sum(part.numel() for part in parts) <= first * pixels:
+            return cls(tuple(parts), tuple(blocks))
+        padded = [F.pad(part, (begin, pixels - end)) for part, (_, _, begin, end) in zip(parts, blocks, strict=True)]
+        return cls.whole(torch.cat(padded))
 
     def along(self, x: Tensor, axis: int) -> Tensor:
         """Applies the table along one axis of images [batch, channels, *size]."""
@@ -198,12 +215,14 @@ class Table:
         return torch.unflatten(self._rows(x.flatten(dim + 1)), -1, x.shape[dim + 1 :])
 
     def _rows(self, x: Tensor) -> Tensor:
-        parts = [self.probabilities[q:r, k:m] @ x[..., k:m, :] for q, r, k, m in self.blocks]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)
+        pairs = zip(self.parts, self.blocks, strict=True)
+        found = [part[:, : m - k] @ x[..., k:m, :] for part, (_, _, k, m) in pairs]
+        return found[0] if len(found) == 1 else torch.cat(found, dim=-2)
 
     def _columns(self, x: Tensor) -> Tensor:
-        parts = [x[..., k:m] @ self.probabilities[q:r, k:m].T for q, r, k, m in self.blocks]
-        return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
+        pairs = zip(self.parts, self.blocks, strict=True)
+        found = [x[..., k:m] @ part[:, : m - k].T for part, (_, _, k, m) in pairs]
+        return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
 
 
 def table(axis: Axis, alpha: float, center: float, dtype: torch.dtype, device: torch.device) -> Table:
@@ -213,8 +232,16 @@ def table(axis: Axis, alpha: float, center: float, dtype: torch.dtype, device: t
 
 
 def _make_table(axis: Axis, alpha: float, center: float, dtype: torch.dtype, device: torch.device) -> Table:
-    shares = axis.seen(axis.probabilities(alpha, center, device))
-    return Table.of(without_far_keys(shares, dtype).to(dtype))
+    def rows(some: Axis) -> Tensor:
+        return without_far_keys(some.seen(some.probabilities(alpha, center, device)), dtype).to(dtype)
+
+    if device.type != "cpu" or is_transformed() or axis.queries <= 2 * _BLOCK:
+        return Table.whole(rows(axis))
+    firsts = range(0, axis.queries, _BLOCK)
+    return Table.of(
+        rows(replace(axis, queries=min(_BLOCK, axis.queries - first), start=axis.start + axis.stride * first))
+        for first in firsts
+    )
 
 
 _kept_table = kept(_make_table)

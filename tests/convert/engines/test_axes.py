@@ -38,7 +38,7 @@ def test_each_row_of_a_table_is_a_softmax_around_its_target(alpha: float, center
 @pytest.mark.parametrize(("queries", "stride", "blocks"), [(64, 1, 1), (65, 1, 1), (200, 1, 7), (130, 2, 5)])
 def test_blocks_leave_out_exact_zeros_only(queries: int, stride: int, blocks: int, axis: int) -> None:
     probabilities = band(queries, stride=stride)
-    made, whole = Table.of(probabilities), Table(probabilities, ((0, queries, 0, probabilities.shape[1]),))
+    made, whole = Table.of(probabilities.split(32)), Table.whole(probabilities)
     assert len(made.blocks) == blocks
     size = [2, 3, 2]
     size[axis] = probabilities.shape[1]

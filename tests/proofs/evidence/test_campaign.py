@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import replace
@@ -174,8 +174,8 @@ def cut_off_the_gate_in_each_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
 def lose_the_last_key_of_a_band(monkeypatch: pytest.MonkeyPatch) -> None:
     honest = axes.Table.of.__func__  # type: ignore[attr-defined]
 
-    def short(cls: type[axes.Table], probabilities: Tensor) -> axes.Table:
-        table: axes.Table = honest(cls, probabilities)
+    def short(cls: type[axes.Table], rows: Iterable[Tensor]) -> axes.Table:
+        table: axes.Table = honest(cls, rows)
         if len(table.blocks) == 1:
             return table
         return replace(table, blocks=tuple((*block[:3], block[3] - 1) for block in table.blocks))
