@@ -66,7 +66,7 @@ def melt(
         input_range: What a tolerance is certified for: the smallest and largest value of every layer's input.
 
     Returns:
-        The network, in train mode; ``parameter_groups`` gives what an optimizer takes.
+        The network, in the model's mode; ``parameter_groups`` gives what an optimizer takes.
 
     Raises:
         ConversionError: By the tolerance attention would be exactly one-hot, and have no gradient; alpha is not
@@ -94,7 +94,7 @@ def melt(
             layer.add_content(content, gated=True)
     if content is None and all(layer.regime.is_exact for _, layer in chosen):
         warnings.warn(AT_REST, stacklevel=2)
-    return model.train()
+    return model
 
 
 def _chosen(model: nn.Module, *, content: int | None, last: int | None, filter_fn: Filter | None) -> Filter | None:

@@ -75,13 +75,14 @@ class Training(lightning.LightningModule):
             self._record(0, {})
 
     def on_train_epoch_start(self) -> None:
-        """Draws chance anew, and leaves batch normalisation the statistics that it has, if the recipe says so."""
+        """Draws chance anew; all layers are in train mode, but batch normalisation that the recipe leaves as it is."""
         seed = (self._recipe.seed * _SEEDS + self.current_epoch) * _SEEDS + self.global_rank
         torch.manual_seed(seed)
         sampler = getattr(self.trainer.train_dataloader, "sampler", None)
         if isinstance(sampler, RandomSampler):  # which would otherwise draw after what else was drawn
             sampler.generator = torch.Generator().manual_seed(seed)
         self._losses = []
+        self.network.train()  # which Lightning leaves as it is: a network that was trained before is in eval mode
         if not self._recipe.batch_statistics:
             for module in self.network.modules():
                 if isinstance(module, _BatchNorm):

@@ -186,6 +186,7 @@ def test_at_a_large_alpha_positions_rest_with_a_warning_and_the_network_is_its_c
         model = melt(network(), alpha=200.0)
     x = torch.rand(2, 1, 6, 7)
     assert torch.equal(model.eval()(x), network().eval()(x))
+    assert not melt(network().eval(), content=2).training
     assert len(parameter_groups(model, 0.1, 0.0)) == 2
 
 
