@@ -23,7 +23,7 @@ from ..size import Size
 from ..spec import ConvSpec, reversed_pads
 from ..transforms import is_traced, is_transformed
 
-_BLOCK = 32  # queries that are multiplied with the pixels that they read, where the others would double the work
+BLOCK = 32  # queries that are multiplied with the pixels that they read, where the others would double the work
 _KEPT, _KEPT_BYTES = 64, 2**20  # tables of sizes seen lately, and how large one of them may be
 _T = TypeVar("_T")
 
@@ -148,29 +148,6 @@ class Axis:
         return (-alpha * (keys - targets - center).square()).softmax(dim=-1)
 
 
-def blocks_of(probabilities: Tensor, *, most: int | None = None) -> tuple[tuple[int, int, int, int], ...]:
-    """First and last query, and first and last pixel that they read, of blocks of queries, in order.
-
-    Args:
-        probabilities: [..., queries, pixels]; a pixel that no leading index reads is left out.
-        most: Queries of a block, at most. Without a limit, a table that is short or no narrow band is one block.
-    """
-    queries, pixels = probabilities.shape[-2:]
-    if is_transformed():  # sizes may be symbols, which a range would make numbers of
-        return ((0, queries, 0, pixels),)
-    most = max(1, queries if most is None else most)
-    whole = tuple((start, min(start + most, queries), 0, pixels) for start in range(0, queries, most))
-    if not probabilities.is_cpu or queries <= 2 * _BLOCK:
-        return whole
-    used = (probabilities != 0).flatten(0, -3).any(0) if probabilities.ndim > 2 else probabilities != 0
-    first, last = used.int().argmax(1).tolist(), (pixels - used.flip(1).int().argmax(1)).tolist()
-    rows = min(_BLOCK, most)
-    ends = [(start, min(start + rows, queries)) for start in range(0, queries, rows)]
-    blocks = tuple((start, end, min(first[start:end]), max(last[start:end])) for start, end in ends)
-    entries = sum((end - start) * (stop - begin) for start, end, begin, stop in blocks)
-    return blocks if 2 * entries <= queries * pixels else whole
-
-
 @dataclass(frozen=True)
 class Table:
     """Attention probabilities along one axis.
@@ -235,13 +212,11 @@ def _make_table(axis: Axis, alpha: float, center: float, dtype: torch.dtype, dev
     def rows(some: Axis) -> Tensor:
         return without_far_keys(some.seen(some.probabilities(alpha, center, device)), dtype).to(dtype)
 
-    if device.type != "cpu" or is_transformed() or axis.queries <= 2 * _BLOCK:
+    if device.type != "cpu" or is_transformed() or axis.queries <= 2 * BLOCK:
         return Table.whole(rows(axis))
-    firsts = range(0, axis.queries, _BLOCK)
-    return Table.of(
-        rows(replace(axis, queries=min(_BLOCK, axis.queries - first), start=axis.start + axis.stride * first))
-        for first in firsts
-    )
+    firsts = range(0, axis.queries, BLOCK)
+    counted = ((axis.start + axis.stride * first, min(BLOCK, axis.queries - first)) for first in firsts)
+    return Table.of(rows(replace(axis, start=start, queries=queries)) for start, queries in counted)
 
 
 _kept_table = kept(_make_table)

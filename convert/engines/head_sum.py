@@ -5,7 +5,7 @@
 with R_h and C_h the attention of head h along the rows and along the columns (one table for each axis of the layer).
 Autograd would keep Z_h and A_h of every head, which are 2 K^2 images for a kernel of K x K taps. So queries along the
 first axis are taken some at a time, and what they read is computed again in the backward pass. Heads that look nearby
-read few of the pixels: on a CPU only the blocks of a table that are not zero are multiplied (``axes.blocks_of``).
+read few of the pixels: on a CPU only the blocks of a table that are not zero are multiplied (``blocks_of``).
 
 Inside, images are [*axes, batch, channels]: a product along an axis is then one of long vectors, of all places at once
 along the first axis, and Z and A are multiplied as they lie.
@@ -24,11 +24,34 @@ from ..heads.values import AttentionLayer
 from ..size import Size
 from ..spec import ConvSpec
 from ..transforms import is_transformed
-from .axes import blocks_of
+from .axes import BLOCK
 
 Blocks = tuple[tuple[int, int, int, int], ...]
 """As ``blocks_of`` gives them."""
 _BLOCK_BYTES = 12 * 2**20  # of what all heads read for the queries that are taken at a time
+
+
+def blocks_of(probabilities: Tensor, *, most: int | None = None) -> tuple[tuple[int, int, int, int], ...]:
+    """First and last query, and first and last pixel that they read, of blocks of queries, in order.
+
+    Args:
+        probabilities: [..., queries, pixels]; a pixel that no leading index reads is left out.
+        most: Queries of a block, at most. Without a limit, a table that is short or no narrow band is one block.
+    """
+    queries, pixels = probabilities.shape[-2:]
+    if is_transformed():  # sizes may be symbols, which a range would make numbers of
+        return ((0, queries, 0, pixels),)
+    most = max(1, queries if most is None else most)
+    whole = tuple((start, min(start + most, queries), 0, pixels) for start in range(0, queries, most))
+    if not probabilities.is_cpu or queries <= 2 * BLOCK:
+        return whole
+    used = (probabilities != 0).flatten(0, -3).any(0) if probabilities.ndim > 2 else probabilities != 0
+    first, last = used.int().argmax(1).tolist(), (pixels - used.flip(1).int().argmax(1)).tolist()
+    rows = min(BLOCK, most)
+    ends = [(start, min(start + rows, queries)) for start in range(0, queries, rows)]
+    blocks = tuple((start, end, min(first[start:end]), max(last[start:end])) for start, end in ends)
+    entries = sum((end - start) * (stop - begin) for start, end, begin, stop in blocks)
+    return blocks if 2 * entries <= queries * pixels else whole
 
 
 def head_sum(source: Tensor, weight: Tensor, tables: Sequence[Tensor]) -> Tensor:

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.convert.engines import head_sum as module
-from conv2attn.convert.engines.axes import blocks_of
-from conv2attn.convert.engines.head_sum import head_sum
+from conv2attn.convert.engines.head_sum import blocks_of, head_sum
 from tests.integers import integers
 
 SHAPES = {1: ((5,), (4,)), 2: ((5, 4), (3, 6)), 3: ((3, 4, 2), (2, 3, 5))}
