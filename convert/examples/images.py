@@ -142,4 +142,4 @@ _FIGURES: dict[str, Callable[[Array, Array, Array], Array]] = {
 }
 
 CLASSES: tuple[str, ...] = tuple(_FIGURES)
-"""What the labels mean."""
+"""Names of the labels, in their order."""

@@ -176,7 +176,7 @@ def _without_one_more(names: Mapping[str, str], tensors: Mapping[str, Tensor], e
 
 
 def _mismatch(key: str, got: Tensor, wanted: object, assign: bool) -> str | None:
-    """What keeps a tensor from being loaded over another, or None."""
+    """The reason why a tensor cannot be loaded over another, or None."""
     if not isinstance(wanted, Tensor):
         return f"{key!r} is a tensor, wanted {type(wanted).__name__}"
     if is_lazy(wanted) or (wanted.is_meta and not assign):

@@ -106,7 +106,7 @@ class ImageData:
 
 
 Pairs = Iterable[tuple[Tensor, Tensor]]
-"""What a network takes, and what its output is to be, a batch at a time."""
+"""Inputs of a network and its wanted outputs, a batch at a time."""
 
 
 @dataclass(frozen=True)

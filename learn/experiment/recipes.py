@@ -15,7 +15,7 @@ from ..networks.resnet import BLOCKS, WIDTH, resnet
 from ..training.recipe import Groups, Recipe, plain_groups
 
 ALL = (*ENCODINGS, *BLOCKS)
-"""What a comparison holds."""
+"""The kinds of network that can be compared."""
 _MOST = 4096  # blocks, heads of each, or pixels of padding
 
 

@@ -24,7 +24,7 @@ from ...convert.certificate.distance import Window, kernel_at, kernel_difference
 from ...convert.certificate.layer import InputRange, padded_range
 from ...convert.errors import ConversionError, NotAConvolutionError, Problem
 from ...convert.model.replace import replace, unguard
-from ...convert.names import names_by_module
+from ...convert.names import modules_of
 from ...convert.spec import CONVOLUTIONS, Convolution, ConvSpec
 from .same import SAME
 
@@ -83,9 +83,8 @@ def freeze(model: nn.Module, tolerance: float, *, input_range: InputRange = INPU
             named; or the model has no attention layer.
         ConversionError: The tolerance is not positive, or no kernel meets it that reaches ``LARGEST`` pixels further.
     """
-    groups = names_by_module(model, lambda module: isinstance(module, SelfAttention))
-    layers = [(names, model.get_submodule(names[0])) for names in groups]
-    reasons = ((names[0], unfrozen(layer)) for names, layer in layers if isinstance(layer, SelfAttention))
+    layers = modules_of(model, SelfAttention)
+    reasons = ((names[0], unfrozen(layer)) for names, layer in layers.items())
     problems = [Problem(name, reason) for name, reason in reasons if reason is not None]
     if problems or not layers:
         listed = "; ".join(f"{problem.name or 'the layer'}: {problem.reason}" for problem in problems)
@@ -95,12 +94,10 @@ def freeze(model: nn.Module, tolerance: float, *, input_range: InputRange = INPU
         )
     frozen = copy.deepcopy(model)
     found = []
-    for names in groups:
-        layer = frozen.get_submodule(names[0])
-        if isinstance(layer, SelfAttention):
-            made = freeze_layer(layer, tolerance, input_range=input_range)
-            frozen = replace(frozen, names, layer, made.convolution)
-            found.append(FrozenLayer(names, made.convolution, made.certificate))
+    for names, layer in modules_of(frozen, SelfAttention).items():
+        made = freeze_layer(layer, tolerance, input_range=input_range)
+        frozen = replace(frozen, names, layer, made.convolution)
+        found.append(FrozenLayer(names, made.convolution, made.certificate))
     unguard(frozen)
     return FrozenModel(frozen, tuple(found))
 

@@ -33,7 +33,7 @@ from ...convert.certificate.tolerance import alpha_for
 from ...convert.errors import ConversionError, OptionError
 from ...convert.heads.regime import ONE_HOT_ALPHA
 from ...convert.model.convert import Filter, convert_model, is_convolution
-from ...convert.names import names_by_module
+from ...convert.names import modules_of
 
 MELTED_ALPHA = 4.0  # a head keeps 93 % of its attention; docs/melting.md has what that costs, and what others do
 INPUT_RANGE = -1.0, 1.0
@@ -125,10 +125,8 @@ def _chosen(model: nn.Module, *, content: int | None, last: int | None, filter_f
 
 def attention_layers(model: nn.Module) -> Iterator[tuple[str, SelfAttention]]:
     """The attention layers of a model, a shared one once, with their first names."""
-    for names in names_by_module(model, lambda module: isinstance(module, SelfAttention)):
-        layer = model.get_submodule(names[0])
-        if isinstance(layer, SelfAttention):
-            yield names[0], layer
+    for names, layer in modules_of(model, SelfAttention).items():
+        yield names[0], layer
 
 
 def _alpha(

@@ -1,4 +1,4 @@
-"""What Lightning is told: the machine, and the epochs that a run keeps as files.
+"""Settings of Lightning's trainer: the machine, and the epochs that a run keeps as files.
 
 These are the last epoch, to continue from, and the best one, to be used.
 """

@@ -88,7 +88,7 @@ class FirstOrder(Evaluation):
         with torch.enable_grad():
             found = self.values_for(Value(self._image.requires_grad_()))
         if self.problems:
-            listed = "; ".join(f"{problem.name}: {problem.reason}" for problem in self.problems)
+            listed = "; ".join(map(str, self.problems))
             raise ConversionError(f"nothing can be estimated for the network: {listed}")
         self.outputs = [value.tensor for value in found if isinstance(value, Value)]
 

@@ -1,1 +1,1 @@
-"""What libraries name: architectures in registries and Hugging Face folders, and their preprocessing."""
+"""Architectures that libraries name, in registries and Hugging Face folders, and their preprocessing."""

@@ -35,7 +35,7 @@ from ....bounds.rounding import OUTWARD, gamma
 
 _ENTRIES = 2**19  # numbers of the matrices in memory at one time
 _FINE = (2**12, 16), (2**15, 8)  # points of the grid for each degree, by the largest matrix that gets so many
-_COARSE = 4  # for larger ones, which are computed in single precision
+_COARSE = 4  # for larger ones; all but the smallest kind are computed in single precision
 _UNITS = {torch.float32: 2.0**-22, torch.float64: 2.0**-51}  # 4 u: more than complex products and sums err by
 _WAVE = 32  # times that unit: the error of a product of sines and cosines along three axes
 
