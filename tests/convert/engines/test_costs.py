@@ -19,10 +19,8 @@ from conv2attn.convert.size import Size
 SIZE = Size(11, 13)
 
 
-# Engines: 4 -> 6 channels in 2 groups, 3x2 taps, stride 1x2, dilation 1x3, on 11x13 pixels and 15x13 with padding.
-
-
 def layer(alpha: float | None, mode: str = "zeros", dtype: torch.dtype = torch.float32) -> SelfAttention2d:
+    """4 -> 6 channels in 2 groups, 3x2 taps, stride 1x2, dilation 1x3, on 11x13 pixels and 15x13 with padding."""
     geometry = {"stride": (1, 2), "dilation": (1, 3), "padding": (2, 0), "groups": 2, "padding_mode": mode}
     conv = nn.Conv2d(4, 6, (3, 2), dtype=dtype, **geometry)  # type: ignore[arg-type]
     return attention_from_conv(conv, alpha=alpha)
@@ -107,8 +105,7 @@ def test_heads_that_are_trained_have_a_table_each() -> None:
     assert cost.bytes == bytes_held(trained.spec, SIZE, 5, 4) + 16 * tables
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("alpha", [0.3, 31.9, 200.0])
+@pytest.mark.parametrize(("alpha", "dtype"), [(0.3, torch.float64), (31.9, torch.float32), (200.0, torch.float64)])
 def test_the_keys_of_a_query_are_about_those_that_are_not_left_out(alpha: float, dtype: torch.dtype) -> None:
     distances = torch.arange(-60, 61, dtype=torch.float64)
     probabilities = (-alpha * distances.square()).softmax(0).unsqueeze(0)

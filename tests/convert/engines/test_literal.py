@@ -63,8 +63,7 @@ def shares(layer: SelfAttention, size: Size) -> Tensor:
     return table
 
 
-@pytest.mark.parametrize("geometry", GEOMETRIES)
-@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(("geometry", "groups"), [*zip(GEOMETRIES, (1, 2, 1, 2), strict=True)])
 def test_the_output_is_the_formula(geometry: str, groups: int) -> None:
     layer, size = layer_of(geometry, groups=groups)
     x = torch.randn(3, 4, *size, dtype=torch.float64)
@@ -83,8 +82,7 @@ def test_the_output_is_the_formula(geometry: str, groups: int) -> None:
     assert float((observed.flatten(2) - output).detach().abs().max()) <= 4 * literal_error(layer) * magnitude
 
 
-@pytest.mark.parametrize("gated", [False, True])
-@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize(("geometry", "gated"), [*zip(GEOMETRIES, (True, False, False, True), strict=True)])
 def test_with_content_the_output_is_the_formula_in_one_softmax_or_behind_a_gate(geometry: str, gated: bool) -> None:
     layer, size = layer_of(geometry)
     content = with_integers(layer.add_content(2, gated=gated), largest=1)
