@@ -97,22 +97,6 @@ def test_positions_and_their_gradients_keep_their_precision() -> None:
         torch.func.functional_call(narrow, weights, (X.float(),))
 
 
-@pytest.mark.parametrize("gated", [False, True])
-def test_content_leaves_positions_at_rest_and_an_exact_layer_its_convolution(gated: bool) -> None:
-    conv = nn.Conv2d(3, 4, 3, padding=1).double()
-    layer = attention_from_conv(conv)
-    content = layer.add_content(2, gated=gated)
-    if gated:
-        assert torch.equal(layer(X), conv(X))
-    else:
-        assert (layer(X) - conv(X)).abs().max() <= output_bound(layer, X)
-    assert list(layer.state_dict())[:4] == ["weight", "bias", "alpha", "centers"]
-    torch.autograd.backward(layer(X).square().sum())
-    if content.gate is not None:
-        assert content.gate.grad is not None
-        assert content.gate.grad.any()
-
-
 def test_content_in_the_softmax_of_soft_positions_is_learned_from_zero_on() -> None:
     layer = layer_of(0.5, trained=False)
     content = layer.add_content(2)
@@ -154,8 +138,7 @@ class Watched(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("alpha", [None, 2.0, 0.01])
-@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize(("alpha", "trained"), [(None, False), (2.0, False), (0.01, False), (2.0, True)])
 def test_a_call_reads_no_value_of_a_tensor(alpha: float | None, trained: bool) -> None:
     layer = layer_of(alpha, trained=trained)
     layer(X)  # tables of this size are made
