@@ -32,7 +32,7 @@ def test_literal_attention_at_some_queries_is_within_its_certificate(
     assert sample.outputs == pytest.approx(float(expected.abs().max()), rel=1e-3, abs=1e-3)
 
 
-@pytest.mark.parametrize("kind", [nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d])
+@pytest.mark.parametrize("kind", [nn.Conv1d, nn.Conv3d, nn.ConvTranspose2d])
 def test_on_integers_it_is_the_convolution_bit_for_bit(kind: type[nn.Conv2d]) -> None:
     torch.manual_seed(0)
     conv = kind(4, 6, 3, stride=2, padding=1, groups=2)
