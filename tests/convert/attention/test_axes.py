@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -15,7 +13,6 @@ from torch import Tensor, nn
 from conv2attn.convert import (
     ConversionError,
     ConvSpec,
-    SelfAttention,
     SelfAttention1d,
     SelfAttention2d,
     SelfAttention3d,
@@ -23,6 +20,7 @@ from conv2attn.convert import (
     conv_from_attention,
 )
 from conv2attn.convert.errors import GeometryError
+from conv2attn.convert.size import Size
 from conv2attn.convert.spec import CONVOLUTIONS, Convolution
 from conv2attn.proofs.evidence.strategies import conv_specs, convolutions_with_input, every_spec
 from tests.integers import integers, with_integers
@@ -72,27 +70,17 @@ def test_only_a_transposed_layer_takes_an_output_size() -> None:
         attention_from_conv(nn.Conv2d(1, 1, 1))(torch.ones(1, 1, 3, 3), output_size=[3, 3])
 
 
-@pytest.mark.parametrize("padding", ["same_upper", "same_lower"])
-@given(st.integers(1, 3).flatmap(lambda axes: conv_specs(max_kernel=3, max_channels=2, axes=axes)), st.data())
+@given(conv_specs(max_kernel=3), st.tuples(*[st.integers(1, 3)] * 2), st.tuples(*[st.integers(1, 9)] * 2))
 def test_padding_that_depends_on_the_size_keeps_every_stride_th_pixel(
-    padding: Any, drawn: ConvSpec, data: st.DataObject
+    drawn: ConvSpec, stride: tuple[int, int], size: tuple[int, int]
 ) -> None:
-    arguments = drawn.arguments() | {"padding": padding, "padding_mode": "zeros", "bias": False}
-    stride = tuple(data.draw(st.integers(1, 3)) for _ in range(drawn.axes))
-    spec = ConvSpec(**arguments | {"stride": stride})
-    size = [data.draw(st.integers(1, 6)) for _ in range(drawn.axes)]
-    layer = with_integers(SelfAttention(spec, dtype=torch.float64))
-    x = integers(2, spec.in_channels, *size, dtype=torch.float64)
-    pads: list[int] = []
-    for n, s, d, k in zip(size, stride, spec.dilation, spec.kernel_size, strict=True):
-        total = max((math.ceil(n / s) - 1) * s + d * (k - 1) + 1 - n, 0)
-        small, large = total // 2, total - total // 2
-        pads = [*((small, large) if padding == "same_upper" else (large, small)), *pads]
-    convolve: Any = (F.conv1d, F.conv2d, F.conv3d)[spec.axes - 1]
-    expected = convolve(F.pad(x, pads), layer.weight, None, stride, 0, spec.dilation, spec.groups)
-    assert list(expected.shape[2:]) == [math.ceil(n / s) for n, s in zip(size, stride, strict=True)]
-    assert torch.equal(layer(x), expected)
-    assert torch.equal(conv_from_attention(layer)(x), expected)
+    arguments = drawn.arguments() | {"padding_mode": "zeros", "stride": stride}
+    upper, lower = (ConvSpec(**arguments | {"padding": padding}) for padding in ("same_upper", "same_lower"))
+    kept = [math.ceil(n / s) for n, s in zip(size, stride, strict=True)]
+    for axis, (n, s, d, k) in enumerate(zip(size, stride, upper.dilation, upper.kernel_size, strict=True)):
+        total = max((kept[axis] - 1) * s + d * (k - 1) + 1 - n, 0)
+        assert upper.pads_at(size)[axis] == lower.pads_at(size)[axis][::-1] == (total // 2, total - total // 2)
+    assert list(upper.output_size(Size(*size))) == list(lower.output_size(Size(*size))) == kept
 
 
 def test_a_layer_is_of_its_own_axes() -> None:

@@ -34,13 +34,6 @@ def test_mode_and_requires_grad_stay() -> None:
         assert module.bias.requires_grad
 
 
-def test_a_conversion_draws_no_random_numbers() -> None:
-    conv = nn.Conv2d(2, 2, 3)
-    state = torch.get_rng_state()
-    conv_from_attention(attention_from_conv(conv))
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 def test_a_moved_center_is_no_convolution() -> None:
     layer = attention_from_conv(nn.Conv2d(2, 2, (2, 3), dilation=2))
     with torch.no_grad():

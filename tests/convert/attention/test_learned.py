@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import io
 from typing import Any
 
 import pytest
@@ -70,16 +68,6 @@ def test_training_resumes_from_a_state_dict_bit_for_bit_and_takes_positions_at_r
     other.set_positions(alpha=5.0, centers=layer.centers.detach() + 1)
     assert other.positions.alpha == pytest.approx((5.0,) * 6, rel=4e-16)
     assert other.positions.centers[0] == (0.0, 1.0)
-
-
-def test_copies_and_pickles_learn_too() -> None:
-    layer, file = layer_of(), io.BytesIO()
-    layer.add_content(2, gated=True)
-    torch.save(layer, file)
-    file.seek(0)
-    for copied in (copy.deepcopy(layer), torch.load(file, weights_only=False)):
-        assert type(copied) is type(layer)
-        assert torch.equal(copied(X), layer(X))
 
 
 def test_positions_and_their_gradients_keep_their_precision() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from mpmath import mp, mpf
 from torch import nn
 
-from conv2attn.convert import SelfAttention1d, SelfAttention2d, attention_from_conv, certify
+from conv2attn.convert import SelfAttention1d, SelfAttention2d, attention_from_conv
 from conv2attn.convert.bounds.rounding import (
     OUTWARD,
     SMALLEST_ALPHA,
@@ -28,7 +28,7 @@ from conv2attn.convert.bounds.rounding import (
     unit_roundoff,
     weighing_keys,
 )
-from conv2attn.convert.engines import ENGINES, Engine, engine_error
+from conv2attn.convert.engines import ENGINES, engine_error
 from conv2attn.convert.engines.literal import LiteralEngine
 from conv2attn.convert.spec import ConvSpec
 
@@ -147,21 +147,6 @@ def test_sums_that_are_joined_err_as_both_and_one_hot_as_the_convolution(dtype: 
     assert joined_error(layer_of(None, dtype)) == convolution_error(layer_of(None, dtype)) < expected
 
 
-class SilentEngine(LiteralEngine):
-    """An engine that says nothing of its rounding."""
-
-    error = Engine.error
-
-
-def test_an_engine_that_says_nothing_of_its_rounding_has_an_infinite_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    layer = layer_of(2.0, torch.float32)
-    known = certify(layer, input_range=(-1, 1)).bound
-    monkeypatch.setitem(ENGINES, "silent", SilentEngine())
-    assert known < certify(layer, input_range=(-1, 1), engine="silent").bound == math.inf
-    assert certify(layer, input_range=(-1, 1)).bound == math.inf  # "auto" may take it
-    assert certify(layer, input_range=(-1, 1), engine="literal").bound <= known
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_one_hot_attention_and_the_convolution_add_so_many_terms(dtype: torch.dtype) -> None:
     layer = layer_of(None, dtype)
@@ -263,19 +248,6 @@ def test_gamma_is_that_of_the_roundoff_of_a_precision() -> None:
 def test_attention_flatter_than_a_limit_has_no_bound() -> None:
     assert math.isfinite(engine_error(layer_of(SMALLEST_ALPHA, torch.float64), "separable"))
     assert engine_error(layer_of(0.9 * SMALLEST_ALPHA, torch.float64), "separable") == math.inf
-
-
-@pytest.mark.parametrize(
-    ("alpha", "dtype"), [(0.0625, torch.float32), (0.07, torch.float64), (2.0, torch.float64), (9.3, torch.float32)]
-)
-def test_no_more_keys_weigh_something_than_are_counted(alpha: float, dtype: torch.dtype) -> None:
-    """In a grid of any size: here one that reaches farther than any weight."""
-    margin = math.ceil(math.sqrt(750 / alpha)) if dtype == torch.float64 else math.ceil(math.sqrt(110 / alpha))
-    layer = SelfAttention2d(ConvSpec(1, 1, kernel_size=(1, 1)), alpha=alpha, dtype=dtype)
-    maps = layer.attention_probabilities((2 * margin + 1, 2 * margin + 1), queries=[(margin, margin)])
-    weighing = int(maps.count_nonzero())
-    assert weighing <= weighing_keys(alpha, unit_roundoff(dtype), axes=2)
-    assert 0.7 * weighing_keys(alpha, unit_roundoff(dtype), axes=2) <= 4 / math.pi * weighing  # a disc in a square
 
 
 def test_attention_with_too_many_keys_to_add_up_has_no_bound() -> None:

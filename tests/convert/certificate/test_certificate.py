@@ -212,22 +212,6 @@ def test_a_half_precision_output_that_could_overflow_has_no_bound() -> None:
     assert certify(layer, input_range=(0, 700)).bound == float("inf")
 
 
-@pytest.mark.parametrize("alpha", [None, 1.0])
-def test_what_the_bias_adds_to_a_sum_is_rounded_too(alpha: float | None) -> None:
-    weight = nn.Parameter(torch.ones(1, 3, 1, 2, dtype=torch.float64))
-    spec = ConvSpec(3, 1, kernel_size=(1, 2))
-    plain, biased = (
-        certify(
-            SelfAttention2d(spec, weight=weight, bias=nn.Parameter(torch.tensor([bias]).double()), alpha=alpha),
-            input_range=(-1, 1),
-        )
-        for bias in (0.0, -12.0)
-    )
-    assert biased.rounding_attention == pytest.approx(3 * plain.rounding_attention, rel=CLOSE, abs=0)
-    assert biased.rounding_convolution == pytest.approx(3 * plain.rounding_convolution, rel=CLOSE, abs=0)
-    assert biased.outputs == pytest.approx(18, rel=CLOSE)
-
-
 def test_every_part_is_rounded_up_and_their_sum_once_more() -> None:
     layer = SelfAttention2d(ConvSpec(2, 1, kernel_size=(1, 2), bias=False), alpha=2.0, dtype=torch.float64)
     certificate = certify(layer, input_range=(0, 1))

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
-
 import pytest
 import torch
 from torch import nn
@@ -12,7 +9,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
 from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.engines.sdpa import _holds_scores, absolute_positions
+from conv2attn.convert.engines.sdpa import _holds_scores
 from conv2attn.convert.errors import EngineError
 from conv2attn.convert.heads.values import LayerValues
 from conv2attn.convert.size import Size
@@ -24,25 +21,6 @@ SDPA = ENGINES["sdpa"]
 def layer_of(alpha: float | None = None, *, out: int = 2) -> SelfAttention2d:
     """A layer of 3x2 taps, strided and dilated."""
     return attention_from_conv(nn.Conv2d(2, out, (3, 2), stride=(2, 1), dilation=(1, 2), padding=1), alpha=alpha)
-
-
-@pytest.mark.parametrize("out", [1, 7])
-def test_products_of_absolute_positions_are_the_scores_up_to_what_the_softmax_ignores(out: int) -> None:
-    layer, size = layer_of(out=out), Size(5, 4)
-    queries, keys = absolute_positions(layer, size, like=torch.zeros(1, dtype=torch.float64))
-    dimension = max(3, out)
-    grid = list(itertools.product(*map(range, layer.spec.padded_size(size))))
-    asked = list(itertools.product(*layer.spec.query_positions(size)))
-    assert queries.shape == (layer.num_heads, len(asked), dimension)
-    assert keys.shape == (len(grid), dimension)
-    assert queries.dtype == keys.dtype == torch.float64
-    assert not queries[..., 3:].any()
-    assert not keys[:, 3:].any()
-    for (h, offset), (q, query) in itertools.product(enumerate(layer.spec.tap_offsets), enumerate(asked)):
-        target, alpha = [p + along for p, along in zip(query, offset, strict=True)], float(layer.alpha[h])
-        ignored = alpha * sum(t * t for t in target)
-        expected = [ignored - alpha * math.dist(key, target) ** 2 for key in grid]
-        assert [round(score) for score in expected] == (keys @ queries[h, q]).tolist()
 
 
 def test_it_refuses_what_it_would_not_compute_exactly() -> None:

@@ -131,21 +131,6 @@ def test_what_is_certified_and_what_is_stable_are_told_apart() -> None:
     assert not soft.is_certified
 
 
-def test_an_estimate_does_not_change_the_network() -> None:
-    _, model = classifier()
-    before = {name: value.clone() for name, value in model.state_dict().items()}
-    certify_images(model, pictures(1))
-    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
-    assert all(parameter.grad is None for parameter in model.parameters())
-
-
-def test_half_precision_is_estimated_in_single() -> None:
-    cnn, model = classifier()
-    half = convert_model(copy.deepcopy(cnn).bfloat16()).model
-    found, single = certify_images(half, pictures(1), margins=0), certify_images(model, pictures(1), margins=0)
-    assert 1000 * single.estimate < found.estimate
-
-
 BAD: dict[str, tuple[Any, str]] = {
     "channels": (torch.zeros(1, 2, 9, 12), "images must be a tensor"),
     "nan": (torch.full((1, 3, 9, 12), torch.nan), "NaN or an infinite value"),

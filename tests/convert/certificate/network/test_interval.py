@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 import torch
 
-from conv2attn.convert.bounds.rounding import OUTWARD, unit_roundoff
+from conv2attn.convert.bounds.rounding import OUTWARD
 from conv2attn.convert.certificate.network.rules.interval import (
     Arithmetic,
     Interval,
@@ -144,17 +144,6 @@ def test_values_between_two_ends_differ_by_no_more_than_their_difference_rounded
         width = float(checked(interval(*ends, math.inf)).error)
         assert Fraction(width) >= Fraction(ends[1]) - Fraction(ends[0])
         assert float(checked(interval(ends[1], ends[1], math.inf)).error) == 0
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_a_result_in_half_precision_is_rounded_to_it_once(dtype: torch.dtype) -> None:
-    """A number just below the middle of two neighbours from 1 on is off by the unit roundoff."""
-    one = torch.ones(1, dtype=torch.float64)
-    found = Arithmetic(dtype).rounded(interval(1.0, 1.0), one, 1, same=False)
-    unit = unit_roundoff(dtype)
-    assert unit <= float(found.error) / 2 < 2 * unit
-    assert unit <= float(found.high) - 1 < 2 * unit
-    assert unit <= 1 - float(found.low) < 2 * unit
 
 
 def test_a_linear_map_s_bounds_are_reached_by_each_input_at_one_of_its_ends() -> None:
