@@ -167,6 +167,8 @@ def test_zeros_belong_to_the_range_where_padding_adds_them_and_nowhere_else() ->
     bare, padded = ConvSpec(1, 1, kernel_size=(1, 1)), ConvSpec(1, 1, kernel_size=(2, 2), padding=(1, 0))
     assert tuple(map(float, padded_range(bare, (-6, -5)))) == (-6, -5)
     assert tuple(map(float, padded_range(padded, (-6, -5)))) == (-6, 0)
+    by_size = ConvSpec(1, 1, kernel_size=(2, 2), padding="same_upper")
+    assert tuple(map(float, padded_range(by_size, (-6, -5)))) == (-6, 0)
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from tests.positions import move_center, set_alpha
 
 UNEVEN = ConvSpec(2, 2, (3, 2), padding=((1, 0), (2, 3)))
 UNEVEN_MODE = ConvSpec(2, 2, (3, 2), padding=((1, 0), (2, 1)), padding_mode="circular")
+SAME = ConvSpec(2, 2, (6, 2), padding="same")
 BY_SIZE = ConvSpec(2, 2, (3, 4), stride=(2, 3), padding="same_upper")
 DROPPING = ConvSpec(2, 2, (3, 2), stride=(2, 3), padding=(4, 3), transposed=True)  # more than the kernel's reach
 DROPPING_ALL = ConvSpec(2, 2, (2, 2), padding=(3, 1), transposed=True)
@@ -41,6 +42,7 @@ def inputs(draw: st.DrawFn) -> tuple[ConvSpec, Size]:
 @example((UNEVEN, Size(3, 4)))
 @example((UNEVEN_MODE, Size(3, 4)))
 @example((BY_SIZE, Size(5, 4)))
+@example((SAME, Size(5, 4)))
 @example((DROPPING, Size(5, 6)))
 @example((DROPPING_ALL, Size(4, 4)))
 @given(inputs())

@@ -139,6 +139,7 @@ CALLS: list[tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, 
     ((1, 2, 9, 20), (2, 2, 3, 3), (1, 4), (0, 0), torch.bfloat16, HALF),
     ((1, 2, 2, 20), (2, 2, 3, 3), (1, 1), (1, 0), torch.bfloat16, HALF),
     ((1, 2, 9, 20), (2, 2, 3, 3), (1, 1), (3, 2), torch.bfloat16, HALF),
+    ((1, 2, 9, 20), (2, 2, 3, 3), (1, 1), (4, 2), torch.bfloat16, HALF),
     ((1, 2, 9, 2), (2, 2, 3, 2), (1, 3), (0, 2), F32, BEYOND),
     ((1, 2, 9, 3), (2, 2, 3, 2), (1, 3), (0, 2), F32, None),
     ((1, 2, 2, 9, 9), (2, 2, 3, 3, 3), (1, 1, 1), (1, 0, 0), F32, BEYOND),
@@ -183,7 +184,8 @@ REGISTERS: list[tuple[dict[str, Any], int]] = [
 
 def test_a_kernel_of_one_tap_whose_gradient_torch_may_write_beyond_its_memory_fills_a_register() -> None:
     """No result shows it: what lies beyond is somebody else's."""
-    usual = {"channels": 5, "stride": (1, 2), "taps": 1, "groups": 1, "dtype": torch.float32, "trained": "kernel"}
+    usual: dict[str, Any] = {"channels": 5, "stride": (1, 2), "taps": 1, "groups": 1, "dtype": torch.float32}
+    usual["trained"] = "kernel"
     for changes, seen in REGISTERS:
         channels, stride, taps, groups, dtype, trained = (usual | changes).values()
         x = integers(1, channels * groups, *(8 for _ in stride), dtype=dtype)

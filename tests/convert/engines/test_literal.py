@@ -133,6 +133,7 @@ def test_queries_are_taken_as_they_fit_and_what_does_not_fit_is_refused_before_i
     with torch.set_grad_enabled(is_kept):
         whole = layer(x)
         values, query, kept = bytes_needed(layer, size, batch=3)
+        assert (values, query, kept) == (8 * 6 * 56 * 3 * 6, 8 * (2 * 3 * 56 + 3 * 6 * 56), 8 * 6 * 56)
         least = values + query + (queries * kept if is_kept else 0)
         for more in (0, query, 4 * query):
             layer.memory_limit = least + more

@@ -87,6 +87,7 @@ NETWORKS: dict[str, Callable[[Any, Tensor], Tensor]] = {
     "shares": lambda m, x: x.softmax(3),
     "gated": lambda m, x: F.glu(x, 1),
     "normalised": lambda m, x: F.group_norm(x, 1, eps=0.1),
+    "normalised far from zero": lambda m, x: F.group_norm(x + 3.0, 1, eps=0.1),
     "norm of rows": lambda m, x: F.layer_norm(x, x.shape[3:], eps=0.1),
     "matrix": lambda m, x: m.linear(x),
     "interpolated": lambda m, x: F.interpolate(x, scale_factor=1.5, mode="bilinear"),

@@ -64,6 +64,8 @@ def test_a_number_that_a_dtype_holds_is_itself_and_another_is_as_wide_as_its_rou
         assert low <= torch.tensor(value, dtype=dtype).item() <= high
         assert low < value < high
         assert error == 0
+        (apart,) = tensors(Arithmetic(dtype, repeatable=False).scalar(value))[2]
+        assert abs(Fraction(apart) - 2 * spread * Fraction(OUTWARD)) <= Fraction(8, 2**53) * spread
         for width in (Fraction(high) - Fraction(value), Fraction(value) - Fraction(low)):
             assert abs(width - spread) <= Fraction(2, 2**53) * abs(Fraction(value))  # the sum's rounding, and theirs
 

@@ -27,7 +27,7 @@ from tests.convert.certificate.network.operations import (
 
 # What only moves numbers has one rule, which is tested with an operation of each kind, as are other names of the same.
 ALIKE = {*moving.MOVES, "dropout", "feature_dropout", "native_dropout", "_to_copy", "to"}
-LINEAR = ("conv1d", "conv2d", "conv_transpose2d", "linear", "avg_pool2d", "mean", "upsample_bilinear2d")
+LINEAR = ("conv1d", "conv2d", "conv_transpose2d", "linear", "avg_pool2d", "mean", "upsample_bilinear2d", "div")
 
 
 def inputs_of(operation: Operation, dtype: torch.dtype, trial: int) -> list[Tensor]:
@@ -160,6 +160,14 @@ def test_what_has_no_bound_says_why(name: str) -> None:
     inputs = [box(numbers(*shape) * (1e10 if name == "far" else 1)) for shape in operation.shapes]
     with pytest.raises(UnboundedError, match=reason):
         operation.bound(inputs, torch.float32)
+
+
+def test_values_that_are_normalised_together_are_counted() -> None:
+    counts = {"layer_norm": [5, 6 * 5], "group_norm": [4 * 6 * 5 // 2], "instance_norm": [6 * 5]}
+    for name, each in counts.items():
+        for operation, count in zip(OPERATIONS[name], each, strict=True):
+            call = operation.call([box(numbers(*SHAPE))], torch.float32)
+            assert ROUNDINGS[name].terms(call) == 2 * count + 16, name
 
 
 @pytest.mark.parametrize(("variance", "eps"), [(0.0, 1e-46), (-1.0, 0.5), (math.nan, 1.0)])
