@@ -7,7 +7,6 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, attention_from_conv
-from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.errors import GeometryError
 from conv2attn.convert.size import Size
 
@@ -44,14 +43,6 @@ def test_maps_that_do_not_exist_are_refused() -> None:
         layer.attention_probabilities((7, 5), queries=[(0, 4)])
     with pytest.raises(GeometryError):
         layer.attention_probabilities((7, 1))
-
-
-def test_explain_names_the_engine_and_what_each_costs() -> None:
-    explained = SelfAttention2d(ConvSpec(64, 64, kernel_size=(3, 3), padding=(1, 1))).explain((224, 224))
-    assert explained.startswith("factored: the fastest that is exact for these parameters, for input 224x224")
-    assert all(name in explained for name in ENGINES)
-    assert "FLOPs" in explained
-    assert "GiB" in explained or "MiB" in explained
 
 
 @pytest.mark.parametrize("is_loaded", [False, True])

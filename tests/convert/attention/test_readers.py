@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from conv2attn.convert import (
     convert_model,
     register_reader,
     restore_model,
+    save_converted,
 )
 from conv2attn.convert.attention import reader as readers
 from conv2attn.convert.attention.libraries import (
@@ -33,7 +35,7 @@ from conv2attn.convert.attention.libraries import (
     zero_padded,
 )
 from conv2attn.convert.certificate.reference import right_convolutions
-from conv2attn.convert.errors import UnsupportedLayerError
+from conv2attn.convert.errors import OutputError, UnsupportedLayerError
 from tests.convert.attention.standardised import convolved, normalised, padded_same
 from tests.small_models import assert_same_state
 
@@ -268,6 +270,11 @@ def test_what_an_attention_layer_cannot_keep_is_refused() -> None:
     holding.add_module("norm", nn.BatchNorm2d(2))
     with pytest.raises(UnsupportedLayerError, match=r"it holds modules with tensors \(norm\)"):
         attention_from_conv(holding)
+
+
+def test_a_read_layer_is_not_saved_without_a_network_that_has_its_class(tmp_path: Path) -> None:
+    with pytest.raises(OutputError, match="only layers of PyTorch's own convolutions can be saved without a network"):
+        save_converted(attention_from_conv(Same(2, 4, 3)), tmp_path / "alone")
 
 
 def test_a_class_with_the_name_of_a_known_one_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:

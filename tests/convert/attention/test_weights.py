@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, fx, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
 from conv2attn.convert.engines.literal import project_values
@@ -59,8 +59,31 @@ def test_weights_of_a_transposed_convolution_are_those_of_the_output_size_that_i
     assert weights.shape == (2, 8 * 5, (8 + 2) * (5 + 2))
 
 
+def test_under_autocast_the_weights_are_those_of_the_rounded_input_as_the_output_is() -> None:
+    layer, x = strided(alpha=0.5), torch.randn(2, 4, 7, 5)
+    for parameter in layer.add_content(5).parameters():
+        nn.init.normal_(parameter)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        _, weights = layer(x, need_weights=True)
+    assert torch.equal(weights, layer(x.bfloat16().float(), need_weights=True)[1])
+    assert not torch.equal(weights, layer(x, need_weights=True)[1])
+
+
 def test_weights_beyond_the_memory_limit_are_refused() -> None:
     layer = strided()
     layer.memory_limit = 10_000
     with pytest.raises(ConversionError, match="memory"):
         layer(torch.randn(1, 4, 7, 5), need_weights=True)
+
+
+def test_fx_does_not_drop_the_weights_unseen() -> None:
+    class Network(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = strided()
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.layer(x, need_weights=True)[1]  # type: ignore[no-any-return]
+
+    with pytest.raises(ConversionError, match="input"):
+        fx.symbolic_trace(Network())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any, get_args
@@ -18,7 +17,6 @@ from conv2attn.convert import (
     ConversionError,
     ConvSpec,
     SelfAttention2d,
-    alpha_for,
     attention_from_conv,
     certify,
     certify_data,
@@ -214,6 +212,21 @@ def test_a_half_precision_output_that_could_overflow_has_no_bound() -> None:
     assert certify(layer, input_range=(0, 700)).bound == float("inf")
 
 
+def test_what_the_bias_adds_to_a_sum_is_rounded_too() -> None:
+    weight = nn.Parameter(torch.ones(1, 3, 1, 2, dtype=torch.float64))
+    spec = ConvSpec(3, 1, kernel_size=(1, 2))
+    plain, biased = (
+        certify(
+            SelfAttention2d(spec, weight=weight, bias=nn.Parameter(torch.tensor([bias]).double()), alpha=1.0),
+            input_range=(-1, 1),
+        )
+        for bias in (0.0, -12.0)
+    )
+    assert biased.rounding_attention == pytest.approx(3 * plain.rounding_attention, rel=CLOSE, abs=0)
+    assert biased.rounding_convolution == pytest.approx(3 * plain.rounding_convolution, rel=CLOSE, abs=0)
+    assert biased.outputs == pytest.approx(18, rel=CLOSE)
+
+
 def test_every_part_is_rounded_up_and_their_sum_once_more() -> None:
     layer = SelfAttention2d(ConvSpec(2, 1, kernel_size=(1, 2), bias=False), alpha=2.0, dtype=torch.float64)
     certificate = certify(layer, input_range=(0, 1))
@@ -286,23 +299,12 @@ def test_sums_that_are_none_are_refused(sums: Tensor) -> None:
         certify(SelfAttention2d(SPEC), input_range=(0, 1), sums=sums)
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        lambda layer: certify(layer, input_range=(-1, 1)),
-        lambda layer: certify_data(layer, [torch.ones(1, 3, 4, 5, dtype=layer.weight.dtype)]),
-        lambda layer: alpha_for(0.1, layer, (-1, 1)),
-    ],
-)
-def test_under_autocast_only_a_layer_that_it_leaves_alone_is_certified(
-    asked: Callable[[SelfAttention2d], object],
-) -> None:
-    layer = SelfAttention2d(SPEC)
-    double = SelfAttention2d(SPEC, dtype=torch.float64)
-    expected = asked(double)
+def test_under_autocast_only_a_layer_that_it_leaves_alone_is_certified() -> None:
+    layer, double = SelfAttention2d(SPEC), SelfAttention2d(SPEC, dtype=torch.float64)
+    expected = certify(double, input_range=(-1, 1))
     with torch.autocast("cpu", torch.bfloat16):
         with pytest.raises(ConversionError, match=r"autocast to torch\.bfloat16 is on"):
-            asked(layer)
-        assert asked(double) == expected
+            certify(layer, input_range=(-1, 1))
+        assert certify(double, input_range=(-1, 1)) == expected
         with torch.autocast("cpu", enabled=False):
-            asked(layer)
+            certify(layer, input_range=(-1, 1))

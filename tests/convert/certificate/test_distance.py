@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert import ConvSpec, SelfAttention2d, attention_from_conv
+from conv2attn.convert import ConvSpec, SelfAttention1d, SelfAttention2d, attention_from_conv
 from conv2attn.convert.attention.layer import SelfAttention
 from conv2attn.convert.certificate.distance import (
     Window,
@@ -230,6 +230,24 @@ def test_what_sums_in_double_precision_may_lose_is_all_that_is_left_of_one_hot_a
         conv.weight.fill_(0.75)
     found = distance_from_convolution(attention_from_conv(conv), input_range=(2.0, 5.0), weight=conv.weight)
     assert list(found.per_channel) == pytest.approx([1e-12 * 2 * 12 * 0.75 * (1.5 + 3.5)] * 3, rel=1e-3, abs=0)
+
+
+def test_keys_that_begin_with_the_kernel_or_end_with_it_count_as_far_as_both_go() -> None:
+    """A kernel of five pixels, of which the keys are the first two, or the last two and more."""
+    layer = SelfAttention1d(ConvSpec(1, 1, kernel_size=(1,), bias=False), alpha=1.0, dtype=torch.float64)
+    window = Window(torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0], dtype=torch.float64).view(1, 1, 5), (-2,))
+    low, high = torch.tensor([-1.0]).double(), torch.tensor([1.0]).double()
+    for first, last, outside in (
+        (-2, -1, 28.0),
+        (1, 5, 7.0),
+        (-5, -4, 31.0),
+    ):
+        keys = (first,), (last,)
+        bare, padded = (
+            float(kernel_difference(layer, window, low=low, high=high, keys=keys, padded=padded))
+            for padded in (False, True)
+        )
+        assert padded - bare == pytest.approx(outside, rel=CLOSE, abs=CLOSE)
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 from hypothesis import given
@@ -53,15 +51,6 @@ def test_a_head_that_looks_elsewhere_is_seen() -> None:
         patched.setattr(sampled, "attention_probabilities", lambda *given: right(*given).roll(1, 1))
         sample = sample_layer(layer, x)
     assert sample.difference > 100 * sample.bound
-
-
-def test_a_layer_without_a_certificate_is_refused() -> None:
-    layer = attention_from_conv(nn.Conv2d(1, 1, 3))
-    layer.add_content(2)
-    with pytest.raises(ConversionError, match="only a layer with quadratic scores"):
-        sample_layer(layer, torch.zeros(1, 1, 5, 5))
-    with pytest.raises(ConversionError, match="NaN"):
-        sample_layer(attention_from_conv(nn.Conv2d(1, 1, 3)), torch.full((1, 1, 5, 5), math.nan))
 
 
 def test_inputs_are_those_of_the_layers_first_calls_and_the_network_is_as_before() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
-from conv2attn.convert.engines import AUTO, ENGINES, choose_engine, engine_error
+from conv2attn.convert.engines import AUTO, ENGINES, Engine, choose_engine, engine_error
 from conv2attn.convert.engines.axes import convolution_padding, pad_for_tables
 from conv2attn.convert.errors import EngineError
 from conv2attn.convert.size import Size
@@ -112,6 +114,10 @@ def test_the_error_of_auto_is_the_largest_of_the_engines_that_it_may_choose() ->
     errors = {name: engine_error(soft, name) for name in ("literal", "separable", "factored")}
     assert len(set(errors.values())) == 3
     assert engine_error(soft, AUTO) == max(errors.values()) < engine_error(soft, "sdpa")
+
+
+def test_an_engine_that_says_nothing_of_its_rounding_has_no_known_error() -> None:
+    assert Engine.error(ENGINES["literal"], layer()) == math.inf
 
 
 def test_content_behind_a_gate_leaves_positions_the_memory_that_it_does_not_need() -> None:

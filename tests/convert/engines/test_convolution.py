@@ -25,6 +25,11 @@ from conv2attn.convert.engines.convolution import (
     convolve,
     known_fault,
 )
+from conv2attn.convert.size import Size
+from conv2attn.convert.spec import ConvSpec
+from conv2attn.proofs.evidence.campaign.checks.all import compare_layer
+from conv2attn.proofs.evidence.campaign.tally import UNTRUSTED, Tally
+from conv2attn.proofs.evidence.random_layers import RandomLayer
 from tests.integers import integers, with_integers
 from tests.known_faults import (
     KNOWN,
@@ -36,6 +41,16 @@ from tests.known_faults import (
 )
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)
+# A layer that a campaign drew, and that torch computes wrongly on a CPU with avx512_bf16.
+FOUND_BY_A_CAMPAIGN = RandomLayer(
+    spec=ConvSpec(2, 4, (3, 4), stride=(1, 3), padding=(2, 0), groups=2),
+    size=Size(8, 4),
+    batch=3,
+    dtype="bfloat16",
+    alpha=4.0,
+    seed=1228628540,
+    memory_format="channels_last",
+)
 
 
 @st.composite
@@ -83,6 +98,17 @@ def test_a_layer_is_right_where_torch_is_wrong(memory_format: torch.memory_forma
 def test_a_layer_whose_convolution_is_not_guarded_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(convolution, "known_fault", lambda *call: None)
     assert not _layer_is_right(torch.channels_last)
+
+
+def test_a_campaign_is_not_misled_by_a_wrong_reference_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(comparison.holds for comparison in compare_layer(FOUND_BY_A_CAMPAIGN))
+    with FaultyTorch():
+        comparisons = compare_layer(FOUND_BY_A_CAMPAIGN)
+    assert all(comparison.holds for comparison in comparisons)
+    assert UNTRUSTED in Tally.of(FOUND_BY_A_CAMPAIGN, comparisons, seed=0, index=0).options
+    monkeypatch.setattr(convolution, "known_fault", lambda *call: None)
+    with FaultyTorch():
+        assert not all(comparison.holds for comparison in compare_layer(FOUND_BY_A_CAMPAIGN))
 
 
 def test_a_comparison_of_networks_is_not_misled_and_says_so() -> None:
