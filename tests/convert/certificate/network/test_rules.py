@@ -192,13 +192,3 @@ def test_equal_numbers_give_equal_numbers_where_a_call_is_repeatable() -> None:
             assert operation.bound(points, torch.float32).is_equal
             repeated = operation.bound(points, torch.float32, repeatable=False)
             assert repeated.is_equal == (name in exact)
-
-
-def test_sums_in_blocks_round_less_often() -> None:
-    weight = numbers(2, 400)
-    operation = Operation(aten.linear.default, (weight,), (3, 400))
-    x = Interval.point(numbers(3, 400))
-    any_order, in_blocks = (
-        operation.bound([x], torch.float32, repeatable=False, block=block).error for block in (None, 20)
-    )
-    assert torch.allclose(in_blocks / any_order, torch.tensor(41 / 401, dtype=torch.float64), rtol=0.02)
