@@ -42,6 +42,14 @@ def test_on_integers_it_is_the_convolution_bit_for_bit(kind: type[nn.Conv2d]) ->
     assert (sample.difference, sample.outputs) == (0.0, float(conv(x[:1]).detach().abs().max()))
 
 
+def test_it_is_computed_in_chunks_of_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    layer, x = attention_from_conv(nn.Conv2d(2, 3, 3, padding=1), alpha=1.5), torch.randn(1, 2, 9, 10)
+    whole = sample_layer(layer, x)
+    monkeypatch.setattr(sampled, "_SCORES", 1)
+    assert sample_layer(layer, x).difference == pytest.approx(whole.difference, abs=whole.bound)
+
+
 def test_a_head_that_looks_elsewhere_is_seen() -> None:
     """The fault is planted in the probabilities, of which nothing else of the layer knows."""
     torch.manual_seed(0)

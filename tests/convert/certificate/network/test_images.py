@@ -131,6 +131,13 @@ def test_what_is_certified_and_what_is_stable_are_told_apart() -> None:
     assert not soft.is_certified
 
 
+def test_half_precision_is_estimated_in_single() -> None:
+    cnn, model = classifier()
+    half = convert_model(copy.deepcopy(cnn).bfloat16()).model
+    found, single = certify_images(half, pictures(1), margins=0), certify_images(model, pictures(1), margins=0)
+    assert 1000 * single.estimate < found.estimate
+
+
 BAD: dict[str, tuple[Any, str]] = {
     "channels": (torch.zeros(1, 2, 9, 12), "images must be a tensor"),
     "nan": (torch.full((1, 3, 9, 12), torch.nan), "NaN or an infinite value"),
