@@ -102,6 +102,18 @@ def test_a_pixel_that_no_tap_reads_can_overflow(engine: str) -> None:
     assert certificate.rounding_convolution < 1e-2
 
 
+def test_what_an_input_varies_by_is_at_least_the_smallest_normal_number() -> None:
+    layer = attention_from_conv(convolution(torch.ones(1, 1, 3, 3, dtype=torch.float64)), alpha=1.0)
+    tiny, small = (certify(layer, input_range=(0, largest)).tail for largest in (5e-324, 2.0**-1022))
+    assert tiny == small > 0
+
+
+def test_a_channel_that_no_weight_reads_can_overflow_where_it_is_smoothed() -> None:
+    layer = attention_from_conv(convolution(torch.tensor([1.0, 0.0]).view(1, 2, 1, 1)), alpha=1.0)
+    assert certify(layer, input_range=([0, 0], [1, LARGEST / 2])).bound < 10
+    assert certify(layer, input_range=([0, 0], [1, LARGEST])).bound == math.inf
+
+
 def test_where_scores_or_the_certificate_s_own_sums_could_overflow_the_bound_is_infinite_and_else_finite() -> None:
     def bound(dtype: torch.dtype, alpha: float | None, largest: float = 1.0) -> float:
         layer = attention_from_conv(convolution(torch.ones(1, 1, 3, 3, dtype=dtype)), alpha=alpha)
