@@ -49,7 +49,7 @@ SMALL = [
 ]
 
 
-@pytest.mark.parametrize("kinds", [1, 2, 4, 12])
+@pytest.mark.parametrize("kinds", [1, 4])
 def test_each_stamp_is_as_often_on_a_page_as_the_others(kinds: int) -> None:
     _, clean = pages(digits().train, 3, torch.Generator().manual_seed(0), kinds=kinds)
     cells = clean.unfold(2, PITCH, PITCH).unfold(3, PITCH, PITCH).flatten(2, 3).flatten(3)[:, 0]

@@ -100,9 +100,7 @@ def test_spread_and_nonlocality_are_in_pixels() -> None:
     assert head.nonlocality == (1.0 + 1.0 + 1.0) / 3
 
 
-@pytest.mark.parametrize(
-    "maps", [torch.ones(2, 3), torch.ones(1, 6, 6), torch.eye(5).unsqueeze(0), -torch.eye(6).unsqueeze(0)]
-)
+@pytest.mark.parametrize("maps", [torch.ones(1, 6, 6), torch.eye(5).unsqueeze(0)])
 def test_what_is_no_attention_map_is_refused(maps: torch.Tensor) -> None:
     with pytest.raises(GeometryError, match="maps must be"):
         how_convolutional(maps, Size(2, 3))

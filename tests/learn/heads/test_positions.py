@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from conv2attn.convert.errors import GeometryError
@@ -14,7 +12,7 @@ from conv2attn.learn.heads.learned import Learned
 from conv2attn.learn.heads.positions import Grid, Positions, moments
 from conv2attn.learn.heads.sinusoidal import SinusoidalAbsolute, SinusoidalRelative
 
-GRIDS = [Grid(3, 5), Grid(4, 2, padding=1), Grid(5, 3, padding=2)]
+GRIDS = [Grid(3, 5), Grid(4, 2, padding=1)]
 HEADS = 4
 
 
@@ -50,18 +48,6 @@ def without_constant(scores: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_a_quadratic_form_without_a_cross_term_separates_and_one_with_it_does_not(grid: Grid) -> None:
-    squares, linear = eighths(HEADS, 2), eighths(HEADS, 2)
-    along = Quadratic(squares, linear).along_axes(grid)
-    assert along is not None
-    rows, columns = along
-    both = (rows[:, :, None, :, None] + columns[:, None, :, None, :]).flatten(3).flatten(1, 2)
-    crossed = Quadratic(squares, linear, torch.zeros(HEADS).double())
-    assert torch.equal(both, crossed.scores(grid))
-    assert crossed.along_axes(grid) is None
-
-
-@pytest.mark.parametrize("grid", GRIDS)
 def test_a_gaussian_is_the_quadratic_form_of_its_precision_and_its_vectors_have_the_scores_of_eq_16(grid: Grid) -> None:
     gaussian = dyadic_gaussian()
     whole = gaussian.precision()
@@ -74,29 +60,11 @@ def test_a_gaussian_is_the_quadratic_form_of_its_precision_and_its_vectors_have_
 
 
 @pytest.mark.parametrize("grid", GRIDS)
-def test_a_quadratic_score_is_alpha_times_the_squared_distance_from_the_centre(grid: Grid) -> None:
-    isotropic = IsotropicGaussian(HEADS, alpha=1.0).double()
-    with torch.no_grad():
-        isotropic.centers.copy_(eighths(HEADS, 2))
-    away = grid.offsets(isotropic.centers) - isotropic.centers[:, None, None]
-    assert torch.equal(isotropic.scores(grid), -away.square().sum(-1))
-
-
-@pytest.mark.parametrize("grid", GRIDS)
 @pytest.mark.parametrize("name", ["quadratic", "learned", "sinusoidal"])
 def test_the_vectors_of_separable_scores_are_their_row_and_column(name: str, grid: Grid) -> None:
     positions = encoding(name)
     queries, keys = positions.vectors(grid)
     assert torch.equal((queries.unsqueeze(2) * keys).sum(-1), positions.scores(grid))  # two terms are not zero
-
-
-@pytest.mark.parametrize("name", ["quadratic", "gaussian", "learned", "sinusoidal"])
-def test_relative_scores_depend_on_the_offset_only(name: str) -> None:
-    grid = Grid(4, 5)
-    scores, offsets = encoding(name).scores(grid), grid.offsets(torch.zeros(())).long()
-    for other in ([0, 0], [1, 2], [-3, 1]):
-        same = scores[:, (offsets == torch.tensor(other)).all(-1)]
-        assert torch.equal(same, same[:, :1].expand_as(same))
 
 
 def test_absolute_scores_depend_on_more_than_the_offset() -> None:
@@ -114,19 +82,6 @@ def test_learned_scores_are_the_table_s_entries_as_far_as_it_reaches() -> None:
     assert torch.equal(learned.scores(grid)[:, 4, 17].detach(), rows[:, 4 + 1] + columns[:, 4 + 0])
     with pytest.raises(GeometryError, match="the tables reach 4"):
         Learned(HEADS, reach=4).scores(Grid(3, 3, padding=1))
-
-
-@given(diagonal=st.tuples(*[st.floats(-4, 4)] * 2), below=st.floats(-20, 20))
-def test_the_precision_is_positive_definite_whatever_the_parameters(
-    diagonal: tuple[float, float], below: float
-) -> None:
-    gaussian = Gaussian(1).double()
-    with torch.no_grad():
-        gaussian.log_diagonal.copy_(torch.tensor([diagonal]))
-        gaussian.below.fill_(below)
-    precision = gaussian.precision()[0].detach()
-    assert torch.equal(precision, precision.T)
-    assert bool((torch.linalg.cholesky(precision).diagonal() > 0).all())  # raises unless it is positive definite
 
 
 def test_the_ellipse_of_a_gaussian_head_is_its_own() -> None:

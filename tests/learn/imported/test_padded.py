@@ -32,7 +32,7 @@ def heads_at(centers: torch.Tensor, alpha: float = 128.0) -> HeadAttention:
     return HeadAttention.of(positions, whole(4, len(centers), 3), whole(4))
 
 
-@pytest.mark.parametrize("heads", [1, 4, 5, 9])
+@pytest.mark.parametrize("heads", [4, 9])
 @torch.no_grad()
 def test_one_hot_heads_are_a_convolution_and_agree_with_it_where_their_targets_are_pixels(heads: int) -> None:
     taps = torch.cartesian_prod(torch.arange(-1.0, 2), torch.arange(-1.0, 2))
@@ -43,15 +43,6 @@ def test_one_hot_heads_are_a_convolution_and_agree_with_it_where_their_targets_a
     x = whole(2, 3, ROWS, COLUMNS)
     assert torch.equal(conv(x), padded(x))
     assert torch.equal(conv(x)[..., 1:-1, 1:-1], first(layer, x)[..., 1:-1, 1:-1])
-
-
-@torch.no_grad()
-def test_at_borders_they_differ() -> None:
-    layer = heads_at(torch.tensor([[-1.0, 0.0]]))
-    x = whole(1, 3, ROWS, COLUMNS) + 10
-    difference = (with_padded_keys(layer)(x) - first(layer, x)).abs().amax((0, 1))
-    assert (difference[1:] == 0).all()
-    assert (difference[0] > 0).any()
 
 
 @torch.no_grad()

@@ -136,11 +136,6 @@ def test_two_dimensions_give_the_heads_of_the_code() -> None:
             assert scores.count(max(scores)) == 1
 
 
-def test_the_smallest_multiplier_is_not_injective_and_still_enough() -> None:
-    assert flattened((0, 1), 3) == flattened((1, -2), 3)
-    assert not flattened_failures([(4, 3)])
-
-
 def test_an_injection_gives_one_encoding_for_every_width() -> None:
     numbers = {(a, b): int(pairing(fold(a), fold(b))) for a in range(-9, 10) for b in range(-9, 10)}
     assert len(set(numbers.values())) == len(numbers)
