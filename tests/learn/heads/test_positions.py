@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
 from torch import Tensor
@@ -9,28 +12,15 @@ from torch import Tensor
 from conv2attn.convert.errors import GeometryError
 from conv2attn.learn.heads.gaussian import Gaussian, IsotropicGaussian, Quadratic
 from conv2attn.learn.heads.learned import Learned
-from conv2attn.learn.heads.positions import Grid, Positions, moments
+from conv2attn.learn.heads.positions import Grid, SeparablePositions, moments
 from conv2attn.learn.heads.sinusoidal import SinusoidalAbsolute, SinusoidalRelative
 
-GRIDS = [Grid(3, 5), Grid(4, 2, padding=1)]
 HEADS = 4
 
 
 def eighths(*shape: int) -> Tensor:
     """Multiples of 1/8 between -2 and 2."""
     return torch.randint(-16, 17, shape).double() / 8
-
-
-def encoding(name: str) -> Positions:
-    torch.manual_seed(3)
-    made: dict[str, Positions] = {
-        "quadratic": IsotropicGaussian(HEADS),
-        "gaussian": Gaussian(HEADS),
-        "learned": Learned(HEADS, reach=9),
-        "sinusoidal": SinusoidalRelative(HEADS, frequencies=3),
-        "absolute": SinusoidalAbsolute(HEADS, frequencies=3, key_dim=4),
-    }
-    return made[name].double()
 
 
 def dyadic_gaussian() -> Gaussian:
@@ -47,7 +37,7 @@ def without_constant(scores: Tensor) -> Tensor:
     return scores - scores[..., :1]
 
 
-@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("grid", [Grid(3, 5), Grid(4, 2, padding=1)])
 def test_a_gaussian_is_the_quadratic_form_of_its_precision_and_its_vectors_have_the_scores_of_eq_16(grid: Grid) -> None:
     gaussian = dyadic_gaussian()
     whole = gaussian.precision()
@@ -59,17 +49,15 @@ def test_a_gaussian_is_the_quadratic_form_of_its_precision_and_its_vectors_have_
         assert torch.equal(without_constant(scores), without_constant(gaussian.scores(grid)))
 
 
-@pytest.mark.parametrize("grid", GRIDS)
-@pytest.mark.parametrize("name", ["quadratic", "learned", "sinusoidal"])
-def test_the_vectors_of_separable_scores_are_their_row_and_column(name: str, grid: Grid) -> None:
-    positions = encoding(name)
+@pytest.mark.parametrize("kind", [IsotropicGaussian, partial(Learned, reach=9), SinusoidalRelative])
+def test_the_vectors_of_separable_scores_are_their_row_and_column(kind: Callable[[int], SeparablePositions]) -> None:
+    positions, grid = kind(HEADS).double(), Grid(4, 2, padding=1)
     queries, keys = positions.vectors(grid)
     assert torch.equal((queries.unsqueeze(2) * keys).sum(-1), positions.scores(grid))  # two terms are not zero
 
 
 def test_absolute_scores_depend_on_more_than_the_offset() -> None:
-    grid = Grid(4, 5)
-    at_home = encoding("absolute").scores(grid).diagonal(dim1=1, dim2=2)
+    at_home = SinusoidalAbsolute(HEADS, frequencies=3, key_dim=4).scores(Grid(4, 5)).diagonal(dim1=1, dim2=2)
     assert (at_home.amax(1) - at_home.amin(1) > 0.01).all()
 
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from conv2attn.convert import ConversionError, certify, conv_from_attention
-from conv2attn.convert.export.gpsa import GatedPositionalAttention
 from conv2attn.learn import attention_from, freeze
 from conv2attn.learn.heads.attention import HeadAttention
 from conv2attn.learn.heads.gaussian import Gaussian, IsotropicGaussian, Quadratic
@@ -87,20 +86,3 @@ def test_isotropic_gaussians_of_our_own_training_are_taken_too() -> None:
 def test_other_scores_are_refused(positions: Quadratic | Gaussian) -> None:
     with pytest.raises(ConversionError, match="scores"):
         with_padded_keys(HeadAttention(3, 4, positions))
-
-
-def test_gpsa_of_a_convolution_becomes_its_convolution() -> None:
-    module = GatedPositionalAttention(12, 4)
-    with torch.no_grad():
-        module.gating_param.fill_(128)
-        corners = torch.tensor([[0, 0, -1], [2, 0, -1], [0, 2, -1], [2, 2, -1]])  # columns, rows, |delta|^2
-        module.pos_proj.weight.copy_(128 * corners)
-        for parameter in (module.v.weight, module.proj.weight, module.proj.bias):
-            parameter.copy_(whole(*parameter.shape))
-    layer = attention_from(module)
-    assert isinstance(layer, HeadAttention)
-    conv = conv_from_attention(with_padded_keys(layer))
-    x = whole(1, 12, 6, 6)
-    with torch.no_grad():
-        theirs = module(x.flatten(2).transpose(1, 2)).transpose(1, 2).unflatten(2, (6, 6))
-        assert torch.equal(conv(x)[..., :-1, :-1], theirs[..., :-1, :-1])
