@@ -44,9 +44,10 @@ def test_a_folder_for_each_class_gives_labels_and_empty_or_hidden_ones_do_not() 
     assert found() == {"": Places(files, (0, 0, 1), ("cat", "dog"))}
 
 
-def test_train_val_and_test_are_parts() -> None:
-    put("train/cat/a.png", "train/dog/b.png", "val/cat/c.png", "val/dog/d.png", "test/cat/e.png")
-    with pytest.raises(CheckpointError, match="has other classes in train, val, test"):
+@pytest.mark.parametrize("validation", ["val", "valid", "validation"])
+def test_train_val_and_test_are_parts(validation: str) -> None:
+    put("train/cat/a.png", "train/dog/b.png", f"{validation}/cat/c.png", f"{validation}/dog/d.png", "test/cat/e.png")
+    with pytest.raises(CheckpointError, match=f"has other classes in train, {validation}, test"):
         found()
     put("test/dog/f.png")
     parts = found()

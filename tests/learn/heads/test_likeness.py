@@ -74,6 +74,8 @@ def test_the_distance_is_reached_by_an_input_that_varies_by_1() -> None:
 def test_a_layer_is_no_further_from_the_convolution_than_its_distance() -> None:
     torch.manual_seed(0)
     layer = HeadAttention(2, 4, planted_layer(TAPS, torch.full((9,), 1.5), 1).positions, padding=1).double()
+    with torch.no_grad():
+        layer.weight[1] *= 20  # the distance is that of the channel that is furthest
     likeness = layer_likeness(layer, Size(5, 6))
     kernel = layer.weight.detach().transpose(1, 2).unflatten(2, (3, 3))
     largest = 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from functools import partial
 
@@ -54,6 +55,18 @@ def test_the_vectors_of_separable_scores_are_their_row_and_column(kind: Callable
     positions, grid = kind(HEADS).double(), Grid(4, 2, padding=1)
     queries, keys = positions.vectors(grid)
     assert torch.equal((queries.unsqueeze(2) * keys).sum(-1), positions.scores(grid))  # two terms are not zero
+
+
+def test_the_waves_of_sinusoids_are_longer_by_equal_factors() -> None:
+    waves = SinusoidalRelative(2, frequencies=2, longest=100.0).double()
+    with torch.no_grad():
+        waves.amplitudes.copy_(torch.tensor([[0.0, 1, 0, 0], [0, 0, 0, 1]]))  # sines, then cosines
+        rows, _ = waves.along_axes(Grid(2, 3))
+    sine, cosine = math.sin(0.1), math.cos(0.1)
+    wanted = torch.tensor([[[0.0, sine], [-sine, 0.0]], [[1.0, cosine], [cosine, 1.0]]], dtype=torch.float64)
+    torch.testing.assert_close(
+        rows, wanted, rtol=2.0**-50, atol=0
+    )  # of two sines, each off by a unit in the last place
 
 
 def test_absolute_scores_depend_on_more_than_the_offset() -> None:

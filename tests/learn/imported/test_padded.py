@@ -46,9 +46,9 @@ def test_one_hot_heads_are_a_convolution_and_agree_with_it_where_their_targets_a
 
 @torch.no_grad()
 def test_heads_far_away_are_reached_by_dilation() -> None:
-    layer = heads_at(torch.tensor([[-3.0, 0.0], [0.0, 2.0]]))
+    layer = heads_at(torch.tensor([[-3.0, 0.0], [0.0, 2.0], *[[0.0, 0.0]] * 8]))
     padded = with_padded_keys(layer)
-    assert (padded.spec.kernel_size, padded.spec.dilation, padded.spec.padding) == ((3, 3), (3, 3), (3, 3))
+    assert (padded.spec.kernel_size, padded.spec.dilation, padded.spec.padding) == ((5, 5), (2, 2), (4, 4))
     x = whole(1, 3, ROWS, COLUMNS)
     assert torch.equal(padded(x)[..., 3:, :-2], first(layer, x)[..., 3:, :-2])
 

@@ -134,7 +134,10 @@ def test_a_loss_that_is_not_finite_ends_the_run(tmp_path: Path) -> None:
 
 
 def test_processes_share_the_batches_of_one() -> None:
-    whole = [indices.tolist() for indices, _ in Order(50, RECIPE)]
+    order = Order(50, RECIPE)
+    whole = [indices.tolist() for indices, _ in order]
+    order.set_epoch(1)
+    assert [indices.tolist() for indices, _ in order] != whole
     parts = [[indices.tolist() for indices, _ in Order(50, RECIPE, process=p, processes=2)] for p in range(2)]
     assert [sorted(one + other) for one, other in zip(*parts, strict=True)] == [sorted(batch) for batch in whole]
     assert len(whole) == 6

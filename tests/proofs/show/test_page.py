@@ -201,6 +201,13 @@ def test_a_layer_that_is_a_convolution_no_more_says_so_with_its_distance() -> No
     ]
 
 
+def test_a_layer_with_learned_scores_is_listed_and_not_recomputed() -> None:
+    model, report = convert_model(nn.Sequential(nn.Conv2d(3, 2, 3)))
+    model.get_submodule("0").add_content(2)  # type: ignore[operator]
+    (layer,) = data_of(make_page(model, report, title="", image=torch.zeros(1, 3, 8, 8)).text)["layers"]
+    assert (layer["positional"], "channels" in layer, layer["bound"]) == (False, False, None)
+
+
 def test_a_resnet_18_s_page_is_small() -> None:
     page = make_page(*convert_model(_resnet_18()), title="ResNet-18", image=drawn_image(3, Size(224, 224))).text
     assert len(page.encode()) < LIMIT
