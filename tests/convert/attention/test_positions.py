@@ -27,7 +27,6 @@ WRITES: dict[str, Callable[[SelfAttention2d], Any]] = {
     "a parameter": lambda layer: setattr(layer, "centers", nn.Parameter(torch.zeros(6, 2))),
     "in place": lambda layer: layer.alpha.fill_(1.0),
     "an entry": lambda layer: layer.centers.__setitem__(0, 1.0),
-    "a sum in place": lambda layer: layer.alpha.__iadd__(1.0),
     "its gradient": lambda layer: layer.alpha.requires_grad_(),
     "its gradient, as an attribute": lambda layer: setattr(layer.alpha, "requires_grad", True),
 }

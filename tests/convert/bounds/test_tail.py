@@ -83,16 +83,6 @@ def test_the_tail_is_its_formula(alphas: tuple[float, ...]) -> None:
             assert tail <= value <= tail + CLOSE * every
 
 
-def test_each_formula_is_the_smaller_one_somewhere() -> None:
-    with mp.workdps(DIGITS):
-        for dilation in (1, 6):
-            layer = layer_of(ConvSpec(1, 1, kernel_size=(3, 3), dilation=(dilation, dilation), bias=False), [0.9] * 9)
-            with torch.no_grad():
-                layer.weight.fill_(1.0)
-            ((smaller, alone),) = formulas(layer, [1.0])
-            assert smaller == alone if dilation == 6 else smaller < 0.7 * alone
-
-
 @pytest.mark.parametrize(
     ("spec", "alpha"), [(ConvSpec(2, 3, kernel_size=(1, 1), bias=False), 1.0), (SPEC, 0.24), (SPEC, 0.01)]
 )
@@ -107,13 +97,13 @@ def test_a_single_head_or_a_flat_one_has_its_own_tail_alone(spec: ConvSpec, alph
 
 
 @pytest.mark.parametrize("alpha", [0.01, 1.0, 40.0, 700.0, 744.0, 800.0])
-@pytest.mark.parametrize("axes", [1, 2, 3])
-def test_the_share_that_misses_is_rounded_up_also_where_it_vanishes(alpha: float, axes: int) -> None:
+def test_the_share_that_misses_is_rounded_up_also_where_it_vanishes(alpha: float) -> None:
     with mp.workdps(400):
         beside = mp.fsum(mp.exp(-mpf(alpha) * n * n) for n in range(1, 1 + math.ceil(math.sqrt(900 / alpha))))
-        exact = 1 - (1 + 2 * beside) ** -axes
-        assert exact < tail_fraction(alpha, axes=axes) <= exact * (1 + mpf(2) ** -29) + axes * mpf(2) ** -999
-    assert tail_fraction(alpha, axes=axes) > axes * 2.0**-1000
+        for axes in (1, 2, 3):
+            exact, found = 1 - (1 + 2 * beside) ** -axes, tail_fraction(alpha, axes=axes)
+            assert exact < found <= exact * (1 + mpf(2) ** -29) + axes * mpf(2) ** -999
+            assert found > axes * 2.0**-1000
     assert tail_fraction(alpha) == tail_fraction(alpha, axes=2)
 
 

@@ -42,9 +42,10 @@ def in_double(conv: Convolution, x: Tensor) -> Tensor:
     return output
 
 
-@pytest.mark.parametrize("by_onednn", [False, True])
-@pytest.mark.parametrize("axes", TAPS)
-@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(
+    ("dtype", "axes", "by_onednn"),
+    [(torch.bfloat16, 1, False), (torch.float16, 2, False), (torch.bfloat16, 3, True), (torch.float16, 1, True)],
+)
 @torch.no_grad()
 def test_a_transposed_convolution_in_half_precision_stays_within_its_rounding(
     dtype: torch.dtype, axes: int, by_onednn: bool
@@ -54,18 +55,6 @@ def test_a_transposed_convolution_in_half_precision_stays_within_its_rounding(
     with onednn(enabled=by_onednn):
         error = (conv(x).double() - in_double(conv, x)).abs().amax((0, *range(2, x.ndim)))
     assert (error <= torch.tensor(certificate.rounding_convolution)).all()
-
-
-@pytest.mark.parametrize("axes", TAPS)
-@torch.no_grad()
-def test_one_rounding_of_the_output_would_not_bound_it(axes: int) -> None:
-    for transposed in (True, False):
-        conv, x = positive(axes, torch.bfloat16, transposed=transposed)
-        exact = in_double(conv, x)
-        with onednn(enabled=False):
-            relative = float(((conv(x).double() - exact) / exact).abs().max())
-        once = unit_roundoff(torch.bfloat16) * (1 + 2.0**-8)
-        assert (relative > once) == transposed
 
 
 @torch.no_grad()
@@ -80,7 +69,7 @@ def test_a_network_that_goes_on_with_one_counts_the_taps_too() -> None:
     assert certified.bound >= 2 * (taps + 1) * unit_roundoff(torch.bfloat16) * terms  # of both networks
 
 
-@pytest.mark.parametrize("dtype", [*HALVES, torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [*HALVES, torch.float32])
 def test_only_transposed_ones_in_half_precision_round_by_taps(dtype: torch.dtype) -> None:
     for transposed in (True, False):
         layer = attention_from_conv(CONVOLUTIONS[2, transposed](4, 2, 3, dtype=dtype))

@@ -24,7 +24,7 @@ from conv2attn.convert import (
     certify_data,
     measure_input,
 )
-from conv2attn.convert.bounds.rounding import gamma, unit_roundoff
+from conv2attn.convert.bounds.rounding import gamma
 from conv2attn.convert.bounds.tail import softmax_tail, tail_per_unit
 from conv2attn.convert.certificate.layer import padded_range
 from conv2attn.convert.certificate.reference import right_convolutions
@@ -79,18 +79,20 @@ def as_matrix(y: Tensor) -> mpmath.matrix:
     return mpmath.matrix(y[0].flatten(1).double().tolist())
 
 
-DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-
-
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(
-    ("engine", "alpha"),
+    ("engine", "alpha", "dtype"),
     [
-        *(("literal", alpha) for alpha in (None, 0.5, 3.0)),
-        *(("separable", alpha) for alpha in (None, 3.0)),
-        *(("factored", alpha) for alpha in (None, 0.5, 3.0)),
-        ("sdpa", None),
+        ("literal", None, torch.bfloat16),
+        ("literal", 0.5, torch.float32),
+        ("literal", 3.0, torch.float64),
+        ("separable", None, torch.float32),
+        ("separable", 3.0, torch.float16),
+        ("factored", None, torch.float64),
+        ("factored", 0.5, torch.bfloat16),
+        ("factored", 3.0, torch.float32),
+        ("sdpa", None, torch.float16),
     ],
+    ids=str,
 )
 @settings(max_examples=3)
 @given(data=st.data())
@@ -131,10 +133,6 @@ def test_the_bound_is_the_sum_of_its_parts(alpha: float | None) -> None:
     assert (certificate.tail > 0.1) == (alpha is not None)
     assert certificate.bound == pytest.approx(sum(parts), rel=CLOSE, abs=0)
     assert certificate.per_channel == (certificate.bound,)
-    assert certificate.to_json() == {
-        name: getattr(certificate, name)
-        for name in ("bound", "tail", "rounding_attention", "rounding_convolution", "outputs")
-    }
 
 
 def test_rounding_is_relative_to_the_largest_sum_that_the_range_allows_and_the_bias() -> None:
@@ -169,6 +167,8 @@ def test_zeros_belong_to_the_range_where_padding_adds_them_and_nowhere_else() ->
     bare, padded = ConvSpec(1, 1, kernel_size=(1, 1)), ConvSpec(1, 1, kernel_size=(2, 2), padding=(1, 0))
     assert tuple(map(float, padded_range(bare, (-6, -5)))) == (-6, -5)
     assert tuple(map(float, padded_range(padded, (-6, -5)))) == (-6, 0)
+    by_size = ConvSpec(1, 1, kernel_size=(2, 2), padding="same_upper")
+    assert tuple(map(float, padded_range(by_size, (-6, -5)))) == (-6, 0)
 
 
 @pytest.mark.parametrize(
@@ -176,11 +176,8 @@ def test_zeros_belong_to_the_range_where_padding_adds_them_and_nowhere_else() ->
     [
         ((1, 0), "got 1 and 0"),
         ((0, float("nan")), "got 0 and nan"),
-        ((float("-inf"), 0), "got -inf and 0"),
         (([0, 0], [1, 1]), "two sequences of 3; got 2 numbers and 2 numbers"),
-        (([], []), "two sequences of 3; got 0 numbers and 0 numbers"),
         (([0, 0, 0], 1, 2), "must be a pair"),
-        ((1,), "must be a pair"),
         (1, "must be a pair"),
     ],
 )
@@ -189,17 +186,7 @@ def test_a_range_that_is_none_is_refused(wrong: Any, reason: str) -> None:
         certify(SelfAttention2d(SPEC), input_range=wrong)
 
 
-def test_a_subnormal_weight_may_be_lost_with_all_that_it_reads_and_nothing_else() -> None:
-    tiny = torch.finfo(torch.float32).smallest_normal
-    conv = nn.Conv2d(1, 2, 1, bias=False)
-    conv.weight.data = torch.tensor([tiny / 4, 2.0**-60]).view(2, 1, 1, 1)
-    lost, kept = certify(attention_from_conv(conv), input_range=(0, 2.0**40)).per_channel
-    assert 2.0**40 * tiny < lost < 5 * 2.0**40 * tiny
-    assert kept < 2.0**-60 * 2.0**40 * 2.0**-20
-
-
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
-@pytest.mark.parametrize("name", ["weight", "bias"])
+@pytest.mark.parametrize(("name", "value"), [("weight", float("nan")), ("bias", float("inf"))])
 def test_nothing_is_certified_for_weights_that_are_not_finite(name: str, value: float) -> None:
     layer = SelfAttention2d(SPEC)
     with torch.no_grad():
@@ -219,57 +206,12 @@ def test_nothing_is_certified_for_a_layer_that_is_no_convolution() -> None:
             certify(layer, input_range=(0, 1))
 
 
-def test_where_sums_could_overflow_the_bound_is_infinite() -> None:
-    layer = SelfAttention2d(SPEC)
-    assert certify(layer, input_range=(0, 3e38)).bound == float("inf")
-
-
 def test_a_half_precision_output_that_could_overflow_has_no_bound() -> None:
     layer = SelfAttention2d(ConvSpec(1, 1, kernel_size=(1, 1)), dtype=torch.float16)
     with torch.no_grad():
         layer.weight.fill_(100)
     assert certify(layer, input_range=(0, 600)).bound < 100
     assert certify(layer, input_range=(0, 700)).bound == float("inf")
-
-
-def test_soft_attention_that_mixes_channels_first_rounds_three_times_in_half_precision() -> None:
-    """The convolution, the smoothing and the bias are rounded to bfloat16 each."""
-    spec = ConvSpec(2, 1, kernel_size=(1, 1))
-    layer, unit = SelfAttention2d(spec, alpha=3.0, dtype=torch.bfloat16), unit_roundoff(torch.bfloat16)
-    with torch.no_grad():
-        layer.weight.fill_(1)
-        assert layer.bias is not None
-        layer.bias.zero_()
-    rounding = certify(layer, input_range=(0, 1), engine="factored").rounding_attention
-    assert 3 * unit * 2 <= rounding <= 3.1 * unit * 2
-
-
-def test_an_engine_that_sums_in_two_stages_rounds_less() -> None:
-    layer = SelfAttention2d(ConvSpec(64, 2, kernel_size=(3, 3)))
-    staged, joint = (certify(layer, input_range=(-1, 1), engine=engine) for engine in ("literal", "factored"))
-    assert staged.rounding_attention == pytest.approx(joint.rounding_attention * (64 + 9) / (64 * 9 + 1), rel=1e-4)
-    assert certify(layer, input_range=(-1, 1)) == joint
-
-
-def test_an_engine_that_does_not_exist_is_refused() -> None:
-    with pytest.raises(ConversionError, match="no engine"):
-        certify(SelfAttention2d(SPEC), input_range=(0, 1), engine="magic")
-
-
-@pytest.mark.parametrize("alpha", [None, 1.0])
-def test_what_the_bias_adds_to_a_sum_is_rounded_too(alpha: float | None) -> None:
-    weight = nn.Parameter(torch.ones(1, 3, 1, 2, dtype=torch.float64))
-    spec = ConvSpec(3, 1, kernel_size=(1, 2))
-    plain, biased = (
-        certify(
-            SelfAttention2d(spec, weight=weight, bias=nn.Parameter(torch.tensor([bias]).double()), alpha=alpha),
-            input_range=(-1, 1),
-        )
-        for bias in (0.0, -12.0)
-    )
-    assert biased.rounding_attention == pytest.approx(3 * plain.rounding_attention, rel=CLOSE, abs=0)
-    assert biased.rounding_convolution == pytest.approx(3 * plain.rounding_convolution, rel=CLOSE, abs=0)
-    assert biased.outputs == pytest.approx(18, rel=CLOSE)
 
 
 def test_every_part_is_rounded_up_and_their_sum_once_more() -> None:
@@ -315,7 +257,7 @@ def test_nothing_is_measured_without_finite_values() -> None:
         measure_input(layer, [torch.full((1, 3, 4, 5), float("inf"))])
 
 
-@pytest.mark.parametrize("axes", [1, 2, 3])
+@pytest.mark.parametrize("axes", [1, 3])
 def test_one_image_is_measured_as_a_batch_of_one_and_what_is_neither_is_refused(axes: int) -> None:
     layer = attention_from_conv(CONVOLUTIONS[axes, False](4, 3, 2))
     x = torch.rand(4, *(5, 3, 6)[:axes])
@@ -338,15 +280,12 @@ def test_what_is_measured_in_several_batches_is_what_was_seen_in_any() -> None:
     assert measured.sums.item() == pytest.approx(10, rel=CLOSE)
 
 
-@pytest.mark.parametrize(
-    "sums", [torch.ones(3), torch.ones(5), torch.ones(4, 1), -torch.ones(4), torch.full((4,), float("nan"))]
-)
+@pytest.mark.parametrize("sums", [torch.ones(3), -torch.ones(4), torch.full((4,), float("nan"))])
 def test_sums_that_are_none_are_refused(sums: Tensor) -> None:
     with pytest.raises(ConversionError, match="sums"):
         certify(SelfAttention2d(SPEC), input_range=(0, 1), sums=sums)
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize(
     "asked",
     [
@@ -356,13 +295,13 @@ def test_sums_that_are_none_are_refused(sums: Tensor) -> None:
     ],
 )
 def test_under_autocast_only_a_layer_that_it_leaves_alone_is_certified(
-    asked: Callable[[SelfAttention2d], object], dtype: torch.dtype
+    asked: Callable[[SelfAttention2d], object],
 ) -> None:
     layer = SelfAttention2d(SPEC)
     double = SelfAttention2d(SPEC, dtype=torch.float64)
     expected = asked(double)
-    with torch.autocast("cpu", dtype):
-        with pytest.raises(ConversionError, match=f"autocast to {dtype} is on"):
+    with torch.autocast("cpu", torch.bfloat16):
+        with pytest.raises(ConversionError, match=r"autocast to torch\.bfloat16 is on"):
             asked(layer)
         assert asked(double) == expected
         with torch.autocast("cpu", enabled=False):

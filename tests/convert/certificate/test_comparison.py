@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import math
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -23,9 +21,8 @@ from conv2attn.convert import (
     measure_input,
 )
 from conv2attn.convert.attention.layer import set_engine
-from conv2attn.convert.certificate import reference
-from conv2attn.convert.certificate.comparison import LayerComparison, watched
-from tests.small_models import SMALL_MODELS, Composite, composite_input
+from conv2attn.convert.certificate.comparison import LayerComparison
+from tests.small_models import SMALL_MODELS
 
 
 class Calling(nn.Module):
@@ -69,18 +66,8 @@ def test_the_largest_of_all_batches_is_kept() -> None:
     assert each[2].bound >= max(each[0].bound, each[1].bound)
 
 
-def test_equal_networks_do_not_differ() -> None:
-    conv = nn.Conv2d(2, 3, 2)
-    with torch.no_grad():
-        for parameter in conv.parameters():
-            parameter.zero_()
-    found = compared(lambda conv, x: conv(x), torch.rand(1, 2, 4, 5), conv=conv)
-    assert (found.own, found.inherited, found.total, found.outputs, found.note) == (0, 0, 0, 0, None)
-
-
-@pytest.mark.parametrize("conv", [nn.Conv1d(2, 3, 2), nn.Conv2d(2, 3, 2), nn.Conv3d(2, 3, 2)])
-def test_a_single_image_is_measured_as_a_batch_of_one(conv: nn.Module) -> None:
-    x = torch.rand(2, 2, *[4, 5, 3][: conv.weight.ndim - 2])  # type: ignore[operator]
+def test_a_single_image_is_measured_as_a_batch_of_one() -> None:
+    x, conv = torch.rand(2, 2, 4, 5), nn.Conv2d(2, 3, 2)
     single = compared(lambda conv, x: conv(x[0]), x, conv=conv)
     assert single.bound == pytest.approx(compared(lambda conv, x: conv(x[:1]), x, conv=conv).bound)
 
@@ -109,13 +96,6 @@ def test_a_network_that_calls_a_layer_more_often_than_the_cnn_is_refused() -> No
         compared(lambda conv, x: [conv(x) for _ in range(next(calls))], torch.rand(1, 2, 4, 5))
 
 
-def test_what_the_cnn_computed_before_is_forgotten() -> None:
-    """It may call a layer more often than the converted network."""
-    calls = iter([2, 1, 2, 1])
-    found = compared(lambda conv, x: [conv(x) for _ in range(next(calls))], *torch.rand(2, 1, 2, 4, 5))
-    assert found.own == found.total
-
-
 def test_a_layer_of_two_names_has_its_first_and_is_no_two_layers() -> None:
     conv = nn.Conv2d(2, 2, 1)
     cnn = nn.Sequential(conv, nn.ReLU(), conv).eval()
@@ -124,28 +104,6 @@ def test_a_layer_of_two_names_has_its_first_and_is_no_two_layers() -> None:
     other = convert_model(nn.Sequential(nn.Conv2d(2, 2, 1), nn.ReLU(), nn.Conv2d(2, 2, 1)).eval()).model
     with pytest.raises(ConversionError, match="the CNN has no layer 2"):
         compare_layers(cnn, other, [torch.rand(1, 2, 4, 5)])
-
-
-def test_networks_that_are_swapped_or_not_converted_are_refused() -> None:
-    cnn = nn.Conv2d(2, 3, 1)
-    model = convert_model(cnn).model
-    for first, second, said in (
-        (model, cnn, "model has no self-attention layer; the networks are swapped: the CNN comes first"),
-        (cnn, cnn, "model has no self-attention layer; convert it first"),
-        (model, model, "the CNN's layer itself is self-attention, not a convolution"),
-        (nn.ModuleDict({"a": model}), nn.ModuleDict({"a": model}), "the CNN's layer a is self-attention"),
-    ):
-        with pytest.raises(ConversionError, match=re.escape(said)):
-            compare_layers(first, second, [torch.rand(1, 2, 4, 5)])
-
-
-def test_why_torch_s_convolution_was_not_the_reference_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    of_the_comparison = iter(["one fault", None, "one fault", "another"])
-    calls = itertools.count()  # every other one is the CNN's
-    monkeypatch.setattr(reference, "known_fault", lambda *_: next(of_the_comparison) if next(calls) % 2 else None)
-    note = compared(lambda conv, x: conv(x), *torch.rand(4, 1, 2, 4, 5)).note
-    assert note is not None
-    assert "(one fault; another)" in note
 
 
 @pytest.mark.parametrize("name", SMALL_MODELS)
@@ -159,15 +117,6 @@ def test_every_layer_stays_within_its_bound_and_parts_add_up(name: str) -> None:
     for layer in layers:
         assert layer.own <= layer.bound
         assert layer.total <= (layer.own + layer.inherited) * (1 + 1e-5)  # float32 differences of differences
-
-
-def test_calls_of_a_shared_layer_are_compared_one_by_one() -> None:
-    cnn = Composite().eval()
-    model = convert_model(cnn, alpha=3.0).model
-    shared = compare_layers(cnn, model, [composite_input()])[1]
-    assert shared.name == "blocks.0"
-    assert 0 < shared.own <= shared.bound
-    assert shared.inherited > 0
 
 
 def test_a_difference_in_one_layer_is_found_there_and_inherited_below() -> None:
@@ -199,8 +148,9 @@ def test_the_bound_is_the_certificate_for_what_was_seen() -> None:
     assert compare_layers(cnn, model, [x])[0].bound == certify_data(layer, [x]).bound
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-@pytest.mark.parametrize("engine", ["auto", "literal", "separable", "sdpa"])
+@pytest.mark.parametrize(
+    ("dtype", "engine"), [(torch.bfloat16, "auto"), (torch.float16, "literal"), (torch.bfloat16, "sdpa")]
+)
 def test_under_autocast_each_layer_stays_within_the_certificate_of_the_rounded_layer_on_the_rounded_input(
     dtype: torch.dtype, engine: str
 ) -> None:
@@ -215,19 +165,7 @@ def test_under_autocast_each_layer_stays_within_the_certificate_of_the_rounded_l
     assert layers[0].bound == certify_data(first, [x.to(dtype)], engine=engine).bound
 
 
-def test_the_bound_is_the_largest_of_what_was_seen_with_autocast_and_without() -> None:
-    cnn, x = nn.Sequential(nn.Conv2d(3, 4, 3)).eval(), torch.randn(2, 3, 9, 8)
-    model, bounds = convert_model(cnn).model, []
-    for states in ((False,), (True,), (False, True), (True, False)):
-        with watched(cnn, model) as (watcher,), torch.no_grad():
-            for is_on in states:
-                with torch.autocast("cpu", torch.bfloat16, enabled=is_on):
-                    model(x)
-        bounds.append(watcher.result().bound)
-    assert bounds[0] < bounds[1] == bounds[2] == bounds[3]
-
-
-@pytest.mark.parametrize("name", ["input", "weight", "bias"])
+@pytest.mark.parametrize("name", ["input", "bias"])
 def test_a_layer_s_bound_is_not_a_number_where_autocast_overflows(name: str) -> None:
     conv, x = nn.Conv2d(3, 4, 3), torch.ones(1, 3, 5, 5)
     tensor = x if name == "input" else conv.get_parameter(name)
@@ -241,14 +179,11 @@ def test_a_layer_s_bound_is_not_a_number_where_autocast_overflows(name: str) -> 
     assert compare_layers(cnn, model, [x])[0].bound < 1
 
 
-@pytest.mark.parametrize("in_place", [torch.relu_, lambda x: x.mul_(100), lambda x: x.sub_(x.mean(1, keepdim=True))])
-def test_what_a_network_writes_into_its_input_or_a_layer_s_output_does_not_change_what_is_compared(
-    in_place: Callable[[Tensor], Tensor],
-) -> None:
+def test_what_a_network_writes_into_its_input_or_a_layer_s_output_does_not_change_what_is_compared() -> None:
     x, conv = torch.randn(2, 2, 4, 5), nn.Conv2d(2, 3, 2)
-    before = compared(lambda conv, x: conv(in_place(x.clone())), x, conv=conv)
-    assert compared(lambda conv, x: conv(in_place(x)), x.clone(), conv=conv) == before
-    assert compared(lambda conv, x: in_place(conv(in_place(x))), x.clone(), conv=conv) == before
+    before = compared(lambda conv, x: conv(x.clone().mul_(100)), x, conv=conv)
+    assert compared(lambda conv, x: conv(x.mul_(100)), x.clone(), conv=conv) == before
+    assert compared(lambda conv, x: conv(x.mul_(100)).mul_(100), x.clone(), conv=conv) == before
     assert 0 < before.own == before.total
     assert before.inherited == 0
 

@@ -12,18 +12,17 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert import ConvSpec, SelfAttention1d, SelfAttention2d, attention_from_conv, certify
+from conv2attn.convert import ConvSpec, SelfAttention2d, attention_from_conv
 from conv2attn.convert.attention.layer import SelfAttention
 from conv2attn.convert.certificate.distance import (
     Window,
     distance_from_convolution,
     kernel_at,
     kernel_difference,
-    told_distance,
 )
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.spec import CONVOLUTIONS, Convolution
-from tests.convert.certificate.trained import CASES, ROUNDING, trained
+from tests.convert.certificate.trained import ROUNDING, trained
 
 CLOSE = 1e-9  # far above what sums in double precision, and the slack for them, make of the formula
 RANGES = [(-1.0, 1.0), (0.0, 3.0), (2.0, 2.5)]
@@ -41,27 +40,21 @@ def worst_inputs(conv: nn.Conv2d, layer: SelfAttention, low: float, high: float)
     return torch.cat(found)
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("gated", [False, True])
-@pytest.mark.parametrize("ends", RANGES)
-def test_no_input_is_beyond_the_distance(case: str, gated: bool, ends: tuple[float, float]) -> None:
+@pytest.mark.parametrize(
+    ("case", "gated"),
+    [("padded", False), ("padded", True), ("valid", True), ("strided", False), ("dilated", True), ("grouped", False)],
+)
+def test_no_input_is_beyond_the_distance(case: str, gated: bool) -> None:
     conv, layer = trained(case, gated=gated)
-    bound = distance_from_convolution(layer, input_range=ends, weight=conv.weight, bias=conv.bias)
-    x = worst_inputs(conv, layer, *ends)
-    with torch.no_grad():
-        apart = (layer(x) - conv(x)).abs().amax((0, 2, 3))
-    assert bool((apart <= torch.tensor(bound.per_channel) + ROUNDING).all())
-    assert bound.bound == max(bound.per_channel)
-    if not gated and case == "padded":
-        assert float(apart[0]) > bound.per_channel[0] / 4
-
-
-@pytest.mark.parametrize("alpha", [0.6, 2.0, 8.0])
-def test_of_a_layer_that_was_not_trained_it_is_the_tail_of_the_certificate(alpha: float) -> None:
-    torch.manual_seed(0)
-    layer = attention_from_conv(nn.Conv2d(3, 5, 3, padding=1).double(), alpha=alpha)
-    tail = certify(layer, input_range=(-1, 1)).tail
-    assert distance_from_convolution(layer, input_range=(-1, 1)).bound == pytest.approx(tail, rel=0.3)
+    for ends in RANGES:
+        bound = distance_from_convolution(layer, input_range=ends, weight=conv.weight, bias=conv.bias)
+        x = worst_inputs(conv, layer, *ends)
+        with torch.no_grad():
+            apart = (layer(x) - conv(x)).abs().amax((0, 2, 3))
+        assert bool((apart <= torch.tensor(bound.per_channel) + ROUNDING).all())
+        assert bound.bound == max(bound.per_channel)
+        if not gated and case == "padded":
+            assert float(apart[0]) > bound.per_channel[0] / 4
 
 
 def test_what_has_no_known_distance_is_refused() -> None:
@@ -170,8 +163,7 @@ def test_the_distance_is_its_formula(axes: int, gates: tuple[float, ...]) -> Non
     assert found.bound == max(found.per_channel)
 
 
-@pytest.mark.parametrize("axes", GEOMETRIES)
-@pytest.mark.parametrize("beyond", [0, 4, 12])
+@pytest.mark.parametrize(("axes", "beyond"), [(1, 0), (1, 12), (2, 4), (3, 12)])
 def test_the_distance_of_any_other_kernel_is_its_formula(axes: int, beyond: int) -> None:
     """One that reads more than the queries have for keys, at places of its own."""
     _, layer = moved(axes)
@@ -229,21 +221,6 @@ def test_learned_tables_have_no_kernel_and_no_distance() -> None:
         distance_from_convolution(layer, input_range=(-1, 1))
     with pytest.raises(ConversionError, match="go by learned tables"):
         kernel_at(layer, (0, 0), (1, 1))
-    assert told_distance(layer) == ""
-
-
-def test_the_distance_is_told_with_its_range() -> None:
-    layer = attention_from_conv(nn.Conv2d(1, 1, 3, padding=1), alpha=1.0)
-    for given, ends, told in (
-        ((), (-1.0, 1.0), "[-1, 1]"),
-        (((0.0, 2.5),), (0.0, 2.5), "[0, 2.5]"),
-        ((([0.0], [2.5]),), ([0.0], [2.5]), "the given range"),
-        (((0.0, [2.5]),), (0.0, [2.5]), "the given range"),
-    ):
-        bound = distance_from_convolution(layer, input_range=ends).bound
-        assert told_distance(layer, *given) == (
-            f", at most {bound:.3g} from the convolution of its weights for inputs on {told}"
-        )
 
 
 def test_what_sums_in_double_precision_may_lose_is_all_that_is_left_of_one_hot_attention() -> None:
@@ -255,29 +232,9 @@ def test_what_sums_in_double_precision_may_lose_is_all_that_is_left_of_one_hot_a
     assert list(found.per_channel) == pytest.approx([1e-12 * 2 * 12 * 0.75 * (1.5 + 3.5)] * 3, rel=1e-3, abs=0)
 
 
-def test_keys_that_begin_with_the_kernel_or_end_with_it_count_as_far_as_both_go() -> None:
-    """A kernel of five pixels, of which the keys are the first two, or the last two and more."""
-    layer = SelfAttention1d(ConvSpec(1, 1, kernel_size=(1,), bias=False), alpha=1.0, dtype=torch.float64)
-    window = Window(torch.tensor([1.0, 2.0, 4.0, 8.0, 16.0], dtype=torch.float64).view(1, 1, 5), (-2,))
-    low, high = torch.tensor([-1.0]).double(), torch.tensor([1.0]).double()
-    for first, last, outside in (
-        (-2, -1, 28.0),
-        (1, 5, 7.0),
-        (-5, -2, 30.0),
-        (-3, 4, 0.0),
-        (3, 4, 31.0),
-        (-5, -4, 31.0),
-    ):
-        keys = (first,), (last,)
-        bare, padded = (
-            float(kernel_difference(layer, window, low=low, high=high, keys=keys, padded=padded))
-            for padded in (False, True)
-        )
-        assert padded - bare == pytest.approx(outside, rel=CLOSE, abs=CLOSE)
-
-
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
-@pytest.mark.parametrize("where", ["the layer's weight", "the weight", "the bias"])
+@pytest.mark.parametrize(
+    ("where", "value"), [("the layer's weight", math.nan), ("the weight", math.inf), ("the bias", -math.inf)]
+)
 def test_numbers_that_are_not_finite_leave_no_distance(where: str, value: float) -> None:
     layer = attention_from_conv(nn.Conv2d(2, 3, 2, dtype=torch.float64))
     assert layer.bias is not None
@@ -290,10 +247,9 @@ def test_numbers_that_are_not_finite_leave_no_distance(where: str, value: float)
         assert found.bound == math.inf
         assert found.per_channel[0] == math.inf
         assert found.per_channel[1] < CLOSE
-    assert told_distance(layer) == "" or where != "the layer's weight"
 
 
-@pytest.mark.parametrize("alpha", [2.0, 1e5, 1e9, 1e15])
+@pytest.mark.parametrize("alpha", [2.0, 1e9, 1e15])
 def test_probabilities_are_those_of_exact_scores_however_large_alpha_is(alpha: float) -> None:
     """A head between two pixels shares its attention by a difference of scores that are large themselves."""
     layer = attention_from_conv(nn.Conv1d(1, 1, 2, bias=False, dtype=torch.float64), alpha=64.0)

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from conv2attn.convert.certificate import reference
-from conv2attn.convert.certificate.reference import right_convolutions, untrusted_note
+from conv2attn.convert.certificate.reference import right_convolutions
 
 Convolution = Callable[..., Tensor]
 FORWARD: list[Convolution] = [F.conv1d, F.conv2d, F.conv3d]
@@ -43,19 +43,15 @@ def assert_same_in_both(function: Callable[..., Tensor], *args: Any, **kwargs: A
 
 @pytest.mark.parametrize("axes", [1, 2, 3])
 @pytest.mark.parametrize(
-    ("functions", "options"),
-    [
-        *((FORWARD, options) for options in [*OPTIONS, *OF_FORWARD]),
-        *((TRANSPOSED, options) for options in [*OPTIONS, *OF_TRANSPOSED]),
-    ],
+    ("functions", "every"), [(FORWARD, [*OPTIONS, *OF_FORWARD]), (TRANSPOSED, [*OPTIONS, *OF_TRANSPOSED])]
 )
 def test_a_convolution_is_that_of_torch_with_every_option(
-    functions: list[Convolution], options: dict[str, Any], axes: int
+    functions: list[Convolution], every: list[dict[str, Any]], axes: int
 ) -> None:
     x, weight, bias = integers(2, 3, *(7, 9, 8)[:axes]), integers(3, 3, *(2, 3, 2)[:axes]), integers(3)
-    assert_same_in_both(functions[axes - 1], x, weight, **options)
-    assert_same_in_both(functions[axes - 1], x[0], weight, bias, **options)
-    assert_same_in_both(functions[axes - 1], x[:1], weight, bias, **options)
+    for options in every:
+        assert_same_in_both(functions[axes - 1], x, weight, **options)
+        assert_same_in_both(functions[axes - 1], x[0], weight, bias, **options)
 
 
 def test_options_may_differ_from_axis_to_axis_and_come_by_position() -> None:
@@ -104,10 +100,3 @@ def test_what_torch_is_not_trusted_with_is_noted_once(function: Any, monkeypatch
             size = function(x, weight, stride=2).shape[2:]
     assert found == ["one", "another"]
     assert asked == [None if function is F.conv2d else tuple(size)] * 4
-
-
-def test_what_is_told_of_an_untrusted_reference_names_every_fault() -> None:
-    assert untrusted_note([]) is None
-    assert untrusted_note(["one", "two"]) == (
-        "torch's own convolution is not to be trusted here (one; two), so it was computed another way"
-    )

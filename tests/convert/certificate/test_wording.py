@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
 import torch
 from torch import nn
 
-from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model
-from conv2attn.convert.certificate.wording import NO_USE, is_useful, told
-from conv2attn.convert.files.report import certify_report
-from conv2attn.convert.model.report import Report
-from conv2attn.proofs.evidence.inputs import Inputs, Pair
-from conv2attn.proofs.evidence.network import verify_network
-from conv2attn.proofs.show.conversion import conversion_shown
-from conv2attn.proofs.show.page.write import table_rows
-from conv2attn.proofs.terminal.output import Table
+from conv2attn.convert import attention_from_conv, certify
+from conv2attn.convert.certificate.wording import is_useful, told
 
 
 def test_a_bound_is_told_as_a_number_only_where_it_is_at_most_the_outputs() -> None:
@@ -43,73 +33,3 @@ def test_a_certificate_knows_what_its_outputs_reach() -> None:
     flat = certify(attention_from_conv(conv, alpha=1e-3), input_range=(-3, 2))
     assert flat.bound > flat.outputs
     assert flat.in_words.startswith("no useful bound (")
-
-
-def deep(layers: int) -> nn.Sequential:
-    """A network whose bound grows with every layer, and whose outputs do not."""
-    torch.manual_seed(0)
-    parts = [part for _ in range(layers) for part in (nn.Conv2d(4, 4, 3, padding=1), nn.BatchNorm2d(4))]
-    return nn.Sequential(nn.Conv2d(3, 4, 1), *parts, nn.Flatten(), nn.Linear(4 * 6 * 5, 2)).eval()
-
-
-def test_a_network_whose_bound_exceeds_its_outputs_says_so_and_keeps_the_number() -> None:
-    networks = convert_model(deep(0)).model, convert_model(deep(8), alpha=2.0).model
-    shallow, useless = (certify_network(model, input_range=(-1, 1), size=(6, 5)) for model in networks)
-    assert shallow.bound is not None
-    assert shallow.in_words == f"{shallow.bound:.2g}"
-    assert useless.bound is not None
-    assert useless.outputs is not None
-    assert useless.bound > useless.outputs
-    assert useless.in_words.startswith("no useful bound (")
-    assert useless.to_json()["bound"] == useless.bound
-
-
-def test_verification_tells_a_useless_bound_as_none_and_why() -> None:
-    cnn = deep(8)
-    pair = Pair(cnn, convert_model(cnn).model)
-    check = verify_network(pair, Inputs([torch.randn(2, 3, 6, 5)]), engines=["auto"])
-    check = replace(check, certificate=replace(check.certificate, bound=4.4e22, outputs=3.1))
-    assert check.exit_code == 0
-    assert check.verdict[-1].endswith(f" at most. {NO_USE}.")
-    assert check.to_json()["network"]["certificate"]["bound"] == 4.4e22
-    small = replace(check, certificate=replace(check.certificate, bound=1e-3))
-    assert "is 0.001." in " ".join(small.verdict)
-
-
-def table(shown: Iterable[Table | str]) -> Table:
-    """The first table that is shown."""
-    return next(part for part in shown if isinstance(part, Table))
-
-
-def test_a_conversion_ends_with_one_short_line_about_a_network_bound_that_says_nothing() -> None:
-    model = convert_model(deep(2)).model
-    certified = certify_report(model, Report.of(model))
-    assert certified.network is not None
-    large, small = (replace(certified.network, bound=bound, outputs=3.1) for bound in (4.4e22, 1e-3))
-    for network, ends in ((large, True), (small, False), (None, True)):
-        shown = conversion_shown(Path("out"), replace(certified, network=network))
-        assert (shown[-1] == NO_USE) == ends
-        assert "4.4e+22" not in " ".join(line for line in shown if isinstance(line, str))
-    assert len(NO_USE) < 110
-
-
-def test_tables_and_the_page_tell_a_useless_bound_of_a_layer() -> None:
-    cnn = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 4 * 3, 2)).eval()
-    model = convert_model(cnn, alpha=2.0**-6).model
-    (row,) = table(conversion_shown(Path(), certify_report(model, Report.of(model)))).rows
-    assert str(row[-1]).startswith("no useful bound (")
-    (row,) = table(verify_network(Pair(cnn, model), Inputs([torch.randn(2, 3, 6, 5)]), engines=["auto"]).shown()).rows
-    assert "/ no useful bound (" in str(row[-1])
-    entry = {
-        "names": ["0"],
-        "geometry": "3x3",
-        "heads": 9,
-        "parameters_before": 1,
-        "parameters_after": 1,
-        "alpha": [1.0],
-    }
-    numbers = {"difference": 0.0, "bound": 4.4e22, "outputs": 3.1}
-    ((*_, bound, share),) = table_rows({"agreement": None, "layers": [entry | numbers]})
-    assert bound.text == "no useful bound (4.4e+22; outputs reach 3.1)"
-    assert bound.value == 4.4e22
-    assert share.text == "\u2013"

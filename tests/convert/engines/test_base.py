@@ -11,17 +11,19 @@ from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
 from conv2attn.convert.engines import AUTO, ENGINES, choose_engine, engine_error
-from conv2attn.convert.engines.axes import convolution_padding, dropped, pad_for_tables
+from conv2attn.convert.engines.axes import convolution_padding, pad_for_tables
 from conv2attn.convert.errors import EngineError
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import ConvSpec, reversed_pads
 from conv2attn.proofs.evidence.strategies import every_spec, input_sizes
-from tests.positions import move_center
+from tests.positions import move_center, set_alpha
 
 UNEVEN = ConvSpec(2, 2, (3, 2), padding=((1, 0), (2, 3)))
 UNEVEN_MODE = ConvSpec(2, 2, (3, 2), padding=((1, 0), (2, 1)), padding_mode="circular")
+SAME = ConvSpec(2, 2, (6, 2), padding="same")
 BY_SIZE = ConvSpec(2, 2, (3, 4), stride=(2, 3), padding="same_upper")
 DROPPING = ConvSpec(2, 2, (3, 2), stride=(2, 3), padding=(4, 3), transposed=True)  # more than the kernel's reach
+DROPPING_ALL = ConvSpec(2, 2, (2, 2), padding=(3, 1), transposed=True)
 
 
 def numbered(spec: ConvSpec, size: Size) -> Tensor:
@@ -40,7 +42,9 @@ def inputs(draw: st.DrawFn) -> tuple[ConvSpec, Size]:
 @example((UNEVEN, Size(3, 4)))
 @example((UNEVEN_MODE, Size(3, 4)))
 @example((BY_SIZE, Size(5, 4)))
+@example((SAME, Size(5, 4)))
 @example((DROPPING, Size(5, 6)))
+@example((DROPPING_ALL, Size(4, 4)))
 @given(inputs())
 def test_the_padding_and_that_of_torchs_call_are_the_key_grid(case: tuple[ConvSpec, Size]) -> None:
     spec, size = case
@@ -57,46 +61,28 @@ def test_the_padding_and_that_of_torchs_call_are_the_key_grid(case: tuple[ConvSp
         assert spec.is_uneven or source is x
 
 
-@example((DROPPING, Size(5, 6)))
-@given(inputs())
-def test_what_padding_drops_of_a_transposed_convolutions_input_is_no_key(case: tuple[ConvSpec, Size]) -> None:
-    spec, size = case
-    found, x = dropped(spec, size), numbered(spec, size)
-    if not spec.transposed:
-        assert found == ((0, 0),) * spec.axes
-        return
-    left = spec.pad(x)
-    if found is None:
-        assert not left.any()
-        return
-    kept = x
-    for axis, ((before, after), length) in enumerate(zip(found, size, strict=True)):
-        kept = kept.narrow(axis + 2, before, length - before - after)
-    assert torch.equal(kept.flatten(), left[left != 0])
-
-
-def test_no_pixel_is_left_where_padding_drops_them_all() -> None:
-    spec = ConvSpec(1, 1, (2, 2), stride=(1, 1), padding=(3, 1), transposed=True)
-    assert dropped(spec, Size(4, 4)) is None
-    assert dropped(spec, Size(3, 4)) is None
-    assert dropped(spec, Size(5, 4)) == ((2, 2), (0, 0))
-    assert not pad_for_tables(spec, torch.ones(1, 1, 4, 4)).any()
-
-
 def layer(alpha: float | None = None) -> SelfAttention2d:
     """A small layer."""
     return attention_from_conv(nn.Conv2d(2, 2, 3, padding=1), alpha=alpha)
 
 
-@pytest.mark.parametrize("name", ["sdpa", "factored"])
-def test_what_is_learned_is_refused_by_engines_that_need_numbers(name: str) -> None:
+def test_what_is_learned_is_refused_by_engines_that_need_numbers() -> None:
     with_content, tables, trained = layer(), layer(), layer()
     with_content.add_content(2)
     tables.set_axis_scores(torch.zeros(9, 9), torch.zeros(9, 9))
     trained.train_positions()
-    found = [str(ENGINES[name].refusal(each)) for each in (with_content, tables, trained)]
-    assert found[:2] == ["the layer has content terms", "the positional scores are learned tables"]
-    assert "positions are trained" in found[2]
+    for name in ("sdpa", "factored"):
+        found = [str(ENGINES[name].refusal(each)) for each in (with_content, tables, trained)]
+        assert found[:2] == ["the layer has content terms", "the positional scores are learned tables"]
+        assert "positions are trained" in found[2]
+
+
+def test_the_factored_engine_refuses_what_is_no_smoothing_before_a_convolution() -> None:
+    moved, mixed = layer(2.0), layer(2.0)
+    move_center(moved, (2, 0), 0.5)
+    set_alpha(mixed, 1, 3.0)
+    assert ENGINES["factored"].refusal(moved) == "a head's centre is not at its kernel tap"
+    assert ENGINES["factored"].refusal(mixed) == "the heads do not share one alpha"
 
 
 def test_auto_takes_the_most_special_engine_that_is_exact() -> None:
@@ -128,8 +114,8 @@ def test_the_error_of_auto_is_the_largest_of_the_engines_that_it_may_choose() ->
     assert engine_error(soft, AUTO) == max(errors.values()) < engine_error(soft, "sdpa")
 
 
-@pytest.mark.parametrize("batch", [1, 5])
-def test_content_behind_a_gate_leaves_positions_the_memory_that_it_does_not_need(batch: int) -> None:
+def test_content_behind_a_gate_leaves_positions_the_memory_that_it_does_not_need() -> None:
+    batch = 5
     made, x, engine = layer(2.0), torch.randn(batch, 2, 6, 7), ENGINES["separable"]
     made.add_content(3, gated=True)
     move_center(made, 0, 0.5)

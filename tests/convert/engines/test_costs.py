@@ -12,17 +12,14 @@ from conv2attn.convert import SelfAttention2d, attention_from_conv
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.engines.axes import without_far_keys
 from conv2attn.convert.engines.base import Cost
-from conv2attn.convert.engines.head_sum import bytes_held
 from conv2attn.convert.engines.stencil import keys_read
 from conv2attn.convert.size import Size
 
 SIZE = Size(11, 13)
 
 
-# Engines: 4 -> 6 channels in 2 groups, 3x2 taps, stride 1x2, dilation 1x3, on 11x13 pixels and 15x13 with padding.
-
-
 def layer(alpha: float | None, mode: str = "zeros", dtype: torch.dtype = torch.float32) -> SelfAttention2d:
+    """4 -> 6 channels in 2 groups, 3x2 taps, stride 1x2, dilation 1x3, on 11x13 pixels and 15x13 with padding."""
     geometry = {"stride": (1, 2), "dilation": (1, 3), "padding": (2, 0), "groups": 2, "padding_mode": mode}
     conv = nn.Conv2d(4, 6, (3, 2), dtype=dtype, **geometry)  # type: ignore[arg-type]
     return attention_from_conv(conv, alpha=alpha)
@@ -104,11 +101,24 @@ def test_heads_that_are_trained_have_a_table_each() -> None:
     rows, mixing, columns = 6 * 4 * 13 * 15 * 13, 6 * 6 * 2 * 13 * 13, 6 * 6 * 13 * 5 * 13
     assert cost.flops == 2 * 5 * (rows + mixing + columns)
     tables = 6 * (13 * 15 + 5 * 13)  # made in double precision
-    assert cost.bytes == bytes_held(trained.spec, SIZE, 5, 4) + 16 * tables
+    images = 5 * (4 * 15 * 13 + 2 * 6 * 13 * 5)
+    read = 6 * (13 + 5) * 5 * 4 * 13  # of every head, along the columns and along the rows, for 13 rows of queries
+    assert cost.bytes == 4 * (images + read) + 16 * tables
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("alpha", [0.3, 31.9, 200.0])
+def test_content_costs_all_pairs_and_behind_a_gate_those_and_the_positions() -> None:
+    joined, gated, heads, queries, keys = layer(8.0), layer(8.0), 6, 13 * 5, 15 * 13
+    joined.add_content(3)
+    gated.add_content(3, gated=True)
+    pairs, numbers = 5 * heads * queries * keys, 5 * heads * (queries + keys) * (6 + 4)
+    content = Cost(pairs * (2 * (3 + 3) + 4 + 2 * 4) + 2 * 5 * queries * heads * 6 * 2, 8 * (numbers + 2 * pairs))
+    assert ENGINES["separable"].cost(joined, SIZE, batch=5) == content
+    positions = ENGINES["separable"].cost(layer(8.0), SIZE, batch=5)
+    expected = Cost(content.flops + positions.flops, content.bytes // 2 + positions.bytes)
+    assert ENGINES["separable"].cost(gated, SIZE, batch=5) == expected
+
+
+@pytest.mark.parametrize(("alpha", "dtype"), [(0.3, torch.float64), (31.9, torch.float32), (200.0, torch.float64)])
 def test_the_keys_of_a_query_are_about_those_that_are_not_left_out(alpha: float, dtype: torch.dtype) -> None:
     distances = torch.arange(-60, 61, dtype=torch.float64)
     probabilities = (-alpha * distances.square()).softmax(0).unsqueeze(0)

@@ -6,7 +6,6 @@ certificate for outputs, of ``gamma`` for gradients, which are sums of products 
 
 from __future__ import annotations
 
-import copy
 import math
 
 import pytest
@@ -52,8 +51,7 @@ def input_range(x: Tensor) -> tuple[float, float]:
 
 
 @pytest.mark.parametrize("engine", ENGINE_NAMES)
-@pytest.mark.parametrize("dtype", DTYPES)
-@given(data=st.data())
+@given(dtype=st.sampled_from(DTYPES), data=st.data())
 def test_integers_give_bitwise_equal_outputs_and_gradients(
     engine: str, dtype: torch.dtype, data: st.DataObject
 ) -> None:
@@ -85,22 +83,6 @@ def test_soft_attention_differs_by_at_most_the_certificate(engine: str, alpha: f
     difference = (layer(x).double() - conv(x).double()).abs().transpose(0, 1).flatten(1).amax(1)
     bound = torch.tensor(certify(layer, input_range=input_range(x)).per_channel)
     assert (difference <= bound).all()
-
-
-@pytest.mark.parametrize("engine", ENGINE_NAMES)
-@given(dtype=st.sampled_from(DTYPES), data=st.data())
-def test_gradients_differ_by_at_most_the_rounding_of_their_sums(
-    engine: str, dtype: torch.dtype, data: st.DataObject
-) -> None:
-    conv, x = data.draw(convolutions_with_input(dtype=dtype, specs=every_spec()))
-    cotangent = torch.randn_like(conv(x))
-    expected = output_and_gradients(conv, x, cotangent)
-    observed = output_and_gradients(attention_from_conv(conv, engine=engine), x, cotangent)
-    scale = absolute_sums(copy.deepcopy(conv), x, cotangent)
-    terms = cotangent.numel() + conv.weight.numel()  # no gradient sums more products than these
-    for name in expected.keys() - {"output"}:
-        error = (observed[name].double() - expected[name].double()).abs()
-        assert (error <= 2 * gamma(terms, unit_roundoff(dtype)) * scale[name]).all(), name
 
 
 @given(alpha=st.sampled_from([0.5, 2.0, 16.0]), data=st.data())

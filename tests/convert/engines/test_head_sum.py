@@ -36,9 +36,9 @@ def given(axes: int, groups: int) -> tuple[Tensor, Tensor, list[Tensor]]:
     return source, weight, tables
 
 
-@pytest.mark.parametrize("block", [1, 2**20])
-@pytest.mark.parametrize("groups", [1, 3])
-@pytest.mark.parametrize("axes", SHAPES)
+@pytest.mark.parametrize(
+    ("axes", "groups", "block"), [(1, 3, 1), (1, 1, 2**20), (2, 3, 1), (2, 1, 2**20), (3, 1, 1), (3, 3, 2**20)]
+)
 def test_values_and_derivatives_are_the_formula_s_bit_for_bit(
     axes: int, groups: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

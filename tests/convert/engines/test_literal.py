@@ -63,8 +63,7 @@ def shares(layer: SelfAttention, size: Size) -> Tensor:
     return table
 
 
-@pytest.mark.parametrize("geometry", GEOMETRIES)
-@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize(("geometry", "groups"), [*zip(GEOMETRIES, (1, 2, 1, 2), strict=True)])
 def test_the_output_is_the_formula(geometry: str, groups: int) -> None:
     layer, size = layer_of(geometry, groups=groups)
     x = torch.randn(3, 4, *size, dtype=torch.float64)
@@ -83,8 +82,7 @@ def test_the_output_is_the_formula(geometry: str, groups: int) -> None:
     assert float((observed.flatten(2) - output).detach().abs().max()) <= 4 * literal_error(layer) * magnitude
 
 
-@pytest.mark.parametrize("gated", [False, True])
-@pytest.mark.parametrize("geometry", GEOMETRIES)
+@pytest.mark.parametrize(("geometry", "gated"), [*zip(GEOMETRIES, (True, False, False, True), strict=True)])
 def test_with_content_the_output_is_the_formula_in_one_softmax_or_behind_a_gate(geometry: str, gated: bool) -> None:
     layer, size = layer_of(geometry)
     content = with_integers(layer.add_content(2, gated=gated), largest=1)
@@ -135,6 +133,7 @@ def test_queries_are_taken_as_they_fit_and_what_does_not_fit_is_refused_before_i
     with torch.set_grad_enabled(is_kept):
         whole = layer(x)
         values, query, kept = bytes_needed(layer, size, batch=3)
+        assert (values, query, kept) == (8 * 6 * 56 * 3 * 6, 8 * (2 * 3 * 56 + 3 * 6 * 56), 8 * 6 * 56)
         least = values + query + (queries * kept if is_kept else 0)
         for more in (0, query, 4 * query):
             layer.memory_limit = least + more

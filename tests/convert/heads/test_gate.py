@@ -19,12 +19,8 @@ SIZE = Size(4, 5)
 GATE = torch.tensor([-1.0, 0.0, 0.25, 1.0, 2.0], dtype=torch.float64)
 
 
-def convolution(dtype: torch.dtype = torch.float64) -> nn.Conv2d:
-    return with_integers(nn.Conv2d(2, 3, (3, 2), stride=(1, 2), padding=(1, 1), dtype=dtype), largest=2)
-
-
-def image(batch: int) -> Tensor:
-    return integers(batch, 2, *SIZE, largest=2, dtype=torch.float64)
+def convolution() -> nn.Conv2d:
+    return with_integers(nn.Conv2d(2, 3, (3, 2), stride=(1, 2), padding=(1, 1), dtype=torch.float64), largest=2)
 
 
 def gated_layer(conv: nn.Conv2d, **options: object) -> SelfAttention2d:
@@ -38,12 +34,6 @@ def gate_of(layer: SelfAttention2d) -> nn.Parameter:
     assert layer.content is not None
     assert layer.content.gate is not None
     return layer.content.gate
-
-
-def open_gate(layer: SelfAttention2d) -> Tensor:
-    """Opens every head's gate by another amount, from not at all to all the way."""
-    with torch.no_grad():
-        return gate_of(layer).copy_(torch.linspace(0, 1, layer.num_heads))
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")  # PyTorch's own, when it first loads this
@@ -73,8 +63,8 @@ def trained_gates() -> tuple[SelfAttention2d, Tensor]:
     return layer, x
 
 
-def moved_attention(layer: SelfAttention2d, x: Tensor) -> Tensor:
-    """What opening each head's gate changes in its attention, [batch, heads, queries, keys]."""
+def whole_gradient(layer: SelfAttention2d, x: Tensor, cotangent: Tensor) -> Tensor:
+    """The derivative for g of sum(output * cotangent); the output is linear in g."""
     size, gate, before = Size(*x.shape[2:]), gate_of(layer), gate_of(layer).detach().clone()
     with torch.no_grad():
         gate.fill_(0)
@@ -82,13 +72,8 @@ def moved_attention(layer: SelfAttention2d, x: Tensor) -> Tensor:
         gate.fill_(1)
         opened = layer.attention_probabilities(size, x=x)
         gate.copy_(before)
-    return (opened - closed).flatten(3)
-
-
-def whole_gradient(layer: SelfAttention2d, x: Tensor, cotangent: Tensor) -> Tensor:
-    """The derivative for g of sum(output * cotangent); the output is linear in g."""
     values = project_values(layer, layer.spec.pad(x)).detach()
-    changes = torch.einsum("bhqk,hkbo->bhoq", moved_attention(layer, x), values)
+    changes = torch.einsum("bhqk,hkbo->bhoq", (opened - closed).flatten(3), values)
     return (changes * cotangent.flatten(2).unsqueeze(1)).sum((0, 2, 3))
 
 
@@ -97,9 +82,7 @@ def cut_off(gradient: Tensor, gate: Tensor) -> Tensor:
     return gradient.masked_fill(((gate < 0) & (gradient > 0)) | ((gate > 1) & (gradient < 0)), 0)
 
 
-@pytest.mark.parametrize(
-    ("engine", "queries"), [("auto", 1), ("separable", 1), ("literal", 1), ("literal", 3), ("literal", 10**6)]
-)
+@pytest.mark.parametrize(("engine", "queries"), [("auto", 1), ("literal", 1), ("literal", 10**6)])
 def test_a_gate_s_gradient_is_cut_off_as_a_whole_however_many_queries_are_taken_at_a_time(
     engine: str, queries: int
 ) -> None:
@@ -115,22 +98,8 @@ def test_a_gate_s_gradient_is_cut_off_as_a_whole_however_many_queries_are_taken_
     assert (found - cut_off(whole, gate_of(layer).detach())).abs().max() <= 1e-10 * whole.abs().max()
 
 
-def test_a_gate_s_gradient_is_cut_off_as_a_whole_together_with_the_maps_that_are_returned() -> None:
-    layer, x = trained_gates()
-    output, maps = layer(x, need_weights=True, average_attn_weights=False)
-    upstream = torch.randn_like(output), torch.randn_like(maps)
-    (found,) = torch.autograd.grad([output, maps], gate_of(layer), upstream)
-    parts = whole_gradient(layer, x, upstream[0]), (moved_attention(layer, x) * upstream[1]).sum((0, 2, 3))
-    gate = gate_of(layer).detach()
-    assert not torch.allclose(cut_off(parts[0] + parts[1], gate), cut_off(parts[0], gate) + cut_off(parts[1], gate))
-    assert (found - cut_off(parts[0] + parts[1], gate)).abs().max() <= 1e-10 * (parts[0] + parts[1]).abs().max()
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_a_closed_gate_leaves_the_convolution_bit_for_bit_and_costs_nothing_where_it_is_not_trained(
-    dtype: torch.dtype,
-) -> None:
-    conv, x = convolution(dtype), image(3).to(dtype)
+def test_a_closed_gate_leaves_the_convolution_bit_for_bit_and_costs_nothing_where_it_is_not_trained() -> None:
+    conv, x = convolution(), integers(3, 2, *SIZE, largest=2, dtype=torch.float64)
     layer = gated_layer(conv)
     assert torch.equal(layer(x), conv(x))  # computed with its content, whose gate is trained
     with torch.no_grad():
@@ -153,6 +122,7 @@ def test_a_layer_is_certified_while_its_gate_is_closed() -> None:
     conv = nn.Conv2d(2, 3, 3)
     layer = gated_layer(conv, alpha=4.0)
     assert certify(layer, input_range=(-1, 1)) == certify(attention_from_conv(conv, alpha=4.0), input_range=(-1, 1))
-    open_gate(layer)
+    with torch.no_grad():
+        gate_of(layer)[4] = 0.5
     with pytest.raises(ConversionError, match="closed gate"):
         certify(layer, input_range=(-1, 1))

@@ -50,7 +50,7 @@ LAYOUTS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def _norm(draw: random.Random) -> nn.Module:
-    kind = draw.choice(("batch", "group", "layer", "instance"))
+    kind = draw.choice(("batch", "group", "instance"))
     if kind == "batch":
         norm = nn.BatchNorm2d(CHANNELS)
         norm.running_mean.uniform_(-1, 1)  # type: ignore[union-attr]
@@ -58,22 +58,7 @@ def _norm(draw: random.Random) -> nn.Module:
         nn.init.uniform_(norm.weight, -2, 2)
         nn.init.uniform_(norm.bias, -1, 1)
         return norm
-    return {"group": nn.GroupNorm(2, CHANNELS, eps=0.1), "instance": nn.InstanceNorm2d(CHANNELS, eps=0.1)}.get(
-        kind, _ChannelNorm()
-    )
-
-
-class _ChannelNorm(nn.Module):
-    """Layer norm over channels, as ConvNeXt has it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm = nn.LayerNorm(CHANNELS, eps=0.1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[batch, channels, rows, columns]."""
-        y: Tensor = self.norm(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
-        return y
+    return nn.GroupNorm(2, CHANNELS, eps=0.1) if kind == "group" else nn.InstanceNorm2d(CHANNELS, eps=0.1)
 
 
 class _Part(nn.Module):
@@ -83,16 +68,6 @@ class _Part(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.function(x)
-
-
-class _Attending(nn.Module):
-    """Pixels that attend to each other by what they are."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[batch, channels, rows, columns]."""
-        tokens = x.flatten(2).transpose(1, 2)
-        read = F.scaled_dot_product_attention(tokens.tanh(), tokens.tanh(), tokens)
-        return torch.unflatten(read.transpose(1, 2), 2, x.shape[2:])
 
 
 def _residual(draw: random.Random) -> nn.Module:
@@ -137,7 +112,6 @@ def part(draw: random.Random) -> nn.Module:
         lambda: _norm(draw),
         lambda: _norm(draw),
         lambda: _residual(draw),
-        _Attending,
         lambda: _Part(draw.choice(simple)),
         lambda: _Part(draw.choice(simple)),
         lambda: _Part(draw.choice(list(LAYOUTS.values()))),

@@ -166,12 +166,9 @@ OPERATIONS: dict[str, list[Operation]] = {
     "mm": [Operation(aten.mm.default, shape=(3, 5), inputs=2, others=((5, 4),))],
     "addmm": [Operation(aten.addmm.default, shape=(3, 4), inputs=3, others=((3, 5), (5, 4)))],
     "baddbmm": [Operation(aten.baddbmm.default, shape=(2, 3, 4), inputs=3, others=((2, 3, 5), (2, 5, 4)))],
-    "max_pool1d": [Operation(aten.max_pool1d.default, ([3], [2], [1]), SEQUENCE)],
     "max_pool2d": [Operation(aten.max_pool2d.default, ([3, 2], [2, 2], [1, 1]))],
     "max_pool3d": [Operation(aten.max_pool3d.default, ([1, 2, 2],), VOLUME)],
-    "adaptive_max_pool1d": [Operation(aten.adaptive_max_pool1d.default, ([3],), SEQUENCE)],
     "adaptive_max_pool2d": [Operation(aten.adaptive_max_pool2d.default, ([3, 2],))],
-    "adaptive_max_pool3d": [Operation(aten.adaptive_max_pool3d.default, ([1, 3, 2],), VOLUME)],
     "amax": [Operation(aten.amax.default, ([2, 3],))],
     "pad": [
         Operation(aten.pad.default, ([1, 0, 2, 1], "constant", 0.3)),
@@ -179,35 +176,18 @@ OPERATIONS: dict[str, list[Operation]] = {
     ],
     "constant_pad_nd": [Operation(aten.constant_pad_nd.default, ([1, 1, 0, 2], -0.7))],
     "cat": [Operation(aten.cat.default, (1,), inputs=2, listed=True)],
-    "stack": [Operation(aten.stack.default, (2,), inputs=2, listed=True)],
     "view": [Operation(aten.view.default, ([2, C * R, W],))],
     "_unsafe_view": [Operation(aten._unsafe_view.default, ([2, C, -1],))],
-    "reshape": [Operation(aten.reshape.default, ([2, C, R * W],))],
-    "flatten": [Operation(aten.flatten.using_ints, (1,))],
-    "unflatten": [Operation(aten.unflatten.int, (2, [2, 3]))],
-    "squeeze": [Operation(aten.squeeze.dim, (1,), (2, 1, 3))],
-    "unsqueeze": [Operation(aten.unsqueeze.default, (1,))],
     "expand": [Operation(aten.expand.default, ([2, C, 3],), (2, C, 1))],
     "repeat": [Operation(aten.repeat.default, ([1, 2, 1, 1],))],
     "permute": [Operation(aten.permute.default, ([0, 2, 3, 1],))],
-    "transpose": [Operation(aten.transpose.int, (1, 3))],
-    "t": [Operation(aten.t.default, (), (3, 5))],
     "slice": [Operation(aten.slice.Tensor, (3, 0, 9, 2))],
-    "select": [Operation(aten.select.int, (1, 2))],
     "chunk": [Operation(aten.chunk.default, (2, 1))],
-    "split": [Operation(aten.split.Tensor, (3, 1))],
-    "split_with_sizes": [Operation(aten.split_with_sizes.default, ([1, 3], 1))],
-    "unbind": [Operation(aten.unbind.int, (1,))],
-    "flip": [Operation(aten.flip.default, ([3],))],
-    "roll": [Operation(aten.roll.default, ([1], [2]))],
-    "clone": [Operation(aten.clone.default)],
     "pixel_shuffle": [Operation(aten.pixel_shuffle.default, (2,))],
-    "channel_shuffle": [Operation(aten.channel_shuffle.default, (2,))],
     "upsample_nearest2d": [Operation(aten.upsample_nearest2d.vec, (None, [1.7, 2.0]))],
     "slice_scatter": [Operation(aten.slice_scatter.default, (1, 0, 2), inputs=2, others=((2, 2, R, W),))],
     "index_select": [Operation(aten.index_select.default, (1, torch.tensor([3, 0, 0])))],
     "repeat_interleave": [Operation(aten.repeat_interleave.self_int, (2, 3))],
-    "copy": [Operation(aten.copy.default, inputs=2)],
 }
 
 
@@ -221,7 +201,3 @@ def layouts(x: Tensor) -> Iterator[Tensor]:
     yield wider[..., 1:]
     if x.ndim == 4:
         yield x.contiguous(memory_format=torch.channels_last)
-
-
-CASES = [(name, number) for name, calls in OPERATIONS.items() for number in range(len(calls))]
-TYPED_CASES = [(*case, dtype) for case in CASES for dtype in DTYPES if case[0] != "avg_pool3d" or dtype not in HALF]
