@@ -62,29 +62,6 @@ def test_graphs_that_would_be_called_alike_are_numbered(tmp_path: Path) -> None:
     assert read(of, tmp_path / "m.onnx")[1].keys() == {"If.then_branch.conv", "If.then_branch_2.conv"}
 
 
-def loop(x: str, weight: str) -> list[NodeProto]:
-    """A loop that convolves its image once."""
-    kinds = (("i", TensorProto.INT64), ("go", TensorProto.BOOL), ("image", TensorProto.FLOAT))
-    nodes = [
-        helper.make_node("Identity", ["go"], ["again"]),
-        helper.make_node("Conv", [x, weight], ["result"], "conv", strides=[2, 1]),
-    ]
-    outputs = [port("again", None, TensorProto.BOOL), port("result", None)]
-    body = helper.make_graph(nodes, "body", [port(name, None, kind) for name, kind in kinds], outputs)
-    return [
-        helper.make_node("Constant", [], ["one"], value=tensor("", np.array(1))),
-        helper.make_node("Constant", [], ["true"], value=tensor("", np.array(True))),
-        helper.make_node("Loop", ["one", "true", "x"], ["y"], body=body),
-    ]
-
-
-def test_the_convolution_in_a_loop_is_found_unless_its_weight_is_carried(tmp_path: Path) -> None:
-    of = model(loop("image", "w"), [tensor("w", small_integers(2, 3, 2, 2))])
-    assert_computes(convolution_in(of, "Loop.body.conv", tmp_path / "m.onnx"), of)
-    of = model(loop("x", "image"), [])
-    assert "computed when it runs" in str(read(of, tmp_path / "m.onnx")[1]["Loop.body.conv"].problem)
-
-
 def block(name: str, nodes: list[NodeProto], **more: Any) -> FunctionProto:
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
     return helper.make_function("own", name, ["image", "kernel"], ["result"], nodes, opsets, **more)
@@ -141,12 +118,6 @@ NAMES = {
 
 def test_a_name_becomes_that_of_the_module_which_it_tells_of() -> None:
     assert {name: layer_names([name])[name] for name in NAMES} == NAMES
-
-
-def test_names_that_would_be_one_or_lie_within_one_another_are_joined_and_numbered() -> None:
-    assert layer_names([""]) == {"": ""}
-    names = ["a/b", "/a/b", "a.b", "a", "a/b/c", "a/b/c/d"]
-    assert list(layer_names(names).values()) == ["a.b", "a_b", "a_b_2", "a_2", "a_b_c", "a_b_c_d"]
 
 
 PIECES = st.sampled_from(["a", "b", ".", "/", "a.0", "Conv", "Conv2D", "_2", ":", ";", "forward", "0"])

@@ -55,6 +55,13 @@ THROUGH: dict[str, tuple[list[NodeProto], dict[str, Any]]] = {
         ],
         {"w": W + 0.5, "a": numbers(1, 2, 3), "g": small_integers(3, 1, 1, 1)},
     ),
+    "rounding to integers and back": (
+        [
+            helper.make_node("QuantizeLinear", ["w", "s", "z"], ["q"], axis=-1),
+            helper.make_node("DequantizeLinear", ["q", "s", "z"], ["v"], axis=-1),
+        ],
+        {"w": W / 3, "s": np.array([1, 2, 3, 4], np.float32) / 8, "z": np.array([9, 8, 7, 6], np.uint8)},
+    ),
     "Constants and several nodes": (
         [
             helper.make_node("Constant", [], ["s"], value=tensor("", numbers(4, 3, 2, 2))),
@@ -134,20 +141,6 @@ def test_a_dequantised_weight_is_bit_for_bit_what_onnx_makes_of_it(
         tensors, layers = read(model, tmp_path / "m.onnx")
         assert torch.equal(tensors[layers["conv"].weight], computed_by_onnx(model))
         assert layers["conv"].note == DEQUANTISED
-
-
-@pytest.mark.parametrize("axis", [0, -1])
-def test_a_weight_that_is_rounded_to_integers_and_back_is_what_onnx_makes_of_it(axis: int, tmp_path: Path) -> None:
-    generator, count = np.random.default_rng(5), W.shape[axis]
-    scale, points = generator.random(count, np.float32) / 50, generator.integers(0, 100, size=count).astype(np.uint8)
-    nodes = [
-        helper.make_node("QuantizeLinear", ["w", "s", "z"], ["q"], axis=axis),
-        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["v"], axis=axis),
-    ]
-    model = weighted(nodes, w=generator.normal(size=W.shape).astype(np.float32), s=scale, z=points)
-    tensors, layers = read(model, tmp_path / "m.onnx")
-    assert torch.equal(tensors[layers["conv"].weight], computed_by_onnx(model))
-    assert "QuantizeLinear, which rounds them" in str(layers["conv"].note)
 
 
 # Convolutions over integers
