@@ -134,20 +134,6 @@ def test_what_builds_no_network_is_refused_by_what_it_is(
     assert told in str(refusal(spec.format(source=source), arguments))
 
 
-def test_an_import_that_fails_names_the_exception_and_leaves_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = tmp_path / "failing_net.py"
-    path.write_text("import no_such_module_here")
-    monkeypatch.syspath_prepend(tmp_path)
-    for spec, place in ((f"{path}:f", str(path)), ("failing_net:f", "failing_net")):
-        before = set(sys.modules)
-        assert f"importing {place} failed: ModuleNotFoundError: No module named 'no_such_module_here'" in str(
-            refusal(spec)
-        )
-        assert not {module for module in set(sys.modules) - before if "failing_net" in module}
-
-
 # Arguments
 
 
@@ -169,9 +155,3 @@ def test_arguments_are_json() -> None:
 def test_a_pair_of_another_form_or_given_twice_is_named(pair: str, reason: str) -> None:
     with pytest.raises(ArchitectureError, match=rf"^the argument {re.escape(repr(pair))} {reason}"):
         parse_arguments(["width=2", pair])
-
-
-def test_the_file_of_an_architecture_is_the_one_that_is_named_or_its_imported_module_s(tmp_path: Path) -> None:
-    assert Architecture(f"{tmp_path}/net.py:Network").file == tmp_path / "net.py"
-    assert Architecture(f"{__name__}:Network").file == Path(__file__)
-    assert Architecture("not_imported_by_anyone:Network").file is None

@@ -228,12 +228,6 @@ def test_a_second_name_of_a_tensor_may_be_missing_but_not_differ(tmp_path: Path)
         open_network(tmp_path / "w.pth", Opening(Tied()))
 
 
-def test_a_tensor_that_is_not_dense_is_refused_by_its_name(tmp_path: Path) -> None:
-    torch.save(state() | {"head.weight": torch.ones(3, 4).to_sparse()}, tmp_path / "w.pth")
-    with pytest.raises(CheckpointError, match=r"holds a sparse tensor, 'head\.weight'"):
-        open_network(tmp_path / "w.pth", Opening(Composite()))
-
-
 def test_quantised_tensors_are_what_their_integers_stand_for(tmp_path: Path) -> None:
     with warnings.catch_warnings(action="ignore"):  # torch means to give them up
         whole = torch.quantize_per_tensor(torch.randn(3, 4), 0.05, 3, torch.qint8)

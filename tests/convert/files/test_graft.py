@@ -149,17 +149,6 @@ def two_layers() -> tuple[dict[str, DescribedConvolution], dict[str, Tensor]]:
     return {name: DescribedConvolution(name, None, spec) for name in tensors}, tensors
 
 
-@pytest.mark.parametrize(
-    ("names", "reason"),
-    [({"nobody": "stem"}, "lacks 'nobody'"), ({"tied": "stem"}, "two layers of .* the place 'stem'")],
-)
-def test_names_that_name_nothing_or_one_place_twice_are_refused(
-    names: dict[str, str], reason: str, folder: Path
-) -> None:
-    with pytest.raises(OptionError, match=reason):
-        graft(Composite(), folder, names=names)
-
-
 def test_a_folder_of_a_network_is_refused(tmp_path: Path) -> None:
     save_converted(convert_model(Composite()).model, tmp_path / "network")
     with pytest.raises(OptionError, match="holds a network; load_converted"):

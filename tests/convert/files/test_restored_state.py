@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors import safe_open
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from conv2attn.convert import attention_from_conv, convert_model, save_converted
+from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.certificate.distance import told_distance
 from conv2attn.convert.errors import (
-    CheckpointError,
     NotAConvolutionError,
     OptionError,
     OutputError,
@@ -83,22 +80,6 @@ def test_layers_that_compute_what_no_convolution_computes_are_all_told_with_thei
         assert told_distance(attention(model, name)) in str(caught.value)
 
 
-def test_a_layer_without_a_name_is_the_model_itself(tmp_path: Path) -> None:
-    single = attention_from_conv(nn.Conv2d(1, 1, 1))
-    save_converted(single, tmp_path / "still")
-    assert list(open_network(tmp_path / "still").cnn_state()) == ["weight", "bias"]
-    move_center(single, 0, 0.5)
-    save_converted(single, tmp_path / "moved")
-    with pytest.raises(NotAConvolutionError, match=r"moved: 1 of 1 attention layers .*: the model itself: the centre"):
-        open_network(tmp_path / "moved").cnn_state()
-
-
-def test_without_attention_there_is_nothing_to_restore(tmp_path: Path) -> None:
-    torch.save(network().state_dict(), tmp_path / "w.pt")
-    with pytest.raises(NotAConvolutionError, match=r"w\.pt holds no attention layer, so there is nothing to restore$"):
-        open_network(tmp_path / "w.pt", Opening(HERE)).cnn_state()
-
-
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
 def test_a_restored_file_holds_the_cnn_and_replaces_another_only_if_told(suffix: str, tmp_path: Path) -> None:
     folder, out, expected = write(tmp_path / "out"), tmp_path / f"r{suffix}", network().state_dict()
@@ -129,19 +110,3 @@ def test_what_is_read_is_not_written_over_which_is_told_before_anything_is_read(
 def test_the_end_of_a_file_s_name_says_what_is_written(name: str, tmp_path: Path) -> None:
     with pytest.raises(OutputError, match=r"must end in .safetensors, .pth, .pt, which says what kind of file"):
         restore_file(tmp_path / "missing", tmp_path / name)
-
-
-@pytest.mark.parametrize("missing", ["stem.bias", "stem.centers"])
-def test_a_folder_without_the_values_of_a_layer_is_refused(missing: str, tmp_path: Path) -> None:
-    folder = write(tmp_path / "out")
-    config, weights = folder / "config.json", folder / "model.safetensors"
-    said = json.loads(config.read_text())
-    said["tensors"].remove(missing)
-    config.write_text(json.dumps(said))
-    with safe_open(weights, "pt") as file:
-        metadata = file.metadata()
-    state = load_file(weights)
-    state.pop(missing)
-    save_file(state, weights, metadata)
-    with pytest.raises(CheckpointError, match=rf"layer 'stem'.*(None\]|KeyError: '{missing}')"):
-        open_network(folder).cnn_state()

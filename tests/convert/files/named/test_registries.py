@@ -109,11 +109,6 @@ def test_code_that_a_file_names_takes_consent_and_is_not_imported(
     assert not Path("ran").exists()
 
 
-def test_code_that_the_caller_names_runs_as_does_what_a_trusted_file_names() -> None:
-    for consent in ({"named_by": None}, {"named_by": FOLDER, "trust": True}):
-        assert channels(Architecture("timm:create_model", {"model_name": "tiny"}).build(**consent)) == 3
-
-
 @pytest.mark.parametrize(
     ("spec", "told"),
     [

@@ -92,13 +92,6 @@ def test_external_data_outside_the_folder_or_missing_are_refused(location: str, 
         read_onnx(folder / "m.onnx")
 
 
-def test_external_data_that_end_early_are_refused(tmp_path: Path) -> None:
-    save_external(tmp_path / "m.onnx")
-    (tmp_path / "numbers.bin").write_bytes(bytes(5))
-    with pytest.raises(CheckpointError, match="ends before the numbers of 'w'"):
-        read_onnx(tmp_path / "m.onnx")
-
-
 def test_a_tensor_whose_numbers_have_another_shape_is_refused(tmp_path: Path) -> None:
     damaged = of(TensorProto(name="t", data_type=TensorProto.FLOAT, dims=[3], raw_data=bytes(8)))
     with pytest.raises(CheckpointError, match=r"m\.onnx cannot be read: the tensor 't' is damaged"):

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from onnx import ModelProto, helper
 
 from conv2attn.convert import attention_from_conv
-from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.readers.onnx.convolutions import RefusedError, transposed_geometry
 from tests.onnx_files import convolution_in, network, port, read, run, small_integers, tensor
 
@@ -122,8 +121,3 @@ def test_attributes_that_no_convolution_has_are_refused_by_name(
     layer = read(single(operator, (1, 2, 5, 6), (2, 2, 3, 3), **attributes), tmp_path / "m.onnx")[1]["conv"]
     assert layer.spec is None
     assert reason in str(layer.problem)
-
-
-def test_attributes_of_another_form_refuse_the_file(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="is damaged, or not an ONNX model"):
-        read(single("Conv", (1, 2, 5, 6), (2, 2, 3, 3), dilations=[1]), tmp_path / "m.onnx")

@@ -56,12 +56,6 @@ def test_each_branch_has_its_own_convolution_and_sees_the_names_around_it(tmp_pa
         assert_computes(layer, of, condition=condition)
 
 
-def test_graphs_that_would_be_called_alike_are_numbered(tmp_path: Path) -> None:
-    branches = [branch("w", tensor("w", small_integers(2, 3, 1, size))) for size in (1, 2)]
-    of = model([choice(branches[0], name=""), choice(branches[1], name="", output="z")], [])
-    assert read(of, tmp_path / "m.onnx")[1].keys() == {"If.then_branch.conv", "If.then_branch_2.conv"}
-
-
 def block(name: str, nodes: list[NodeProto], **more: Any) -> FunctionProto:
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
     return helper.make_function("own", name, ["image", "kernel"], ["result"], nodes, opsets, **more)
@@ -80,12 +74,6 @@ def test_a_function_is_its_convolution_once_for_each_call(tmp_path: Path) -> Non
     first, second = (convolution_in(of, name, tmp_path / "m.onnx") for name in ("first", "second"))
     assert (first.stride, second.stride) == ((2, 1), (1, 2))
     assert_computes(nn.Sequential(first, second), of)
-
-
-def test_a_function_that_takes_the_place_of_conv_is_not_a_convolution(tmp_path: Path) -> None:
-    call = helper.make_node("Conv", ["x", "w"], ["y"], "conv", domain="own")
-    own = block("Conv", [helper.make_node("Add", ["image", "kernel"], ["result"])])
-    assert read(model([call], [tensor("w", ONE)], [own]), tmp_path / "m.onnx")[1] == {}
 
 
 def test_nodes_with_one_weight_and_geometry_share_a_layer(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import torch
 from onnx import ModelProto, NodeProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.readers.onnx.scopes import DEQUANTISED
 from tests.onnx_files import convolution_in, network, port, read, small_integers, tensor
 
@@ -84,22 +83,6 @@ def test_a_weight_that_comes_through_nodes_is_what_onnx_computes(name: str, tmp_
     assert torch.equal(tensors[layers["conv"].weight], computed_by_onnx(model))
 
 
-def test_a_layer_has_the_name_of_the_largest_tensor_that_its_weight_comes_from(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Mul", ["a.scale", "a.b.weight"], ["u"]),
-        helper.make_node("Conv", ["x", "u"], ["y"], "/n"),
-        helper.make_node("Identity", ["c.weight"], ["v"]),
-        CONV,
-    ]
-    model = network(
-        nodes,
-        [tensor("a.b.weight", W), tensor("a.scale", W[:, :1, :1, :1]), tensor("c.weight", W)],
-        inputs=[port("x", None)],
-        outputs=[port("y", None)],
-    )
-    assert read(model, tmp_path / "m.onnx")[1].keys() == {"a.b", "c"}
-
-
 COMPUTED: dict[str, tuple[list[NodeProto], str]] = {
     "the input": ([helper.make_node("Identity", ["x"], ["v"])], "its weight is an input of its graph, computed when"),
     "of the input": ([helper.make_node("Mul", ["w", "x"], ["v"])], "its weight is computed by Mul"),
@@ -117,11 +100,7 @@ def test_a_weight_that_is_computed_is_refused_by_what_computes_it(name: str, tmp
     assert reason in str(layer.problem)
 
 
-def test_a_sparse_weight_and_a_computed_bias_are_refused_by_name(tmp_path: Path) -> None:
-    model = weighted([], w=W)
-    values = helper.make_tensor("v", TensorProto.FLOAT, [1], [5.0])
-    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, tensor("i", numbers(0)), [1, 1, 2, 2]))
-    assert read(model, tmp_path / "m.onnx")[1]["conv"].problem == "its weight is sparse"
+def test_a_computed_bias_is_refused(tmp_path: Path) -> None:
     model = weighted(through("Identity"), w=W)
     model.graph.node[-1].input.append("x")
     assert "its bias is an input of its graph" in str(read(model, tmp_path / "m.onnx")[1]["conv"].problem)
@@ -202,19 +181,8 @@ def test_an_integer_convolution_is_that_of_its_weights_less_their_zero_point(
     assert "later nodes apply the scale" in str(read(integer, tmp_path / "m.onnx")[1]["conv"].note)
 
 
-def test_integers_with_more_scales_than_channels_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(CheckpointError, match="is damaged"):
-        read(linear(3, ws=np.ones(4, np.float32)), tmp_path / "m.onnx")
-
-
-@pytest.mark.parametrize(
-    ("operator", "domain", "reason"),
-    [
-        ("DeformConv", "", "DeformConv is not a plain convolution"),
-        ("FusedConv", "com.microsoft", "it is an operator of 'com.microsoft', not of ONNX"),
-    ],
-)
-def test_other_convolutions_are_refused_by_name(operator: str, domain: str, reason: str, tmp_path: Path) -> None:
-    node = helper.make_node(operator, ["q", "w"], ["y"], "conv", domain=domain)
-    model = quantised_network(node, w=np.ones((1, 1, 1, 1), np.float32))
-    assert read(model, tmp_path / "m.onnx")[1]["conv"].problem == reason
+def test_other_convolutions_are_refused_by_name(tmp_path: Path) -> None:
+    for operator, domain in (("DeformConv", ""), ("FusedConv", "com.microsoft")):
+        node = helper.make_node(operator, ["q", "w"], ["y"], "conv", domain=domain)
+        model = quantised_network(node, w=np.ones((1, 1, 1, 1), np.float32))
+        assert (domain or operator) in str(read(model, tmp_path / "m.onnx")[1]["conv"].problem)
