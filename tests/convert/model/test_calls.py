@@ -13,6 +13,7 @@ from hypothesis import given
 from torch import Tensor, fx, nn
 
 from conv2attn.convert import (
+    ConversionError,
     ConvSpec,
     SelfAttention,
     attention_from_conv,
@@ -204,3 +205,10 @@ def test_an_argument_with_a_default_keeps_it_or_the_call_fails() -> None:
     for other in ({"mask": x}, {"scale": 1.0}):
         with pytest.raises(AssertionError, match="specialized"):
             converted(x, **other)
+
+
+def test_a_forward_of_the_instance_is_not_traced() -> None:
+    model = Bare()
+    model.forward = lambda x: x  # type: ignore[method-assign]
+    with pytest.raises(ConversionError, match="replaced on the instance"):
+        convert_model(model, trace=True)

@@ -285,6 +285,13 @@ def test_all_unsupported_layers_are_named_in_one_error_and_nothing_is_changed() 
     assert snapshot(model) == before
 
 
+def test_a_model_that_cannot_be_copied_is_refused() -> None:
+    model = nn.Sequential(nn.Conv2d(2, 2, 1))
+    model.kept = torch.ones(1, requires_grad=True) * 2
+    with pytest.raises(ConversionError, match="cannot be copied, inplace=True"):
+        convert_model(model)
+
+
 def test_a_shared_module_selected_under_one_name_only_is_refused() -> None:
     with pytest.raises(UnsupportedLayerError, match=r"shared by blocks\.0, blocks\.2, of which only some are selected"):
         convert_model(Composite(), filter_fn=lambda module, name: name != "blocks.2")
