@@ -32,10 +32,13 @@ faults: .venv/dev  ## List the planted faults, each by the test that catches it.
 	$(BIN)/python -m pytest --collect-only -q -m fault tests
 	$(BIN)/python -m pytest --collect-only -q -m fault tests/kernel_faults.py tests/kernel_certificates.py
 
+# Changes of "|", which stands in annotations, are left out: nothing computes these.
+DRAWN := SELECT job_id FROM mutation_specs WHERE operator_name NOT LIKE '%BitOr_%' ORDER BY random() LIMIT 400
+
 mutants: .venv/dev  ## Change the library in 400 places, one at a time, and say which changes no test notices: hours.
 	mkdir -p build
 	$(BIN)/cosmic-ray init tests/mutants.toml build/mutants.sqlite
-	$(BIN)/python -c "import sqlite3; d = sqlite3.connect('build/mutants.sqlite'); d.execute('DELETE FROM work_items WHERE job_id NOT IN (SELECT job_id FROM work_items ORDER BY random() LIMIT 400)'); d.commit()"
+	$(BIN)/python -c "import sqlite3; d = sqlite3.connect('build/mutants.sqlite'); d.execute(\"\"\"DELETE FROM work_items WHERE job_id NOT IN ($(DRAWN))\"\"\"); d.commit()"
 	$(BIN)/cosmic-ray exec tests/mutants.toml build/mutants.sqlite
 	$(BIN)/cr-report --surviving-only --show-diff build/mutants.sqlite
 

@@ -1,5 +1,7 @@
 """ConvSpec agrees with nn.Conv2d on everything that it says."""
 
+from typing import get_args
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 
 from conv2attn.convert.errors import GeometryError
 from conv2attn.convert.size import Size
-from conv2attn.convert.spec import CONVOLUTIONS, ConvSpec
+from conv2attn.convert.spec import CONVOLUTIONS, ConvSpec, Padding, PaddingMode
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of, every_spec, input_sizes
 from tests.integers import integers, with_integers
 
@@ -77,3 +79,9 @@ def test_a_geometry_is_named_without_its_defaults() -> None:
     )
     assert str(everything) == "1x5, 4->8, stride 1x2, dilation 3, padding 0x1, groups 2, circular"
     assert str(ConvSpec(1, 1, (2, 2), padding="same")) == "2x2, 1->1, padding same"
+
+
+@pytest.mark.parametrize("padding", ["same", "same_upper", (1, 0)])
+def test_zeros_are_added_where_zeros_are_the_padding(padding: Padding) -> None:
+    for mode in get_args(PaddingMode):
+        assert ConvSpec(2, 2, (3, 2), padding=padding, padding_mode=mode).adds_zeros == (mode == "zeros")

@@ -35,8 +35,9 @@ _OTHERS = (  # where these bytes stand, and what begins like this
     (0, b"GGUF", "a GGUF file, which holds quantised language models"),
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes; export the network to ONNX (tf2onnx does)"),
     (4, b"TFL3", "a TensorFlow Lite file; export the network to ONNX (tf2onnx does)"),
-    (0, b"\x93NUMPY", "a NumPy array"),
+    (0, b"\x93NUMPY", "a NumPy array; put the arrays into a dict of tensors by their names, for torch.save"),
     (0, b"\x1f\x8b", "compressed by gzip; unpack it first"),
+    (257, b"ustar", "a tar archive; unpack it first"),
 )
 _STEMS = ("model", "diffusion_pytorch_model", "pytorch_model")
 _USUAL = tuple(
@@ -74,7 +75,8 @@ def describe(path: Path) -> str:
     if start.startswith((b"<!doctype html", b"<html")):
         return "an HTML page"
     if head.startswith(b"PK"):
-        return "a zip archive that PyTorch did not write" if _names(path) else "damaged, a zip archive without its end"
+        whole = "a zip archive that PyTorch did not write; unpack it first"
+        return whole if _names(path) else "damaged, a zip archive without its end"
     found = next((what for place, mark, what in _OTHERS if head[place:].startswith(mark)), None)
     if found is not None:
         return found

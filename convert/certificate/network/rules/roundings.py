@@ -111,14 +111,9 @@ def _softmaxed(call: Call) -> int:
 
 def _summed(call: Call) -> int:
     """Products of a matrix product: the length of the first factor's last dimension."""
-    return int(_factors(call)[0][-1])
-
-
-def _factors(call: Call) -> list[Any]:
-    """Shapes of a matrix product's two factors."""
-    names = [name for name in ("mat1", "mat2", "batch1", "batch2") if name in call.arguments]
-    values = [call[name] for name in names] if names else list(call.arguments.values())[:2]
-    return [value.low.shape if isinstance(value, Interval) else value.shape for value in values]
+    place = 1 if call.name in ("addmm", "baddbmm") else 0  # behind what is added
+    factor = list(call.arguments.values())[place]
+    return int((factor.low if isinstance(factor, Interval) else factor).shape[-1])
 
 
 def _has(name: str) -> Count:

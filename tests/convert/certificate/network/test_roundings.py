@@ -1,0 +1,154 @@
+"""Roundings are as many as were counted by hand, and attention and norms err by their formulas."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import Tensor
+
+from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma
+from conv2attn.convert.certificate.network.rules.gains import gains
+from conv2attn.convert.certificate.network.rules.interval import Interval, UnboundedError
+from conv2attn.convert.certificate.network.rules.roundings import ACTIVATION_ULPS, ROUNDINGS
+from conv2attn.convert.certificate.network.rules.spectral import convolution_norm
+from tests.convert.certificate.network.operations import CASES, OPERATIONS, Operation, aten, box, numbers
+
+UNIT = 2.0**-24  # of single precision
+ACTIVATED = (2 * ACTIVATION_ULPS, 1)
+# name: (terms, narrowings) of each call in OPERATIONS
+COUNTED: dict[str, list[tuple[int, int]]] = {
+    "conv1d": [(2 * 3 + 1, 1)],
+    "conv2d": [(2 * 3 * 2 + 1, 1), (4 * 3 * 3 + 1, 1)],
+    "conv3d": [(4 * 2 * 2 + 1, 1)],
+    "conv_transpose1d": [(4 * 3 + 1, 3 + 2)],
+    "conv_transpose2d": [(4 // 2 * 2 * 3 + 1, 2 * 3 + 2)],
+    "conv_transpose3d": [(4 * 2 * 2 + 1, 2 * 2 + 2)],
+    "linear": [(5 + 1, 2), (4 + 1, 1)],
+    "_native_batch_norm_legit_no_training": [(8, 7)],
+    "batch_norm": [(8, 7)],
+    "avg_pool1d": [(3 + 1, 1)],
+    "avg_pool2d": [(3 * 2 + 1, 1)],
+    "avg_pool3d": [(2 * 2 + 1, 1)],
+    "adaptive_avg_pool1d": [(3 + 2, 1)],  # 7 pixels in 4 windows: 2, 3, 3, 2
+    "adaptive_avg_pool2d": [(2 * 3 + 2, 1)],  # 6 in 4: 2 each; 5 in 2: 3 each
+    "adaptive_avg_pool3d": [(1 * 3 * 2 + 2, 1 * 3 * 2 + 3), (2 * 5 * 4 + 2, 1)],
+    "mean": [(6 * 5 + 1, 1), (4 + 1, 1), (2 * 4 * 6 * 5 + 1, 1)],
+    "sum": [(6 * 5, 1)],
+    "upsample_linear1d": [(16 + 4 * 7, 4)],
+    "upsample_bilinear2d": [(16 + 4 * 6, 7)],
+    **{name: [ACTIVATED] for name in ("sigmoid", "tanh", "hardsigmoid", "silu", "gelu", "hardswish")},
+    "leaky_relu": [ACTIVATED] * 3,
+    "prelu": [ACTIVATED] * 2,
+    "glu": [(2 * ACTIVATION_ULPS + 1, 2)],
+    "add": [(2, 1), (2, 1), (2, 1), (2, 2)],
+    "sub": [(2, 1)] * 2,
+    "rsub": [(2, 1)],
+    "mul": [(1, 1)] * 3,
+    "div": [(2, 1)] * 2,
+    "layer_norm": [(2 * 5 + 16, 7), (2 * 6 * 5 + 16, 7)],
+    "group_norm": [(2 * 2 * 6 * 5 + 16, 7)],
+    "instance_norm": [(2 * 6 * 5 + 16, 7)],
+    "softmax": [(5 + 4 * EXP_ULPS + 4, 3), (4 + 4 * EXP_ULPS + 4, 3)],
+    "matmul": [(5, 1)],
+    "bmm": [(5, 1)],
+    "mm": [(5, 1)],
+    "addmm": [(5 + 3, 3)],
+    "baddbmm": [(5 + 3, 3)],
+}
+
+
+def counted(operation: Operation) -> tuple[int, int]:
+    call = operation.call([box(numbers(*shape)) for shape in operation.shapes], torch.float32)
+    return ROUNDINGS[call.name].terms(call), ROUNDINGS[call.name].narrowings(call)
+
+
+def test_each_operation_rounds_as_often_as_was_counted_by_hand() -> None:
+    assert {name: [counted(one) for one in OPERATIONS[name]] for name in COUNTED} == COUNTED
+    assert {name for name, _ in CASES if name in ROUNDINGS} == set(COUNTED)
+
+
+def points(*values: Tensor) -> list[Interval]:
+    return [Interval.point(value) for value in values]
+
+
+@pytest.mark.parametrize("keys", [5, 40])
+def test_attention_errs_by_the_roundings_of_its_shares_and_of_its_sums(keys: int) -> None:
+    """Scores of 0 give each of so many keys its share exactly; only the counted roundings are left."""
+    operation = Operation(aten.scaled_dot_product_attention.default, shape=(1, 2, 3, 4), inputs=3)
+    query, key = torch.zeros(1, 2, 3, 4), torch.zeros(1, 2, keys, 4)
+    found = operation.bound(points(query, key, torch.ones(1, 2, keys, 4)), torch.float32, repeatable=False)
+    terms = keys + (keys // 16 + 2) * (2 * EXP_ULPS + 2)
+    shares, sums = gamma(terms, UNIT), gamma(terms + keys, UNIT)
+    assert found.error.flatten() == pytest.approx(2 * (shares + sums * (1 + shares)), rel=1e-6)
+
+
+def test_attention_scales_scores_by_the_root_of_their_depth() -> None:
+    operation = Operation(aten.scaled_dot_product_attention.default, shape=(1, 2, 7, 4), inputs=3)
+    values = [numbers(1, 2, 7, 4, seed=seed) for seed in range(3)]
+    found, expected = operation.bound(points(*values), torch.float64), operation.run(values)
+    assert bool(((found.low <= expected) & (expected <= found.high) & (found.high - found.low < 1e-6)).all())
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "group_norm"])
+def test_a_norm_errs_by_the_roundings_of_its_mean_and_its_variance(name: str) -> None:
+    """Of 1 and -1, in float16, with a weight of 2: mean 0 and variance 1, so that the formula is of plain numbers."""
+    weight, bias = torch.full((2,), 2.0), torch.zeros(2)
+    arguments = ([2], weight, bias, 0.0) if name == "layer_norm" else (1, weight, bias, 0.0)
+    operation = Operation(getattr(aten, name).default, arguments, (1, 2))
+    found = operation.bound(points(torch.tensor([[1.0, -1.0]])), torch.float16, repeatable=False)
+    smallest, step = 2.0**-126, 2.0**-24
+    summed = gamma(2 * 2 + 16, UNIT)
+    relative = (1 + summed) * (1 + 2.0**-11) ** 7 - 1
+    scale = (1 + 1) + (2 + summed if name == "layer_norm" else 2)  # |x| + its mean, and the share of the variance
+    lost = 5 * 2 * smallest + 8 * (smallest + step) * (1 + 1 + 2)
+    rounding = 2 * scale * relative + (2 * lost + 8 * smallest + 5 * 20 * smallest + 7 * step) * (1 + relative)
+    assert found.error.flatten() == pytest.approx(2 * rounding, rel=1e-6)
+
+
+def test_a_norm_loses_what_its_squares_lose_where_they_are_taken_for_0() -> None:
+    """Of 2^-100 and its negative, whose squares vanish beside eps: a share of eps goes with them."""
+    operation = Operation(aten.layer_norm.default, ([2], None, None, 2.0**-120), (1, 2))
+    found = operation.bound(points(torch.tensor([[2.0**-100, -(2.0**-100)]])), torch.float32, repeatable=False)
+    smallest, size, vanished = 2.0**-126, 2.0**-40, 5 * 2 * 2.0**-126 / 2.0**-120
+    lost = size * vanished + 8 * smallest * (1 + 2.0**60)
+    rounding = 2 * size * gamma(20, UNIT) + lost * (1 + gamma(20, UNIT))
+    assert found.error.flatten() == pytest.approx(2 * rounding, rel=1e-6)
+
+
+def test_a_product_of_zeros_loses_what_subnormal_factors_may_hold() -> None:
+    operation = Operation(aten.mm.default, shape=(1, 5), inputs=2, others=((5, 1),))
+    found = operation.bound(points(torch.ones(1, 5), torch.zeros(5, 1)), torch.float32, repeatable=False)
+    smallest = 2.0**-126
+    assert float(found.error) == pytest.approx(2 * (2 * 5 + 5 * 5) * smallest, rel=1e-6)
+
+
+def test_a_norm_enlarges_a_difference_by_the_inverse_of_its_smallest_deviation() -> None:
+    """In a ball of radius 1/2 about (1, -1), shifted by 3, which normalisation does not see."""
+    operation = Operation(aten.layer_norm.default, ([2], torch.tensor([2.0, -5.0]), None, 0.25), (1, 2))
+    call = operation.call([box(torch.tensor([[4.0, 2.0]]))], torch.float64)
+    expected = 5 / math.sqrt((math.sqrt(2) - 0.5) ** 2 / 2 + 0.25)
+    assert gains(call, [0.5]) == pytest.approx([expected], rel=1e-6)
+
+
+@pytest.mark.parametrize("factor", ["alpha", "beta"])
+def test_a_product_with_a_factor_has_no_bound(factor: str) -> None:
+    operation = Operation(aten.addmm.default, shape=(3, 4), inputs=3, others=((3, 5), (5, 4)), kwargs=((factor, 2),))
+    with pytest.raises(UnboundedError, match="with factors"):
+        operation.bound([box(numbers(*shape)) for shape in operation.shapes], torch.float32)
+
+
+@pytest.mark.parametrize(("shape", "stride"), [((80, 70), 1), ((70, 80), 1), ((70, 64, 2), 2)])
+def test_the_norm_of_halves_is_proved_with_the_counted_roundings(shape: tuple[int, ...], stride: int) -> None:
+    """The largest singular value is known; products of so many numbers are computed in single precision.
+
+    With a stride of 2, two frequencies share a matrix [70, 2 * 64], and the second of them is 0.
+    """
+    small, large = sorted((shape[0], shape[1] * stride))
+    largest, unit = math.prod(shape) / 4 * stride, 2.0**-22  # largest eigenvalue, and trace
+    lost = gamma(small + 2, unit) * small * 1.001 * largest + gamma(large + 2, unit) * largest
+    rounding = gamma(stride + 32, unit) * math.sqrt(stride) * math.sqrt(math.prod(shape) / 4)
+    expected = math.sqrt((1.001 * largest + lost) / stride * (1 + 2.0**-20)) + rounding
+    kernel = torch.full((*shape, 1)[:3], 0.5)
+    assert convolution_norm(kernel, stride=(stride,)) == pytest.approx(expected, rel=1e-6)
