@@ -137,6 +137,17 @@ def test_what_builds_no_network_is_refused_by_what_it_is(
 # Arguments
 
 
+def test_an_import_that_fails_or_is_interrupted_leaves_no_module(tmp_path: Path) -> None:
+    failing, interrupted = tmp_path / "failing_net.py", tmp_path / "interrupted_net.py"
+    failing.write_text("raise ValueError('one\\ntwo')")
+    interrupted.write_text("raise KeyboardInterrupt")
+    before = (list(sys.path), set(sys.modules))
+    assert f"importing {failing} failed: ValueError: one" in str(refusal(f"{failing}:f"))
+    with pytest.raises(KeyboardInterrupt):
+        Architecture(f"{interrupted}:f").build()
+    assert (sys.path, set(sys.modules)) == before
+
+
 def test_arguments_are_json() -> None:
     pairs = ["depth=18", "rate=0.5", "pretrained=false", 'name="a=b"', "sizes=[1, [2]]", 'd={"k": null}']
     found = {"depth": 18, "rate": 0.5, "pretrained": False, "name": "a=b", "sizes": [1, [2]], "d": {"k": None}}
