@@ -134,9 +134,6 @@ def test_what_builds_no_network_is_refused_by_what_it_is(
     assert told in str(refusal(spec.format(source=source), arguments))
 
 
-# Arguments
-
-
 def test_an_import_that_fails_or_is_interrupted_leaves_no_module(tmp_path: Path) -> None:
     failing, interrupted = tmp_path / "failing_net.py", tmp_path / "interrupted_net.py"
     failing.write_text("raise ValueError('one\\ntwo')")
@@ -146,6 +143,9 @@ def test_an_import_that_fails_or_is_interrupted_leaves_no_module(tmp_path: Path)
     with pytest.raises(KeyboardInterrupt):
         Architecture(f"{interrupted}:f").build()
     assert (sys.path, set(sys.modules)) == before
+
+
+# Arguments
 
 
 def test_arguments_are_json() -> None:
