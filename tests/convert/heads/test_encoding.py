@@ -37,6 +37,14 @@ def test_the_score_is_minus_alpha_times_the_squared_distance_up_to_a_constant(
     assert scores_at([delta], center, alpha).item() == -alpha * distance + alpha * constant
 
 
+@given(POSITIONS, POSITIONS, POWERS_OF_TWO)
+def test_the_center_wins_by_a_gap_of_at_least_alpha(
+    delta: tuple[int, int], center: tuple[int, int], alpha: float
+) -> None:
+    at_center, elsewhere = scores_at([center, delta], center, alpha).tolist()
+    assert delta == center or at_center - elsewhere >= alpha
+
+
 def test_scores_are_exact_up_to_the_last_integer_that_binary32_holds() -> None:
     def exact(rows: int, columns: int, center: tuple[float, float] = (0.0, 0.0), alpha: float = 128.0) -> bool:
         return scores_are_exact(torch.float32, Size(rows, columns), alpha=[alpha], centers=[center])
