@@ -78,3 +78,15 @@ def test_only_transposed_ones_in_half_precision_round_by_taps(dtype: torch.dtype
         by_taps = (1 + once) * (1 + gamma(9 + 1, unit_roundoff(dtype))) - 1
         expected = by_taps if transposed and dtype in HALVES else once
         assert convolution_error(layer) == pytest.approx(expected, rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize("axes", TAPS)
+@torch.no_grad()
+def test_one_rounding_of_the_output_would_not_bound_it(axes: int) -> None:
+    for transposed in (True, False):
+        conv, x = positive(axes, torch.bfloat16, transposed=transposed)
+        exact = in_double(conv, x)
+        with onednn(enabled=False):
+            relative = float(((conv(x).double() - exact) / exact).abs().max())
+        once = unit_roundoff(torch.bfloat16) * (1 + 2.0**-8)
+        assert (relative > once) == transposed

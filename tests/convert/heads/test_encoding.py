@@ -92,3 +92,16 @@ def test_the_smallest_gap_is_alpha_less_what_each_rounding_may_take() -> None:
         roundings, terms = 2 * len(center) + 4, 1 + 4 * reach + 6 * reach**2
         expected = 3 * (1 - Fraction(roundings, 2**53) * terms)
         assert abs(Fraction(smallest_gap(3.0, center)) - expected) <= Fraction(3, 2**52)  # two roundings
+
+
+@given(
+    st.sampled_from([200, 500, 1000, 2000, 2700]),
+    st.tuples(st.integers(0, 12), st.integers(0, 12)),
+    st.sampled_from([1.0, 128.0, 2.0**-3]),
+)
+def test_scores_called_exact_are_exact_at_the_far_corner(side: int, center: tuple[int, int], alpha: float) -> None:
+    grid = Size(side, side // 2)
+    if scores_are_exact(torch.float32, grid, alpha=[alpha], centers=[center]):
+        corner = (1 - grid.rows, 1 - grid.columns)
+        exact = -(corner[0] ** 2 + corner[1] ** 2) + 2 * (center[0] * corner[0] + center[1] * corner[1])
+        assert scores_at([corner], center, alpha).item() == alpha * exact
