@@ -290,15 +290,16 @@ class ConvSpec:
                 padding into the input.
         """
         self._check_padding_fits(size)
-        padded = self.padded_size(size)
-        if any(length <= reach for length, reach in zip(padded, self.reach, strict=True)):
-            spans = Size(*(reach + 1 for reach in self.reach))
+        padded, reach = self.padded_size(size), self.reach
+        lengths = [length - far for length, far in zip(padded, reach, strict=True)]
+        if min(lengths) < 1:
+            spans = Size(*(far + 1 for far in reach))
             raise GeometryError(
                 f"a kernel that spans {spans} pixels does not fit into an input of {Size(*size)} pixels, {padded} with "
                 "its padding"
             )
-        along = zip(padded, self.reach, self.query_stride, strict=True)
-        return Size(*((length - reach - 1) // stride + 1 for length, reach, stride in along))
+        along = zip(lengths, self.query_stride, strict=True)
+        return Size(*((length - 1) // stride + 1 for length, stride in along))
 
     def with_output_size(self, size: Sequence[int], output_size: Sequence[int]) -> ConvSpec:
         """The geometry with the output padding that makes an output of this size, as PyTorch's classes choose it.
@@ -329,10 +330,10 @@ class ConvSpec:
         """Reflection needs one pixel more than it adds, a circular border as many; zeros and copies none."""
         if len(size) != self.axes:
             raise GeometryError(f"an input of {self.axes} axes is needed; got {Size(*size)}")
-        spare = {"reflect": 1, "circular": 0}.get(self.padding_mode, -math.inf)
-        pads = self.pads_at(size)
-        if min(size) < 1 or any(max(pair) + spare > length for length, pair in zip(size, pads, strict=True)):
-            added = " and ".join(f"{before} + {after}" for before, after in pads)
+        spare = {"reflect": 1, "circular": 0}.get(self.padding_mode)
+        least = [1] * self.axes if spare is None else [max(1, max(pair) + spare) for pair in self.pads_at(size)]
+        if any(length < fits for length, fits in zip(size, least, strict=True)):
+            added = " and ".join(f"{before} + {after}" for before, after in self.pads_at(size))
             raise GeometryError(
                 f"an input of {Size(*size)} pixels is too small for padding_mode {self.padding_mode!r} that adds "
                 f"{added} pixels before and after each axis"

@@ -10,34 +10,19 @@ import torch
 from torch import Tensor
 
 from conv2attn.proofs.prover.claim import Claim, all_claims
-from conv2attn.proofs.prover.run import Outcome, Result, Verdict, decide
+from conv2attn.proofs.prover.run import Outcome, Result, decide
 
 
 @cache
 def all_results() -> list[Result]:
     """Every claim with the verdicts on its checks, here and now, without a time limit."""
-    return [Result(claim, tuple(run_checks(claim))) for claim in all_claims()]
-
-
-def run_checks(claim: Claim) -> list[Verdict]:
-    """The verdicts on a claim, here and now, without a time limit."""
-    return list(map(decide, claim.checks))
-
-
-def failures_of(claim: Claim) -> list[str]:
-    """What the checks of a claim find against it, each text with the name of its check; empty if all hold."""
-    return [f"{verdict.check}: {failure}" for verdict in run_checks(claim) for failure in verdict.failures]
-
-
-def is_proved(claim: Claim) -> bool:
-    """Whether all checks of a claim hold."""
-    return not failures_of(claim)
+    return [Result(claim, tuple(map(decide, claim.checks))) for claim in all_claims()]
 
 
 @cache
 def rejecting_checks(claim: Claim) -> frozenset[str]:
     """Names of the checks that find a failure in a claim; a check that breaks does not count."""
-    return frozenset(verdict.check for verdict in run_checks(claim) if verdict.outcome is Outcome.FAILS)
+    return frozenset(verdict.check for verdict in map(decide, claim.checks) if verdict.outcome is Outcome.FAILS)
 
 
 def is_rejected(claim: Claim) -> bool:

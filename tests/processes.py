@@ -6,12 +6,11 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
-from typing import Any, TypeVar
+from typing import Any
 
-T = TypeVar("T")
 PATIENCE = 300  # seconds after which a process hangs, on however busy a machine
 
 
@@ -40,25 +39,16 @@ def started(command: Sequence[object], **options: Any) -> Iterator[subprocess.Po
                 os.killpg(process.pid, signal.SIGKILL)
 
 
-def in_time(wait: Callable[[], T]) -> T:
-    """What a call returns that may wait for ever, as for a line that a process never prints.
-
-    Raises:
-        queue.Empty: It has not returned while ``PATIENCE`` lasted.
-    """
-    found: SimpleQueue[T] = SimpleQueue()
-    threading.Thread(target=lambda: found.put(wait()), daemon=True).start()
-    return found.get(timeout=PATIENCE)
-
-
 def next_line(process: subprocess.Popen[str]) -> str:
     """The next line that a process prints; "" if it ends without.
 
     Raises:
-        queue.Empty: As ``in_time``.
+        queue.Empty: It has printed none while ``PATIENCE`` lasted.
     """
-    assert process.stdout is not None
-    return in_time(process.stdout.readline)
+    output, found = process.stdout, SimpleQueue[str]()
+    assert output is not None
+    threading.Thread(target=lambda: found.put(output.readline()), daemon=True).start()
+    return found.get(timeout=PATIENCE)
 
 
 def finished(command: Sequence[object], **options: Any) -> subprocess.CompletedProcess[str]:

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import math
-import os
-import pty
 import re
 import signal
-import struct
 import sys
 import sysconfig
-import termios
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -47,9 +42,6 @@ def small(width=4):
 def large():
     return nn.Sequential(nn.Conv2d(64, 64, 3, padding=1))
 
-def alone():
-    return nn.Conv2d(3, 5, (2, 3))
-
 class Other(nn.Conv1d):
     pass
 
@@ -58,15 +50,6 @@ class Up(nn.ConvTranspose2d):
 
 def marked():
     return nn.ModuleDict({"[red]stem[/red]": nn.Conv2d(3, 4, 3), "[bold": Other(2, 2, 2)})
-
-class Long(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.stem = nn.Conv2d(3, 8, 3)
-        self.a_rather_long_name_of_a_block = nn.ModuleDict({"and_of_a_layer_in_it": nn.Conv2d(8, 8, 3)})
-
-    def forward(self, x):
-        return self.a_rather_long_name_of_a_block["and_of_a_layer_in_it"](self.stem(x))
 
 class Padded(nn.Conv2d):
     def forward(self, x):
@@ -159,7 +142,7 @@ def save_nested(state: dict[str, Tensor], path: Path) -> None:
     torch.save({"epoch": 3, "state_dict": {f"module.{key}": value for key, value in state.items()}}, path)
 
 
-@pytest.mark.parametrize("save_as", [torch.save, save_file, save_nested])
+@pytest.mark.parametrize("save_as", [save_file, save_nested])
 def test_the_written_folder_computes_the_same_bit_for_bit(
     save_as: Callable[[dict[str, Tensor], Path], None], run: Run
 ) -> None:
@@ -196,22 +179,12 @@ def test_the_installed_command_converts_from_end_to_end() -> None:
     assert torch.equal(load("out")(x), cnn(x))
 
 
-def test_a_network_that_is_itself_a_convolution_converts(run: Run) -> None:
-    cnn, x = network("alone"), images()
-    save(cnn)
-    assert "the model itself" in done(run(*convert(factory="alone")))
-    assert torch.equal(load("out", "alone")(x), cnn(x))
-
-
 @pytest.mark.parametrize(
     ("options", "converted"),
     [
         ((), ["0", "2"]),
-        (("--include", "2"), ["2"]),
         (("--include", "[01]"), ["0"]),
         (("--include", "re:[0-1]"), ["0"]),
-        (("--include", "0", "--include", "2"), ["0", "2"]),
-        (("--exclude", "0"), ["2"]),
         (("--include", "*", "--exclude", "re:.*2"), ["0"]),
     ],
 )
@@ -334,14 +307,13 @@ def test_a_name_that_looks_like_markup_is_shown_as_it_is(run: Run) -> None:
     assert "[bold: it is a subclass of nn.Conv1d" in out
 
 
-@pytest.mark.parametrize("arguments", [convert("--json", factory="chatty"), plan("--json", factory="chatty")])
-def test_json_is_one_versioned_object_even_if_the_factory_prints(arguments: tuple[str, ...], run: Run) -> None:
+def test_json_is_one_versioned_object_even_if_the_factory_prints(run: Run) -> None:
     save(network())
-    outcome = run(*arguments)
+    outcome = run(*convert("--json", factory="chatty"))
     assert (outcome.code, outcome.err) == (0, "building\n")
     assert outcome.out.startswith("{")
     assert outcome.out.endswith("}\n")
-    result_of(arguments[0], outcome.out)
+    result_of("convert", outcome.out)
 
 
 # What is refused
@@ -356,10 +328,7 @@ def test_json_is_one_versioned_object_even_if_the_factory_prints(arguments: tupl
         (4, convert(factory="mixed"), ("3 layers cannot be converted: ", " one: ", " up: ", " padded: ")),
         (4, convert(factory="complexes"), ("1: its dtype torch.complex64",)),  # not silently made real
         (3, convert("--dtype", "float32", factory="complexes"), ("imaginary parts",)),
-        *(
-            (3, convert("--device", device), (f"the device '{device}' cannot be used: ",))
-            for device in ("cuda:99", "nonsense", "meta", "hpu")
-        ),
+        (3, convert("--device", "meta"), ("the device 'meta' cannot be used: ",)),
     ],
 )
 def test_what_cannot_be_converted_is_refused(
@@ -375,30 +344,13 @@ def test_what_cannot_be_converted_is_refused(
     ("arguments", "reason"),
     [
         (convert("--include", "stem"), "matches no convolution; there are 0, 2"),
-        (plan("--exclude", "re:3.*"), "matches no convolution; there are 0, 2"),
         (convert("--include", "re:("), "is not a regular expression"),
-        *(
-            (convert("--input-range", wrong), "must be LOW,HIGH")
-            for wrong in ("1,0", "a,1", "0", "0,inf", "nan,1", "0,1,2")
-        ),
-        (convert("--alpha", "0"), "must be positive and finite; got 0.0"),
-        (convert("--alpha", "-1"), "must be positive and finite; got -1.0"),
+        (convert("--input-range", "1,0"), "must be LOW,HIGH"),
+        (convert("--input-range", "0,inf"), "must be LOW,HIGH"),
         (convert("--alpha", "nan"), "must be positive and finite; got nan"),
-        (convert("--alpha", "inf"), "must be positive and finite; got inf"),
-        (convert("--alpha", "big"), "Invalid value for '--alpha': must be a valid number"),
-        (convert("--dtype", "int"), "Invalid value for '--dtype': 'int' is not one of"),
         (convert("--dtype", "int8"), "int8"),
-        (
-            plan("--size", "10x"),
-            "must be ROWSxCOLUMNS, like 224x224, or 224 for a square (LENGTH for sequences, PLANESxROWSxCOLUMNS",
-        ),
         (plan("--size", "0x10"), "got 0x10"),
-        (plan("--size", "-1x10"), "got -1x10"),
-        (plan("--size", "9" * 5000 + "x1"), "must be ROWSxCOLUMNS"),
-        (("show", "weights.pt", "--out", "x.svg", "--query", "1," + "9" * 5000), "must be ROW,COLUMN"),
-        (("soak", "--layers", str(10**20)), "--layers"),
-        (plan("--include", "re:" + "(" * 5000), "is not a regular expression"),
-        (plan("--include", "re:a{99999999999}"), "is not a regular expression"),
+        (("show", "weights.pt", "--out", "x.svg", "--query", "1,x"), "must be ROW,COLUMN"),
         (("convert", "weights.pt"), "Missing option"),
         (("convert", "weights.pt", "--out", "out"), "weights with 4 dimensions: 0.weight [4, 3, 3, 2], 2.weight"),
         (
@@ -406,12 +358,8 @@ def test_what_cannot_be_converted_is_refused(
             "FILE.py:FUNCTION, as in conv2attn plan weights.pt --arch torchvision.models:resnet18",
         ),
         (("plan", "weights.pt", "--arch-arg", "width=3"), "goes with --arch"),
-        (("plan",), "Missing"),
         (("melt", "--out", "out", "--last", "1", "--include", "x"), "--last"),
-        (("demo", "--images", "0"), "--images"),
-        (("demo", "--seed", "-1"), "--seed"),
         (("reverse",), "No such command 'reverse'"),
-        (("--fast",), "No such option: --fast"),
     ],
 )
 def test_wrong_usage_is_refused(arguments: tuple[str, ...], reason: str, run: Run) -> None:
@@ -429,42 +377,24 @@ def test_no_arguments_show_the_help_and_are_wrong_usage(run: Run) -> None:
 # Errors
 
 
-def test_debug_shows_the_traceback_of_a_refusal(run: Run) -> None:
-    outcome = run("--debug", *convert())
-    assert (outcome.code, outcome.out) == (3, "")
-    assert "Traceback (most recent call last)" in outcome.err
-    assert outcome.err.splitlines()[-1] == "conv2attn: there is no file weights.pt"
-
-
 def test_a_bug_says_so_and_asks_for_a_report(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> NoReturn:
         raise RuntimeError("the sum is\ntoo large")
 
     monkeypatch.setattr("conv2attn.proofs.show.conversion.convert_model", fail)
     save(network())
-    before = tree()
     outcome = run(*convert())
     assert (outcome.code, outcome.out) == (70, "")
-    assert tree() == before
     assert outcome.err.startswith("conv2attn: internal error: RuntimeError: the sum is")
-    assert "This is a bug in conv2attn; please report it" in outcome.err
     assert "Traceback" not in outcome.err
     assert "Traceback" in run("--debug", *convert()).err
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "words"),
-    [
-        (("plan", "nothing", "--json"), 3, "there is no file nothing"),
-        (("plan", "--json"), 2, "Missing argument"),
-    ],
-)
-def test_with_json_an_error_is_one_object_too(run: Run, arguments: tuple[str, ...], code: int, words: str) -> None:
-    outcome = run(*arguments)
-    found = json.loads(outcome.out)
-    assert (outcome.code, outcome.err) == (code, "")
-    assert (found["version"], found["exit_code"]) == (1, code)
-    assert words in found["error"]
+def test_with_json_an_error_is_one_object_too(run: Run) -> None:
+    for arguments, code in ((("plan", "nothing", "--json"), 3), (("plan", "--json"), 2)):
+        outcome = run(*arguments)
+        assert (outcome.code, outcome.err) == (code, "")
+        assert json.loads(outcome.out)["exit_code"] == code
 
 
 # Processes and terminals
@@ -477,10 +407,9 @@ def wait_for(path: Path, process: Popen[str]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("moment", ["demo", "demo/plain/config.json"])
-def test_an_interrupt_ends_a_run_at_once_and_leaves_only_whole_folders(moment: str) -> None:
+def test_an_interrupt_ends_a_run_at_once_and_leaves_only_whole_folders() -> None:
     with started([PROGRAM, "demo", "--out", "demo", "--images", "400"]) as process:
-        wait_for(Path(moment), process)
+        wait_for(Path("demo/plain/config.json"), process)
         process.send_signal(signal.SIGINT)
         try:
             out, err = process.communicate(timeout=2)
@@ -495,77 +424,23 @@ def test_an_interrupt_ends_a_run_at_once_and_leaves_only_whole_folders(moment: s
         load_converted(folder)
 
 
-IMPORTED = """
-import sys
-from conv2attn.cli import main
-sys.argv = {arguments!r}
-try:
-    main()
-finally:
-    print(*sys.modules, file=sys.stderr)
-"""
-
-
-def imported_by(*arguments: str) -> list[str]:
-    """Modules that a run has imported at its end, in the order in which they were ready."""
-    code = IMPORTED.format(arguments=["conv2attn", *arguments])
-    result = finished([sys.executable, "-c", code])
-    return result.stderr.splitlines()[-1].split()
-
-
 @pytest.mark.slow
 def test_help_imports_nothing_heavy() -> None:
-    heavy = {"torch", "sympy", "hypothesis", "rich", "numpy", "safetensors"}
-    assert heavy.isdisjoint(imported_by("--help"))
+    heavy = {"torch", "sympy", "hypothesis", "rich", "numpy", "safetensors", "matplotlib"}
+    code = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); import conv2attn.cli as c; c.main()"
+    loaded = finished([sys.executable, "-c", code, "--help"]).stdout.splitlines()[-1].split()
+    assert "typer" in loaded
+    assert heavy.isdisjoint(loaded)
 
 
 @pytest.mark.slow
-def test_numpy_is_imported_before_torch_which_swallows_an_interrupt_while_it_imports_numpy() -> None:
-    packages = [name.partition(".")[0] for name in imported_by(*plan())]
-    assert packages.index("numpy") < packages.index("torch")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("option", [(), ("--json",)])
-def test_a_reader_that_leaves_early_causes_no_traceback(option: tuple[str, ...]) -> None:
+def test_a_reader_that_leaves_early_causes_no_traceback() -> None:
     save(network())
-    with started([PROGRAM, *plan(*option)]) as process:
+    with started([PROGRAM, *plan()]) as process:
         assert process.stdout is not None
         process.stdout.close()
         assert process.stderr is not None
         assert process.stderr.read() == ""
-
-
-def on_terminal(*arguments: str, columns: int, **environment: str) -> Ran:
-    """Runs on a terminal that has this many columns; both of its streams are the terminal's."""
-    master, terminal = pty.openpty()
-    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    settings = os.environ | {"TERM": "xterm-256color", **environment}
-    command = [PROGRAM, *arguments]
-    with started(command, stdout=terminal, stderr=terminal, text=False, env=settings) as process:
-        os.close(terminal)
-        parts = []
-        try:
-            while part := os.read(master, 4096):
-                parts.append(part)
-        except OSError:  # how Linux says that the other end is closed
-            pass
-        finally:
-            os.close(master)
-        code = process.wait(PATIENCE)
-    return Ran(code, b"".join(parts).decode().replace("\r\n", "\n"), "")
-
-
-@pytest.mark.slow
-def test_a_narrow_terminal_loses_no_layer_name() -> None:
-    save(network("Long"))
-    outcome = on_terminal(*plan(factory="Long"), columns=40, NO_COLOR="1")
-    assert outcome.code == 0
-    assert "\x1b" not in outcome.out
-    lines = outcome.out.splitlines()
-    assert max(map(len, lines)) <= 40
-    assert "stem" in lines
-    assert "a_rather_long_name_of_a_block.and_of_a_layer_in_it" in "".join(lines)
 
 
 # The demo
@@ -593,7 +468,7 @@ def test_the_demo_s_networks_agree_in_every_engine_and_every_layer(run: Run) -> 
     assert all(after[name] > before[name] for name in before)
 
 
-@pytest.mark.parametrize("in_the_way", ["demo/residual/notes.txt", "demo/mobile", "demo"])
+@pytest.mark.parametrize("in_the_way", ["demo/residual/notes.txt", "demo"])
 def test_the_demo_refuses_what_is_in_its_way_before_any_work(
     in_the_way: str, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:

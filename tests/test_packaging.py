@@ -88,21 +88,6 @@ def test_the_wheel_holds_the_files_byte_for_byte(wheel: zipfile.Path) -> None:
             assert wheel.joinpath(name).read_bytes() == (ROOT / name.removeprefix("conv2attn/")).read_bytes(), name
 
 
-@pytest.mark.slow
-def test_the_wheel_has_the_command(wheel: zipfile.Path) -> None:
-    (name,) = (name for name in in_wheel(wheel) if name.endswith("entry_points.txt"))
-    assert "conv2attn = conv2attn.cli:main" in wheel.joinpath(name).read_text(encoding="utf-8")
-
-
-@pytest.mark.slow
-def test_the_command_line_imports_only_light_modules_before_a_command_runs() -> None:
-    code = "import sys, conv2attn.cli; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout.split()
-    assert "typer" in loaded
-    dependencies = {Requirement(text).name for text in project()["project"]["dependencies"]}
-    assert (dependencies - {"typer"} | {"mpmath", "matplotlib", "PIL"}).isdisjoint(loaded)
-
-
 def test_readme_links_are_absolute_and_lead_to_files() -> None:
     home = project()["project"]["urls"]["Repository"]
     links = re.findall(r"\]\(([^)]+)\)", (ROOT / "README.md").read_text(encoding="utf-8"))

@@ -52,8 +52,9 @@ def relative_positions(queries: Tensor, keys: Tensor) -> Tensor:
 
 
 def relative_encoding(delta: Tensor) -> Tensor:
-    """r_delta, [..., axes + 1], of relative positions [..., axes]."""
-    return torch.cat([delta.square().sum(-1, keepdim=True), delta], dim=-1)
+    """r_delta, [..., axes + 1], of relative positions [..., axes]; each component lies in one piece in memory."""
+    along = delta.movedim(-1, 0)
+    return torch.cat([along.square().sum(0, keepdim=True), along]).movedim(0, -1)
 
 
 def head_vectors(alpha: Tensor, centers: Tensor) -> Tensor:
@@ -77,7 +78,7 @@ def positional_scores(encoding: Tensor, vectors: Tensor) -> Tensor:
     terms = encoding.unsqueeze(1)
     scores = terms[..., 0] * vectors[:, 0, None]
     for component in range(1, vectors.shape[1]):
-        scores = torch.addcmul(scores, terms[..., component], vectors[:, component, None])
+        scores.addcmul_(terms[..., component], vectors[:, component, None])  # new memory would take longer to fill
     return scores
 
 
@@ -95,11 +96,14 @@ def key_numbers(positions: Tensor, padded: Size) -> Tensor:
 
 
 def grid_points(*along: Tensor) -> Tensor:
-    """Every point with one of these coordinates along each axis, row by row: [number of points, axes]."""
+    """Every point with one of these coordinates along each axis, row by row: [number of points, axes].
+
+    The coordinates along one axis lie in one piece in memory.
+    """
     grid = [coordinates.shape[0] for coordinates in along]  # unlike len(), not fixed in a trace
     shapes = [[1] * axis + [-1] + [1] * (len(along) - 1 - axis) for axis in range(len(along))]
     spread = [coordinates.view(shape).expand(grid) for coordinates, shape in zip(along, shapes, strict=True)]
-    return torch.stack(spread, dim=-1).flatten(0, -2)
+    return torch.stack(spread).flatten(1).movedim(0, -1)
 
 
 def scores_are_exact(

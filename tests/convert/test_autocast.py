@@ -15,12 +15,10 @@ from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from conv2attn.convert.engines import AUTO, ENGINES
 
 DTYPES = (torch.bfloat16, torch.float16)
-MEMORY_FORMATS = (torch.contiguous_format, torch.channels_last)
 CASES = [
     (engine, alpha, dtype)
     for engine in (AUTO, *ENGINES)
-    for alpha in (None, 2.0, 0.5)
-    for dtype in DTYPES
+    for alpha, dtype in ((None, torch.bfloat16), (None, torch.float16), (2.0, torch.float16), (0.5, torch.bfloat16))
     if engine != "sdpa" or alpha is None  # it refuses soft attention
 ]
 
@@ -59,13 +57,9 @@ def value_bound(conv: nn.Conv2d, layer: SelfAttention2d, x: Tensor, dtype: torch
 
 
 @pytest.mark.parametrize(("engine", "alpha", "dtype"), CASES)
-@pytest.mark.parametrize("memory_format", MEMORY_FORMATS)
 @torch.no_grad()
-def test_attention_under_autocast_is_the_convolution(
-    engine: str, alpha: float | None, dtype: torch.dtype, memory_format: torch.memory_format
-) -> None:
+def test_attention_under_autocast_is_the_convolution(engine: str, alpha: float | None, dtype: torch.dtype) -> None:
     conv, layer, x = make(engine, alpha)
-    x = x.contiguous(memory_format=memory_format)
     with torch.autocast("cpu", dtype=dtype):
         observed, expected = layer(x), conv(x)
     assert observed.dtype == expected.dtype == dtype
@@ -81,7 +75,7 @@ def test_positions_that_autocast_reaches_are_caught(dtype: torch.dtype, monkeypa
 
     monkeypatch.setattr(SelfAttention2d, "forward", careless)
     with pytest.raises(AssertionError):
-        test_attention_under_autocast_is_the_convolution("sdpa", None, dtype, torch.contiguous_format)
+        test_attention_under_autocast_is_the_convolution("sdpa", None, dtype)
 
 
 @pytest.mark.parametrize(("engine", "alpha", "dtype"), CASES)
@@ -127,18 +121,11 @@ def gradients(layer: SelfAttention2d, x: Tensor, upstream: Tensor) -> tuple[Tens
     return torch.autograd.grad(layer(x), [x, layer.weight, layer.bias], upstream)
 
 
-@pytest.mark.parametrize("engine", [AUTO, *ENGINES])
+@pytest.mark.parametrize("engine", [AUTO, "separable"])
 def test_float64_stays_float64_under_autocast(engine: str) -> None:
     conv, layer, x = make(engine, None)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert layer.double()(x.double()).dtype == conv.double()(x.double()).dtype == torch.float64
-
-
-def test_maps_are_the_same_under_autocast() -> None:
-    layer = attention_from_conv(nn.Conv2d(2, 2, 3, padding=1), alpha=2.0)
-    expected = layer.attention_probabilities((9, 8))
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        assert torch.equal(layer.attention_probabilities((9, 8)), expected)
 
 
 def test_a_layer_with_content_terms_is_the_same_but_for_rounded_values() -> None:

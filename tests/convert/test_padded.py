@@ -14,7 +14,7 @@ from torch import Tensor
 from conv2attn.convert import ConvSpec, attention_from_conv, conv_from_attention
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.errors import UnsupportedLayerError
-from conv2attn.convert.padded import PADDED, convolution, has_class, spec_of
+from conv2attn.convert.padded import PADDED, convolution, spec_of
 from conv2attn.convert.spec import Convolution, reversed_pads
 from tests.integers import integers, with_integers
 
@@ -91,10 +91,3 @@ def test_a_geometry_changed_after_it_was_made_is_refused() -> None:
     conv.stride = (2, 2)
     with pytest.raises(UnsupportedLayerError, match="attributes were changed"):
         attention_from_conv(conv)
-
-
-def test_only_zeros_have_a_class() -> None:
-    assert has_class(ConvSpec(1, 1, (2, 2), padding=((1, 0), (0, 0))))
-    assert has_class(ConvSpec(1, 1, (2, 2), padding=(1, 1), padding_mode="reflect"))
-    assert not has_class(ConvSpec(1, 1, (2, 2), padding=((1, 0), (0, 0)), padding_mode="reflect"))
-    assert has_class(ConvSpec(1, 1, (2, 2), padding=((1, 0), (0, 0)), transposed=True))

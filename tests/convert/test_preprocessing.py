@@ -27,16 +27,11 @@ def test_a_normalization_is_that_of_torchvision() -> None:
 
 @pytest.mark.parametrize(
     ("mean", "std"),
-    [((), (1.0,)), ((0.0,), (0.0,)), ((0.0,), (-1.0,)), ((math.nan,), (1.0,)), ((0.0,) * 3, (1.0,) * 2)],
+    [((0.0,), (0.0,)), ((math.nan,), (1.0,)), ((0.0,) * 3, (1.0,) * 2)],
 )
 def test_numbers_that_normalize_nothing_are_refused(mean: tuple[float, ...], std: tuple[float, ...]) -> None:
     with pytest.raises(OptionError, match="mean"):
         Normalization(mean, std)
-
-
-def test_a_normalization_for_other_channels_is_refused() -> None:
-    with pytest.raises(OptionError, match="3 numbers; the network takes 1 channels"):
-        Normalization((0.0, 0.0, 0.0), (1.0,))(torch.zeros(2, 1, 4, 5))
 
 
 def test_bytes_are_divided_and_normalised_in_single_precision_as_torchvision_and_transformers_do() -> None:
@@ -96,22 +91,7 @@ def test_a_preprocessing_is_read_again(made: Preprocessing) -> None:
     assert Preprocessing.from_json(json.loads(json.dumps(made.to_json()))) == made
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"std": [0.0]},
-        {"mean": "x"},
-        {"mean": None},
-        {"scale": 0},
-        {"scale": True},
-        {"scale": [3, 0]},
-        {"crop": [2.5, 1]},
-        {"channels": 2},
-        {"owner": "me"},
-        {"interpolation": "cubic"},
-        {"more": 1},
-    ],
-)
+@pytest.mark.parametrize("wrong", [{"mean": None}, {"scale": [3, 0]}, {"channels": 2}, {"more": 1}])
 def test_what_describes_no_preprocessing_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         Preprocessing.from_json(Preprocessing(ONE).to_json() | wrong)

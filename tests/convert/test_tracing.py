@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.export import Dim
-from torch.func import functional_call, jacfwd, stack_module_state, vmap
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv, certify, convert_model
 from conv2attn.proofs.evidence.campaign.checks.bounds import engines_bound
@@ -20,7 +19,6 @@ LAYERS = [
     (None, "literal"),
     (None, "sdpa"),
     (None, "separable"),
-    (1.0, "literal"),
     (1.0, "separable"),
     (1.0, "factored"),
 ]
@@ -106,7 +104,7 @@ def graph_of(module: nn.Module, x: Tensor) -> list[tuple[str, ...]]:
 
 @pytest.mark.parametrize(
     ("conv", "size", "dtype"),
-    [*((*each, torch.float32) for each in GEOMETRIES), *((*each, torch.bfloat16) for each in GEOMETRIES[1::6])],
+    [*((*each, torch.float32) for each in GEOMETRIES), (*GEOMETRIES[1], torch.bfloat16)],
 )
 def test_the_graph_of_an_exact_layer_is_its_convolution_s_node_for_node(
     conv: nn.Conv2d, size: tuple[int, ...], dtype: torch.dtype
@@ -153,9 +151,7 @@ def rounding(layer: SelfAttention2d) -> float:
     return 2 * certify(layer, input_range=(-1, 1)).rounding_attention
 
 
-@pytest.mark.parametrize(
-    ("alpha", "engine", "dynamic"), [*((*layer, None) for layer in LAYERS), (1.0, "auto", True), (1.0, "auto", False)]
-)
+@pytest.mark.parametrize(("alpha", "engine", "dynamic"), [*((*layer, None) for layer in LAYERS), (1.0, "auto", True)])
 def test_every_engine_compiles_into_one_graph(alpha: float | None, engine: str, dynamic: bool | None) -> None:
     layer = make(alpha, engine)
     compiled = torch.compile(layer, fullgraph=True, backend="aot_eager", dynamic=dynamic)
@@ -203,31 +199,3 @@ def test_inductor_compiles_a_training_step_for_symbolic_sizes(
         assert (output - layer(x)).abs().max() <= rounding(layer)
         (gradient,) = torch.autograd.grad(output.sum(), [layer.weight])
         assert gradient.isfinite().all()
-
-
-def test_derivatives_of_positions_are_compiled() -> None:
-    layer, x = make(1.0).double(), inputs(2)[0].double()
-    layer.train_positions()
-
-    def loss(alpha: Tensor) -> Tensor:
-        output: Tensor = functional_call(layer, {"log_alpha": alpha}, (x,))
-        return output.square().sum()
-
-    alpha = layer.get_parameter("log_alpha").detach()
-    expected = jacfwd(loss)(alpha)
-    assert expected.abs().max() > 0
-    compiled = torch.compile(jacfwd(loss), backend="aot_eager")(alpha)
-    assert (compiled - expected).abs().max() <= 1e-12 * expected.abs().max()
-
-
-def test_an_ensemble_is_compiled() -> None:
-    members, x = [make(None) for _ in range(2)], inputs(2)[0]
-    parameters, _ = stack_module_state(list[nn.Module](members))
-
-    def ensemble(values: dict[str, Tensor]) -> Tensor:
-        outputs: Tensor = vmap(lambda each: functional_call(members[0], each, (x,)))(values)
-        return outputs
-
-    outputs = torch.compile(ensemble, backend="aot_eager")(parameters)
-    for member, output in zip(members, outputs, strict=True):
-        assert (output - member(x)).abs().max() <= rounding(member)

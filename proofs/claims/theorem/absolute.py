@@ -34,8 +34,7 @@ def appended(p_1: Any, p_2: Any) -> tuple[Any, ...]:
     r"relative form is better.",
     justifies=("convert/heads/encoding.py: positional_scores",),
     tests=(
-        "proofs/claims/test_dimensions.py: test_absolute_logits_are_the_layers_up_to_the_querys_constant, "
-        "test_pytorchs_own_attention_with_appended_positions_attends_like_the_layer",
+        "proofs/claims/test_dimensions.py: test_pytorchs_own_attention_with_appended_positions_attends_like_the_layer",
     ),
 )
 def absolute_positions(

@@ -67,11 +67,7 @@ def positioned_failures(*, value: tuple[int, int] = (0, 1)) -> list[str]:
     "alone: no position is added or appended to what values read. Heads, encoding, content terms and "
     "projections are any, and scores may see positions.",
     coq=("PaddedKeys.v: constant_image_constant_output, without_padded_keys_no_convolution",),
-    tests=(
-        "proofs/claims/test_padded_keys.py: "
-        "test_attention_over_the_pixels_alone_is_constant_where_the_image_is, "
-        "test_values_that_see_positions_need_no_padded_keys",
-    ),
+    tests=("proofs/claims/test_padded_keys.py: test_attention_over_the_pixels_alone_is_constant_where_the_image_is",),
 )
 def padded_keys() -> Checks:
     r"""Without padded keys, attention whose values see content alone is not the zero-padded convolution.

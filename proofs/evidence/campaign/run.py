@@ -7,6 +7,7 @@ with it.
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import threading
@@ -142,8 +143,14 @@ def _executor(given: Executor | None, workers: int) -> Iterator[tuple[Executor |
 
 
 def _begin() -> None:
-    """Prepares a process: one thread, since there is one process a core; more would wait for each other."""
+    """Prepares a process: one thread, since there is one process a core; more would wait for each other.
+
+    Modules stay as long as the process, so the garbage collector need not look at them again; it looks at the rest more
+    rarely, since most garbage of a layer has no cycles.
+    """
     torch.set_num_threads(1)
+    gc.freeze()
+    gc.set_threshold(10_000, 20, 100)
     with suppress(ImportError):  # torch's progress bars make a lock that an end by force leaves behind
         import_module("tqdm").tqdm.set_lock(threading.RLock())
     end_with_parent()

@@ -55,13 +55,14 @@ class Tally:
         """The tally of the comparisons made on one layer."""
         checks: dict[str, CheckTally] = {}
         wrong: list[Finding] = []
+        described = str(layer)
         for made in comparisons:
-            found = Finding(min(made.ratio, sys.float_info.max), seed, index, made.what, str(layer))
+            found = Finding(min(made.ratio, sys.float_info.max), seed, index, made.what, described)
             name = f"{made.check}, {made.kind}"
             one = CheckTally(1, int(not made.holds), found if found.ratio > 0 else Finding())
             checks[name] = checks.get(name, CheckTally()) + one
             if not made.holds:
-                wrong.append(Finding(found.ratio, seed, index, str(made), str(layer)))
+                wrong.append(Finding(found.ratio, seed, index, str(made), described))
         notes = [UNTRUSTED] if any(made.note is not None for made in comparisons) else []
         return cls(1, dict.fromkeys([*options(layer), *notes], 1), checks, int(bool(wrong)), tuple(wrong[:1]))
 

@@ -6,13 +6,14 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import (
     ConversionError,
     ConvSpec,
+    SelfAttention,
     SelfAttention1d,
     SelfAttention2d,
     SelfAttention3d,
@@ -22,7 +23,7 @@ from conv2attn.convert import (
 from conv2attn.convert.errors import GeometryError
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import CONVOLUTIONS, Convolution
-from conv2attn.proofs.evidence.strategies import conv_specs, convolutions_with_input, every_spec
+from conv2attn.proofs.evidence.strategies import conv_specs, convolutions_with_input, every_spec, input_sizes
 from tests.integers import integers, with_integers
 
 LAYERS = {1: SelfAttention1d, 2: SelfAttention2d, 3: SelfAttention3d}
@@ -39,6 +40,22 @@ def test_every_convolution_comes_back_as_it_was(case: tuple[Convolution, Tensor]
     assert all(torch.equal(a, b) for a, b in zip(back.parameters(), conv.parameters(), strict=True))
     assert ConvSpec.from_json(layer.spec.to_json()) == layer.spec
     assert torch.equal(layer(x[0]), layer(x[:1])[0])
+
+
+@settings(max_examples=40)
+@given(every_spec().flatmap(lambda spec: st.tuples(st.just(spec), input_sizes(spec))), st.integers(0, 2**32 - 1))
+def test_each_head_looks_at_its_tap_of_the_key_grid(case: tuple[ConvSpec, Size], seed: int) -> None:
+    spec, size = case
+    layer = SelfAttention(spec)
+    output = spec.output_size(size)
+    generator = torch.Generator().manual_seed(seed)
+    query = tuple(int(torch.randint(length, (), generator=generator)) for length in output)
+    maps = layer.attention_probabilities(size, queries=[query])[:, 0]
+    assert maps.shape[1:] == torch.Size(spec.padded_size(size))
+    places = [along[number] for along, number in zip(spec.query_positions(size), query, strict=True)]
+    for head, offset in enumerate(spec.tap_offsets):
+        target = tuple(place + step for place, step in zip(places, offset, strict=True))
+        assert maps[head].sum() == maps[head][target] == 1
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from conv2attn.convert import attention_from_conv, certify, certify_data
+from conv2attn.convert import SelfAttention2d, attention_from_conv, certify, certify_data
 from conv2attn.convert.bounds.subnormal import is_subnormal, magnitudes
 
 LARGEST = torch.finfo(torch.float32).max
 ONE_HOT = ("literal", "sdpa", "separable", "factored")
+SOFT = ("literal", "separable", "factored")
 
 
 @contextmanager
@@ -62,7 +63,40 @@ def exact_convolution(conv: nn.Conv2d, x: Tensor) -> list[Fraction]:
     ]
 
 
-@pytest.mark.parametrize(("engine", "kernel"), [("literal", 1), ("separable", 3), ("factored", 3), ("factored", 1)])
+def errors(conv: nn.Conv2d, layer: SelfAttention2d, x: Tensor, *, flushed: bool) -> tuple[Fraction, Fraction]:
+    """The largest errors of attention, in the exact regime, and of the convolution."""
+    with torch.no_grad(), subnormals(flushed=flushed):
+        outputs = layer(x), conv(x)
+    exact = exact_convolution(conv, x)
+    first, second = (max(abs(a - b) for a, b in zip(exactly(y), exact, strict=True)) for y in outputs)
+    return first, second
+
+
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize("engine", ONE_HOT)
+@pytest.mark.parametrize(
+    ("dtype", "weight", "pixel"),
+    [
+        (torch.bfloat16, 1.1e-38, 3e38),
+        (torch.float32, 5e-39, 1e30),
+        (torch.float64, 1e-320, 1e300),
+        (torch.float16, 6e-8, 6e4),
+    ],
+)
+def test_subnormal_weights_of_huge_inputs_stay_within_the_bound(
+    dtype: torch.dtype, weight: float, pixel: float, engine: str, flushed: bool
+) -> None:
+    conv = convolution(torch.full((2, 3, 2, 2), weight, dtype=torch.float64).to(dtype), padding=(1, 1))
+    layer = attention_from_conv(conv, engine=engine)
+    x = (torch.rand(1, 3, 4, 5, dtype=torch.float64) * pixel).to(dtype)
+    attention, convolved = errors(conv, layer, x, flushed=flushed)
+    for certificate in (certify_data(layer, [x], engine=engine), certify(layer, input_range=(0, pixel))):
+        assert attention <= certificate.rounding_attention
+        assert convolved <= certificate.rounding_convolution
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize("engine", SOFT)
 def test_channels_whose_ranges_are_far_apart_stay_within_the_bound(engine: str, kernel: int) -> None:
     weight = torch.zeros(1, 2, kernel, kernel)
     weight[:, 1] = 1
@@ -76,7 +110,21 @@ def test_channels_whose_ranges_are_far_apart_stay_within_the_bound(engine: str, 
     assert difference <= certify(layer, input_range=(ends[1], ends[0]), engine=engine).bound < 1e-15
 
 
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+@pytest.mark.parametrize("flushed", [False, True])
+@pytest.mark.parametrize(("kernel", "alpha"), [(1, 3.0), (2, 0.2)])
+def test_the_tail_of_subnormal_weights_is_not_rounded_to_nothing(kernel: int, alpha: float, flushed: bool) -> None:
+    weight = 1e-320
+    layer = attention_from_conv(
+        convolution(torch.full((1, 1, kernel, kernel), weight, dtype=torch.float64)), alpha=alpha
+    )
+    normal = attention_from_conv(convolution(torch.ones(1, 1, kernel, kernel, dtype=torch.float64)), alpha=alpha)
+    expected = certify(normal, input_range=(0, 1)).tail
+    with subnormals(flushed=flushed):
+        found = certify(layer, input_range=(0, 1e300)).tail
+    assert Fraction(found) >= Fraction(expected) * Fraction(weight) * Fraction(1e300) * Fraction(99, 100)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 def test_a_certificate_made_where_subnormal_numbers_are_taken_for_zero_is_the_same(dtype: torch.dtype) -> None:
     smallest = torch.finfo(torch.promote_types(dtype, torch.float32)).smallest_normal
     weight = torch.tensor([smallest / 2, -smallest / 4, 1.0, -1.0], dtype=dtype).view(1, 1, 2, 2)
@@ -90,7 +138,18 @@ def test_a_certificate_made_where_subnormal_numbers_are_taken_for_zero_is_the_sa
             assert a.bound == pytest.approx(b.bound, rel=1e-6)
 
 
-@pytest.mark.parametrize("engine", ["literal", "auto"])
+@pytest.mark.parametrize("engine", [*SOFT, "auto"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.float64])
+def test_where_smoothing_could_overflow_the_bound_is_infinite(dtype: torch.dtype, engine: str) -> None:
+    """Rounding makes the average of the largest numbers infinite, though every product with a weight is small."""
+    limits = torch.finfo(dtype)
+    layer = attention_from_conv(convolution(torch.full((1, 1, 3, 3), 1e-3, dtype=dtype)), alpha=0.3, engine=engine)
+    x = torch.full((1, 1, 8, 9), limits.max, dtype=dtype)
+    assert certify_data(layer, [x], engine=engine).bound == math.inf
+    assert certify(layer, input_range=(0, limits.max / 2), engine=engine).bound < math.inf
+
+
+@pytest.mark.parametrize("engine", ["literal", "separable", "sdpa", "auto"])
 def test_a_pixel_that_no_tap_reads_can_overflow(engine: str) -> None:
     conv = convolution(torch.full((1, 1, 1, 1), 1e3), stride=2)
     layer = attention_from_conv(conv, engine=engine)
@@ -125,12 +184,13 @@ def test_where_scores_or_the_certificate_s_own_sums_could_overflow_the_bound_is_
         assert bound(dtype, None, 1.7e308) == bound(dtype, 1.0, 1.7e308) == math.inf
 
 
+@pytest.mark.parametrize("flushed", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-def test_subnormal_numbers_are_known_by_their_bits(dtype: torch.dtype) -> None:
+def test_subnormal_numbers_are_known_by_their_bits(dtype: torch.dtype, flushed: bool) -> None:
     computed = torch.finfo(torch.promote_types(dtype, torch.float32))
     small = [0.0, -0.0, computed.smallest_normal, -computed.smallest_normal / 2, 1.0, math.inf]
     values = torch.tensor(small, dtype=dtype)
-    with subnormals(flushed=True):
+    with subnormals(flushed=flushed):
         found, largest = is_subnormal(values), magnitudes(values)
     held = dtype != torch.float16
     assert found.tolist() == [False, False, False, held, False, False]

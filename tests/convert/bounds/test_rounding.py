@@ -250,6 +250,18 @@ def test_attention_flatter_than_a_limit_has_no_bound() -> None:
     assert engine_error(layer_of(0.9 * SMALLEST_ALPHA, torch.float64), "separable") == math.inf
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("alpha", [0.0625, 0.07, 0.5, 2.0, 9.3])
+def test_no_more_keys_weigh_something_than_are_counted(alpha: float, dtype: torch.dtype) -> None:
+    """In a grid of any size: here one that reaches farther than any weight."""
+    margin = math.ceil(math.sqrt(750 / alpha)) if dtype == torch.float64 else math.ceil(math.sqrt(110 / alpha))
+    layer = SelfAttention2d(ConvSpec(1, 1, kernel_size=(1, 1)), alpha=alpha, dtype=dtype)
+    maps = layer.attention_probabilities((2 * margin + 1, 2 * margin + 1), queries=[(margin, margin)])
+    weighing = int(maps.count_nonzero())
+    assert weighing <= weighing_keys(alpha, unit_roundoff(dtype), axes=2)
+    assert 0.7 * weighing_keys(alpha, unit_roundoff(dtype), axes=2) <= 4 / math.pi * weighing  # a disc in a square
+
+
 def test_attention_with_too_many_keys_to_add_up_has_no_bound() -> None:
     """The claim key-accumulation is for 1 / (4 u) keys that weigh something: 2^22 in single precision."""
     fewer, more = 1.01 * 2.0**-10, 1.01 * 2.0**-11

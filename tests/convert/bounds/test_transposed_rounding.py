@@ -18,9 +18,9 @@ HALVES = (torch.bfloat16, torch.float16)
 TAPS = {1: 30, 2: 5, 3: 3}
 
 
-def positive(axes: int, dtype: torch.dtype) -> tuple[Convolution, Tensor]:
-    """A transposed convolution of numbers that no sum cancels, and an input."""
-    conv = CONVOLUTIONS[axes, True](2, 3, TAPS[axes], dtype=dtype)
+def positive(axes: int, dtype: torch.dtype, *, transposed: bool = True) -> tuple[Convolution, Tensor]:
+    """A convolution of numbers that no sum cancels, and an input."""
+    conv = CONVOLUTIONS[axes, transposed](2, 3, TAPS[axes], dtype=dtype)
     for parameter in conv.parameters():
         parameter.data.uniform_(0.5, 1)
     return conv, torch.rand(2, 2, *(TAPS[axes] + 4,) * axes).to(dtype)
@@ -66,3 +66,15 @@ def test_only_transposed_ones_in_half_precision_round_by_taps(dtype: torch.dtype
         by_taps = (1 + once) * (1 + gamma(9 + 1, unit_roundoff(dtype))) - 1
         expected = by_taps if transposed and dtype in HALVES else once
         assert convolution_error(layer) == pytest.approx(expected, rel=1e-9, abs=0)
+
+
+@pytest.mark.parametrize("axes", TAPS)
+@torch.no_grad()
+def test_one_rounding_of_the_output_would_not_bound_it(axes: int) -> None:
+    for transposed in (True, False):
+        conv, x = positive(axes, torch.bfloat16, transposed=transposed)
+        exact = in_double(conv, x)
+        with onednn(enabled=False):
+            relative = float(((conv(x).double() - exact) / exact).abs().max())
+        once = unit_roundoff(torch.bfloat16) * (1 + 2.0**-8)
+        assert (relative > once) == transposed

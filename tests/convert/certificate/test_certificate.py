@@ -22,7 +22,7 @@ from conv2attn.convert import (
     certify_data,
     measure_input,
 )
-from conv2attn.convert.bounds.rounding import gamma
+from conv2attn.convert.bounds.rounding import gamma, unit_roundoff
 from conv2attn.convert.bounds.tail import softmax_tail, tail_per_unit
 from conv2attn.convert.certificate.layer import padded_range
 from conv2attn.convert.certificate.reference import right_convolutions
@@ -212,21 +212,6 @@ def test_a_half_precision_output_that_could_overflow_has_no_bound() -> None:
     assert certify(layer, input_range=(0, 700)).bound == float("inf")
 
 
-def test_what_the_bias_adds_to_a_sum_is_rounded_too() -> None:
-    weight = nn.Parameter(torch.ones(1, 3, 1, 2, dtype=torch.float64))
-    spec = ConvSpec(3, 1, kernel_size=(1, 2))
-    plain, biased = (
-        certify(
-            SelfAttention2d(spec, weight=weight, bias=nn.Parameter(torch.tensor([bias]).double()), alpha=1.0),
-            input_range=(-1, 1),
-        )
-        for bias in (0.0, -12.0)
-    )
-    assert biased.rounding_attention == pytest.approx(3 * plain.rounding_attention, rel=CLOSE, abs=0)
-    assert biased.rounding_convolution == pytest.approx(3 * plain.rounding_convolution, rel=CLOSE, abs=0)
-    assert biased.outputs == pytest.approx(18, rel=CLOSE)
-
-
 def test_every_part_is_rounded_up_and_their_sum_once_more() -> None:
     layer = SelfAttention2d(ConvSpec(2, 1, kernel_size=(1, 2), bias=False), alpha=2.0, dtype=torch.float64)
     certificate = certify(layer, input_range=(0, 1))
@@ -308,3 +293,45 @@ def test_under_autocast_only_a_layer_that_it_leaves_alone_is_certified() -> None
         assert certify(double, input_range=(-1, 1)) == expected
         with torch.autocast("cpu", enabled=False):
             certify(layer, input_range=(-1, 1))
+
+
+def test_a_subnormal_weight_may_be_lost_with_all_that_it_reads_and_nothing_else() -> None:
+    tiny = torch.finfo(torch.float32).smallest_normal
+    conv = nn.Conv2d(1, 2, 1, bias=False)
+    conv.weight.data = torch.tensor([tiny / 4, 2.0**-60]).view(2, 1, 1, 1)
+    lost, kept = certify(attention_from_conv(conv), input_range=(0, 2.0**40)).per_channel
+    assert 2.0**40 * tiny < lost < 5 * 2.0**40 * tiny
+    assert kept < 2.0**-60 * 2.0**40 * 2.0**-20
+
+
+def test_where_sums_could_overflow_the_bound_is_infinite() -> None:
+    layer = SelfAttention2d(SPEC)
+    assert certify(layer, input_range=(0, 3e38)).bound == float("inf")
+
+
+def test_soft_attention_that_mixes_channels_first_rounds_three_times_in_half_precision() -> None:
+    """The convolution, the smoothing and the bias are rounded to bfloat16 each."""
+    spec = ConvSpec(2, 1, kernel_size=(1, 1))
+    layer, unit = SelfAttention2d(spec, alpha=3.0, dtype=torch.bfloat16), unit_roundoff(torch.bfloat16)
+    with torch.no_grad():
+        layer.weight.fill_(1)
+        assert layer.bias is not None
+        layer.bias.zero_()
+    rounding = certify(layer, input_range=(0, 1), engine="factored").rounding_attention
+    assert 3 * unit * 2 <= rounding <= 3.1 * unit * 2
+
+
+@pytest.mark.parametrize("alpha", [None, 1.0])
+def test_what_the_bias_adds_to_a_sum_is_rounded_too(alpha: float | None) -> None:
+    weight = nn.Parameter(torch.ones(1, 3, 1, 2, dtype=torch.float64))
+    spec = ConvSpec(3, 1, kernel_size=(1, 2))
+    plain, biased = (
+        certify(
+            SelfAttention2d(spec, weight=weight, bias=nn.Parameter(torch.tensor([bias]).double()), alpha=alpha),
+            input_range=(-1, 1),
+        )
+        for bias in (0.0, -12.0)
+    )
+    assert biased.rounding_attention == pytest.approx(3 * plain.rounding_attention, rel=CLOSE, abs=0)
+    assert biased.rounding_convolution == pytest.approx(3 * plain.rounding_convolution, rel=CLOSE, abs=0)
+    assert biased.outputs == pytest.approx(18, rel=CLOSE)

@@ -6,17 +6,19 @@ import math
 from dataclasses import replace
 from typing import Any
 
+import mpmath
 import pytest
 import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from conv2attn.convert import ConvSpec, SelfAttention, attention_from_conv, certify
+from conv2attn.convert import ConvSpec, SelfAttention, SelfAttention2d, attention_from_conv, certify
 from conv2attn.convert.bounds import tail as tails
 from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
 from conv2attn.proofs.evidence.worst_case import gain, largest_difference
+from tests.exact import exact_difference
 
 THIRD = 1 / 3
 
@@ -59,7 +61,23 @@ def test_the_worst_case_reaches_a_third_of_the_tail(layer: SelfAttention) -> Non
     assert THIRD * certificate.tail <= max(worst) <= certificate.tail
 
 
-@pytest.mark.parametrize(("side", "alpha"), [(2, 0.5), (3, 8.0), (7, 2.0), (11, 1.0)])
+@settings(max_examples=10)
+@given(layers(max_kernel=3, max_channels=2), st.data())
+def test_no_input_exceeds_the_tail_at_any_pixel_in_exact_arithmetic(layer: SelfAttention, data: st.DataObject) -> None:
+    size = data.draw(st.builds(Size, st.integers(7, 9), st.integers(7, 9)))
+    outputs = layer.spec.output_size(size)
+    output = tuple(data.draw(st.integers(0, n - 1)) for n in (layer.spec.out_channels, *outputs))
+    change = gain(layer, size, output=output)
+    x = change.sign().to(layer.weight)
+    tail = certify(layer, input_range=(-1, 1)).tail
+    with mpmath.workdps(40):
+        reached = exact_difference(layer, x, output)
+        assert reached <= tail
+        assert abs(reached - largest_difference(change)) <= 1e-12 * layer.weight.detach().abs().sum().item()
+
+
+@pytest.mark.parametrize("alpha", [0.5, 1.0, 2.0, 4.0, 8.0])
+@pytest.mark.parametrize("side", [2, 3, 7, 11])
 def test_a_box_filter_reaches_nearly_two_thirds_of_its_tail(side: int, alpha: float) -> None:
     """Each head gives its neighbours what they give back: counted one by one, the bound is too large by the side."""
     conv = nn.Conv2d(1, 1, side, bias=False, dtype=torch.float64)
@@ -91,3 +109,12 @@ def test_a_tail_that_forgets_the_lattice_outside_the_kernel_is_caught(monkeypatc
     monkeypatch.setattr(tails, "_head_changes", inside_only)
     monkeypatch.setattr(tails, "_outside_of_the_kernel", lambda *kernel: (0.0,) * 9)
     assert worst > certify(layer, input_range=(-1, 1)).tail
+
+
+def test_heads_with_their_own_alpha_stay_within_the_tail() -> None:
+    layer = SelfAttention2d(ConvSpec(2, 2, kernel_size=(2, 3), bias=False), alpha=1.0, dtype=torch.float64)
+    with torch.no_grad():
+        layer.set_positions(alpha=torch.tensor([0.5, 3.0, 1.0, 0.7, 8.0, 2.0]))
+    tail = certify(layer, input_range=(-1, 1)).tail
+    worst = max(largest_difference(gain(layer, (16, 16), output=(o, 7, 7))) for o in (0, 1))
+    assert THIRD * tail <= worst <= tail

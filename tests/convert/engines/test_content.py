@@ -107,3 +107,14 @@ def test_torch_never_forms_all_pairs_where_they_are_many(channels: int, monkeypa
     layer.add_content(KEY_DIM)
     with sdpa_kernel(SDPBackend.FLASH_ATTENTION):  # fails where torch would take another kernel
         assert layer(torch.randn(2, channels, 5, 6)).isfinite().all()
+
+
+@pytest.mark.parametrize("gated", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_a_batch_of_no_images_has_no_outputs_and_gradients_of_zero(case: str, gated: bool) -> None:
+    layer, x = layer_and_input(case, gated=gated)
+    nothing = x[:0].detach().requires_grad_()
+    layer(nothing).sum().backward()
+    assert layer(nothing).shape == layer(x)[:0].shape
+    assert nothing.grad is not None
+    assert not any(parameter.grad.any() for parameter in layer.parameters() if parameter.grad is not None)

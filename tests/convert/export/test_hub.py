@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 from huggingface_hub import ModelCard
-from huggingface_hub.hf_api import HfApi
 from torch import nn
 
 from conv2attn.convert import ConversionError, SelfAttention, convert_model, restore_model
@@ -63,19 +62,15 @@ def test_a_network_of_the_users_own_code_needs_its_architecture(tmp_path: Path) 
     assert "architecture=..." in (tmp_path / "net" / "README.md").read_text()
 
 
-def test_the_card_says_theorem_layers_certificate_and_how_to_load(made: tuple[HubNetwork, Path]) -> None:
+def test_the_card_has_its_tags_and_a_row_for_each_layer(made: tuple[HubNetwork, Path]) -> None:
     saved, folder = made
     card = ModelCard.load(folder / "README.md")
     assert card.data.library_name == "conv2attn"
     assert {"self-attention", "arxiv:1911.03584"} <= set(card.data.tags or ())
-    text = card.text
     for name, layer in saved.network.named_modules():
         if isinstance(layer, SelfAttention):
-            row = next(line for line in text.splitlines() if line.startswith(f"| `{name}` |"))
+            row = next(line for line in card.text.splitlines() if line.startswith(f"| `{name}` |"))
             assert f"| {layer.num_heads} | 128 | " in row
-    assert "can express any convolution of kernel size" in text
-    assert "Bound on the difference between its outputs and the convolutional network's" in text
-    assert f"Architecture({SPEC.spec!r}, {{}})" in text
 
 
 def test_the_cards_example_runs(made: tuple[HubNetwork, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,30 +93,6 @@ def test_a_card_of_ours_is_renewed_and_one_of_the_users_stays(made: tuple[HubNet
     made[0].save_pretrained(tmp_path / "net")
     assert card.read_text() == "my own words"
     assert {path.name for path in (tmp_path / "net").iterdir()} == {*FILES, "notes.txt"}
-
-
-def test_layer_names_cannot_break_the_cards_table(tmp_path: Path) -> None:
-    cnn = nn.Sequential()
-    cnn.add_module("a|b`\n<script>", nn.Conv2d(3, 4, 3))
-    HubNetwork(convert_model(cnn).model).save_pretrained(tmp_path / "net")
-    row = next(line for line in (tmp_path / "net" / "README.md").read_text().splitlines() if "3x3, 3->4" in line)
-    assert row.startswith("| `a\\|b' &lt;script>` |")
-
-
-def test_pushing_uploads_the_saved_files(made: tuple[HubNetwork, Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    uploaded: dict[str, set[str]] = {}
-
-    def create(self: HfApi, repo_id: str, **_: Any) -> Any:
-        return type("Repository", (), {"repo_id": repo_id})()
-
-    def upload(self: HfApi, *, repo_id: str, folder_path: Any, **_: Any) -> str:
-        uploaded[repo_id] = {path.name for path in Path(folder_path).iterdir()}
-        return "url"
-
-    monkeypatch.setattr(HfApi, "create_repo", create)
-    monkeypatch.setattr(HfApi, "upload_folder", upload)
-    made[0].push_to_hub("user/name")
-    assert uploaded == {"user/name": FILES}
 
 
 def test_a_repository_is_downloaded_without_anything_but_our_files(

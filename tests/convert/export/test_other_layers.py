@@ -46,15 +46,12 @@ each_case = pytest.mark.parametrize("case", CASES, ids=[f"{each.there.__name__}-
 
 
 @each_case
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @torch.no_grad()
-def test_the_layer_gives_the_convolutions_bits_on_integers_and_looks_where_it_looks(
-    case: Case, dtype: torch.dtype
-) -> None:
-    conv = with_integers(case.conv.to(dtype), largest=4)
+def test_the_layer_gives_the_convolutions_bits_on_integers_and_looks_where_it_looks(case: Case) -> None:
+    conv = with_integers(case.conv.double(), largest=4)
     layer: Any = attention_from_conv(conv)  # type: ignore[call-overload]
     theirs = case.there(layer, size=case.size)
-    x = integers(2, layer.in_channels, *case.size, largest=4, dtype=dtype)
+    x = integers(2, layer.in_channels, *case.size, largest=4, dtype=torch.float64)
     assert torch.equal(theirs(x), conv(x))
     assert torch.equal(case.maps(theirs, x)[1].flatten(), layer.attention_probabilities(case.size).flatten())
 
@@ -71,12 +68,12 @@ def test_random_weights_stay_within_the_certificate(case: Case) -> None:
 
 
 @each_case
-@pytest.mark.parametrize("alpha", [None, 2.0])
-def test_the_way_back_is_the_layer_bit_for_bit(case: Case, alpha: float | None) -> None:
-    layer: Any = attention_from_conv(case.conv, alpha=alpha)  # type: ignore[call-overload]
-    before, after = layer.state_dict(), case.back(case.there(layer, size=case.size)).state_dict()
-    assert after.keys() == before.keys()
-    assert all(torch.equal(value, after[name]) for name, value in before.items())
+def test_the_way_back_is_the_layer_bit_for_bit(case: Case) -> None:
+    for alpha in (None, 2.0):
+        layer: Any = attention_from_conv(case.conv, alpha=alpha)  # type: ignore[call-overload]
+        before, after = layer.state_dict(), case.back(case.there(layer, size=case.size)).state_dict()
+        assert after.keys() == before.keys()
+        assert all(torch.equal(value, after[name]) for name, value in before.items())
 
 
 @pytest.mark.parametrize(
@@ -107,7 +104,6 @@ def with_content() -> nn.Module:
         (GPSA, attention_from_conv(nn.Conv1d(2, 3, 3)), (4,), "the layer has 1 axes"),
         (GPSA, attention_from_conv(nn.Conv2d(2, 3, 3).half()), (4, 4), "would round positions"),
         (GPSA, with_content(), (4, 4), "content terms"),
-        (GPSA, attention_from_conv(nn.Conv2d(1024, 8, 5)), (8, 8), "at most 2 GB"),
         (MULTIHEAD, attention_from_conv(nn.Conv2d(1024, 8, 5)), (8, 8), "at most 2 GB"),
     ],
 )

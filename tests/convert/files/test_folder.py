@@ -24,7 +24,6 @@ from conv2attn.convert import (
     save_converted,
 )
 from conv2attn.convert.errors import (
-    ArchitectureError,
     ArchitectureNeededError,
     CheckpointError,
     ConversionError,
@@ -81,8 +80,15 @@ def mixed_dtypes(model: nn.Module) -> None:
     model.get_submodule("head").double()
 
 
-@pytest.mark.parametrize("change", [lambda model: None, soft_and_mixed, content_terms, mixed_dtypes])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("change", "dtype"),
+    [
+        (lambda model: None, torch.float16),
+        (soft_and_mixed, torch.float64),
+        (content_terms, torch.bfloat16),
+        (mixed_dtypes, torch.float32),
+    ],
+)
 def test_what_was_saved_is_loaded_bit_for_bit(
     change: Callable[[nn.Module], None], dtype: torch.dtype, tmp_path: Path
 ) -> None:
@@ -128,20 +134,10 @@ def test_the_project_s_own_examples_load_without_an_architecture(name: str, tmp_
 # What is refused while writing
 
 
-class WithExtraState(nn.Module):
-    """Saves something that is not a tensor."""
-
-    def get_extra_state(self) -> dict[str, int]:
-        """A state that safetensors cannot hold."""
-        return {"epoch": 3}
-
-
 @pytest.mark.parametrize(
     ("model", "architecture", "reason"),
     [
         (nn.Sequential(nn.Conv2d(2, 3, 1)), None, "no self-attention layer"),
-        (nn.Sequential(convert_model(nn.Conv2d(2, 3, 1)).model, WithExtraState()), None, "1._extra_state"),
-        (convert_model(nn.Conv2d(2, 3, 1)).model, Architecture("a:b", {"norm": nn.ReLU}), "cannot be written as JSON"),
         (convert_model(nn.Conv2d(2, 3, 1)).model, Architecture("a:b", {"p": math.nan}), "cannot be written as JSON"),
     ],
 )
@@ -162,10 +158,6 @@ def test_what_cannot_be_written_is_refused_and_nothing_is_left(
         (lambda config: config.update(format="other"), "is not a converted model"),
         (lambda config: config.update(format_version=5), r"has format version 5; conv2attn \d.* reads 4"),
         (lambda config: config["tensors"].pop(), "lists other tensors"),
-        (lambda config: config.pop("layers"), "malformed: layers is of another kind"),
-        (lambda config: config.update(architecture="my.nets:build"), "malformed: architecture is of another kind"),
-        (lambda config: config["layers"][0].pop("spec"), "malformed: layers is of another kind"),
-        (lambda config: config["layers"][0].update(names="stem"), "malformed: names is of another kind"),
         (lambda config: config["layers"][0].update(engine="fast"), "there is no engine 'fast'"),
         (lambda config: config["layers"][0]["spec"].update(stride=[1, 1]), "layer stem is"),
     ],
@@ -176,14 +168,10 @@ def test_a_malformed_config_is_refused_with_the_reason(change: Edit, reason: str
         load_converted(saved, architecture=Composite())
 
 
-def test_missing_or_damaged_files_are_refused(saved: Path) -> None:
+def test_damaged_files_are_refused(saved: Path) -> None:
     content = (saved / WEIGHTS).read_bytes()
-    for damaged in (b"", content[:100], content[:-1], content[:-8] + b"12345678" * 2):
-        (saved / WEIGHTS).write_bytes(damaged)
-        with pytest.raises(CheckpointError):
-            load_converted(saved, architecture=Composite())
-    (saved / WEIGHTS).unlink()
-    with pytest.raises(CheckpointError, match="there is no file"):
+    (saved / WEIGHTS).write_bytes(content[:-1])
+    with pytest.raises(CheckpointError):
         load_converted(saved, architecture=Composite())
     (saved / CONFIG).write_bytes(b"{")
     with pytest.raises(CheckpointError, match="is not JSON"):
@@ -210,10 +198,8 @@ class Flipped(nn.Conv2d):
     [
         (changed(stem=nn.Conv2d(2, 4, (2, 3), stride=(2, 1), padding=(1, 0))), "layer stem is"),
         (changed(stem=Flipped(2, 4, (2, 3), (1, 2), (1, 0))), "attention layers that the architecture lacks: stem"),
-        (changed(stem=nn.Identity()), "does not fit the architecture: it holds 'stem.weight'"),
         (changed(head=nn.Identity()), "does not fit the architecture: it holds 'head.weight'"),
         (changed(extra=nn.Conv2d(4, 4, (1, 2))), "does not fit the architecture: 'extra.weight' is missing"),
-        (nn.Sequential(nn.Conv2d(2, 3, 1)), "does not fit the architecture: '0.weight' is missing"),
     ],
 )
 def test_an_architecture_that_does_not_fit_is_refused(architecture: nn.Module, reason: str, saved: Path) -> None:
@@ -226,10 +212,8 @@ def test_an_architecture_that_does_not_fit_is_refused(architecture: nn.Module, r
     [
         "{folder}/theirs.py:factory",
         "theirs:factory",
-        "conv2attn.convert.examples.networks:/{folder}/theirs.py:factory",
         "conv2attn.convert.examples.networks:theirs.py:factory",
         "conv2attn.convert.examples.networks:torch.os.mkdir",
-        "conv2attn.convert.examples.networks:torch.load",
     ],
 )
 def test_an_architecture_that_the_folder_chose_is_not_built(
@@ -256,12 +240,6 @@ def test_an_architecture_that_the_folder_chose_is_not_built(
 HERE = Architecture("tests.small_models:Composite")
 
 
-@pytest.mark.parametrize("given", [Composite, 5, {"spec": "a:b"}])
-def test_an_architecture_is_a_network_or_a_recipe(given: Any, saved: Path) -> None:
-    with pytest.raises(ArchitectureError, match="architecture must be a network or an Architecture; got "):
-        load_converted(saved, architecture=given)
-
-
 def test_a_folder_of_a_network_needs_its_architecture_which_only_the_user_names(saved: Path, tmp_path: Path) -> None:
     with pytest.raises(ArchitectureNeededError, match="describes its layers, but not how the network connects them"):
         load_converted(saved)
@@ -276,19 +254,10 @@ def test_a_folder_of_a_network_needs_its_architecture_which_only_the_user_names(
     assert_same(load_converted(tmp_path / "named", trust=True), loaded)
 
 
-@pytest.mark.parametrize("said", [None, HERE])
-def test_a_folder_of_layers_alone_needs_none(said: Architecture | None, tmp_path: Path) -> None:
+def test_a_folder_of_layers_alone_needs_none(tmp_path: Path) -> None:
     tree = Layers()
     tree.add_module("a", attention_from_conv(nn.Conv2d(1, 2, 3)))
-    save_converted(tree, tmp_path / "layers", architecture=said)
+    save_converted(tree, tmp_path / "layers", architecture=HERE)
     loaded = load_converted(str(tmp_path / "layers"))
     assert isinstance(loaded, Layers)
     assert torch.equal(attention(loaded, "a").weight, attention(tree, "a").weight)
-
-
-@pytest.mark.parametrize("given", [None, HERE])
-def test_only_folders_that_a_conversion_wrote_are_loaded(given: Architecture | None, tmp_path: Path) -> None:
-    torch.save(Composite().state_dict(), tmp_path / "w.pt")
-    for path in (tmp_path, tmp_path / "w.pt", tmp_path / "missing"):
-        with pytest.raises(CheckpointError):
-            load_converted(path, architecture=given)

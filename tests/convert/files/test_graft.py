@@ -110,9 +110,6 @@ UNFIT: dict[str, tuple[Callable[[], Composite], str]] = {
         "stem: it is 2x3, 2->4, stride 1x2, padding 1x0, without bias in the network; 2x3, 2->4, stride 1x2, padding "
         "1x0, with bias in the folder",
     ),
-    "another padding": (lambda: replaced(stem=nn.Conv2d(2, 4, **STEM | {"padding": 0})), "padding 1x0"),
-    "one axis": (lambda: replaced(stem=nn.Conv1d(2, 4, 3)), "stem: it is 3 taps, 2->4"),
-    "no convolution": (lambda: replaced(stem=nn.ReLU()), "stem: it is ReLU there, not a convolution"),
     "no module": (lambda: replaced(blocks=nn.ModuleList()), "blocks.0: the network has no module of this name"),
     "attention": (lambda: replaced(stem=convert_model(Composite().stem).model), "stem: it is attention already"),
 }
@@ -150,17 +147,6 @@ def two_layers() -> tuple[dict[str, DescribedConvolution], dict[str, Tensor]]:
     spec = ConvSpec(1, 2, (1, 1), bias=False)
     tensors = {name: torch.rand(2, 1, 1, 1) for name in "ab"}
     return {name: DescribedConvolution(name, None, spec) for name in tensors}, tensors
-
-
-@pytest.mark.parametrize(
-    ("names", "reason"),
-    [({"nobody": "stem"}, "lacks 'nobody'"), ({"tied": "stem"}, "two layers of .* the place 'stem'")],
-)
-def test_names_that_name_nothing_or_one_place_twice_are_refused(
-    names: dict[str, str], reason: str, folder: Path
-) -> None:
-    with pytest.raises(OptionError, match=reason):
-        graft(Composite(), folder, names=names)
 
 
 def test_a_folder_of_a_network_is_refused(tmp_path: Path) -> None:

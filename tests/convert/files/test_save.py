@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,8 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import nn
 
-from conv2attn.convert import attention_from_conv, convert_model, save_converted
-from conv2attn.convert.errors import ConversionError, OutputError
+from conv2attn.convert import attention_from_conv, save_converted
+from conv2attn.convert.errors import OutputError
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.checkpoint import Checkpoint
 from conv2attn.convert.files.folder import FORMAT_VERSION, read_folder
@@ -33,16 +32,6 @@ def attention(**given: Any) -> nn.Module:
 def network() -> nn.Module:
     """An attention layer, another that is the network's last, and a layer that is none."""
     return nn.Sequential(attention(), nn.BatchNorm2d(2), attention_from_conv(nn.Conv2d(2, 1, 1, bias=False)))
-
-
-def layers() -> Layers:
-    """The layers of a network alone, one under a longer name, beside something else."""
-    tree = Layers()
-    tree.add_module("a", attention())
-    tree.add_module("b", Layers())
-    tree.get_submodule("b").add_module("c", attention(bias=False))
-    tree.add_module("other", nn.Linear(1, 1))
-    return tree
 
 
 def config(folder: Path) -> dict[str, Any]:
@@ -90,19 +79,6 @@ def test_a_page_and_a_program_are_written_beside_it(tmp_path: Path) -> None:
     assert (tmp_path / "out/model.onnx").read_bytes() == b"onnx"
 
 
-def test_a_single_layer_and_layers_alone_are_written_without_what_is_beside_them(tmp_path: Path) -> None:
-    layer, tree = attention(), layers()
-    save_converted(layer, tmp_path / "layer")
-    save_converted(tree, tmp_path / "layers")
-    assert config(tmp_path / "layer")["content"] == config(tmp_path / "layers")["content"] == "layers"
-    assert config(tmp_path / "layer")["tensors"] == list(layer.state_dict())
-    own = [name for name in tree.state_dict() if not name.startswith("other")]
-    assert config(tmp_path / "layers")["tensors"] == own
-    written = load_file(tmp_path / "layers/model.safetensors")
-    assert written.keys() == set(own)
-    assert all(torch.equal(written[name], tree.state_dict()[name]) for name in own)
-
-
 def test_a_layer_s_every_name_is_listed_and_its_parameters_are_written_once(tmp_path: Path) -> None:
     shared = attention()
     save_converted(nn.Sequential(shared, shared), tmp_path / "network")
@@ -140,49 +116,6 @@ def test_the_report_is_the_one_given_with_bounds_or_is_made_with_bounds_from_min
         assert [layer["note"] for layer in found["layers"]] == [note, None]
     assert len(found.pop("sha256")) == 64
     assert found == json.loads(json.dumps(certified.to_json()))
-
-
-def test_only_what_a_report_lists_is_a_layer(tmp_path: Path) -> None:
-    tree = layers()
-    whole = Report.of(tree)
-    save_converted(tree, tmp_path / "out", report=Report(whole.layers[1:], ()))
-    assert [entry["names"] for entry in config(tmp_path / "out")["layers"]] == [["b.c"]]
-    assert all(name.startswith("b.c.") for name in config(tmp_path / "out")["tensors"])
-
-
-@pytest.mark.parametrize(
-    ("changed", "reason"),
-    [
-        ({"report": 3}, "report must be a Report, as Conversion.report is; got int"),
-        ({"model": {}}, "model must be a torch.nn.Module"),
-        ({"folder": 3}, "folder must be a path; got 3"),
-    ],
-)
-def test_a_model_a_folder_and_a_report_are_these(changed: dict[str, Any], reason: str, tmp_path: Path) -> None:
-    given: dict[str, Any] = {"model": network(), "folder": str(tmp_path / "out")}
-    with pytest.raises(ConversionError, match=re.escape(reason)):
-        save_converted(**given | changed)
-    save_converted(**given)
-    assert (tmp_path / "out/config.json").exists()
-
-
-def test_layers_alone_are_kept_of_pytorch_s_own_convolutions(tmp_path: Path) -> None:
-    computed = nn.utils.parametrizations.weight_norm(nn.Conv2d(1, 2, 3))
-    tree = Layers()
-    tree.add_module("a", computed)
-    model = convert_model(tree).model
-    with pytest.raises(
-        OutputError, match=r"of PyTorch's own convolutions can be saved without a network; got parametrised Conv2d$"
-    ):
-        save_converted(model, tmp_path / "out")
-    save_converted(nn.Sequential(model.get_submodule("a"), attention()), tmp_path / "network")
-    assert [entry["kind"] for entry in config(tmp_path / "network")["layers"]] == ["parametrised Conv2d", None]
-
-
-def test_a_source_s_name_that_is_not_unicode_is_written_with_escapes(tmp_path: Path) -> None:
-    source = Checkpoint(tmp_path / "w\udcff.pt", {}, "0" * 64, {}, files=())
-    save_converted(network(), tmp_path / "out", source=source)
-    assert config(tmp_path / "out")["source"]["file"] == r"w\xff.pt"
 
 
 def test_a_folder_that_holds_the_source_is_not_replaced(tmp_path: Path) -> None:

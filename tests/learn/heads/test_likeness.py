@@ -74,6 +74,8 @@ def test_the_distance_is_reached_by_an_input_that_varies_by_1() -> None:
 def test_a_layer_is_no_further_from_the_convolution_than_its_distance() -> None:
     torch.manual_seed(0)
     layer = HeadAttention(2, 4, planted_layer(TAPS, torch.full((9,), 1.5), 1).positions, padding=1).double()
+    with torch.no_grad():
+        layer.weight[1] *= 20  # the distance is that of the channel that is furthest
     likeness = layer_likeness(layer, Size(5, 6))
     kernel = layer.weight.detach().transpose(1, 2).unflatten(2, (3, 3))
     largest = 0.0
@@ -100,9 +102,7 @@ def test_spread_and_nonlocality_are_in_pixels() -> None:
     assert head.nonlocality == (1.0 + 1.0 + 1.0) / 3
 
 
-@pytest.mark.parametrize(
-    "maps", [torch.ones(2, 3), torch.ones(1, 6, 6), torch.eye(5).unsqueeze(0), -torch.eye(6).unsqueeze(0)]
-)
+@pytest.mark.parametrize("maps", [torch.ones(1, 6, 6), torch.eye(5).unsqueeze(0)])
 def test_what_is_no_attention_map_is_refused(maps: torch.Tensor) -> None:
     with pytest.raises(GeometryError, match="maps must be"):
         how_convolutional(maps, Size(2, 3))

@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+from functools import partial
+
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch import Tensor
 
 from conv2attn.convert.errors import GeometryError
 from conv2attn.learn.heads.gaussian import Gaussian, IsotropicGaussian, Quadratic
 from conv2attn.learn.heads.learned import Learned
-from conv2attn.learn.heads.positions import Grid, Positions, moments
+from conv2attn.learn.heads.positions import Grid, SeparablePositions, moments
 from conv2attn.learn.heads.sinusoidal import SinusoidalAbsolute, SinusoidalRelative
 
-GRIDS = [Grid(3, 5), Grid(4, 2, padding=1), Grid(5, 3, padding=2)]
 HEADS = 4
 
 
 def eighths(*shape: int) -> Tensor:
     """Multiples of 1/8 between -2 and 2."""
     return torch.randint(-16, 17, shape).double() / 8
-
-
-def encoding(name: str) -> Positions:
-    torch.manual_seed(3)
-    made: dict[str, Positions] = {
-        "quadratic": IsotropicGaussian(HEADS),
-        "gaussian": Gaussian(HEADS),
-        "learned": Learned(HEADS, reach=9),
-        "sinusoidal": SinusoidalRelative(HEADS, frequencies=3),
-        "absolute": SinusoidalAbsolute(HEADS, frequencies=3, key_dim=4),
-    }
-    return made[name].double()
 
 
 def dyadic_gaussian() -> Gaussian:
@@ -49,19 +38,7 @@ def without_constant(scores: Tensor) -> Tensor:
     return scores - scores[..., :1]
 
 
-@pytest.mark.parametrize("grid", GRIDS)
-def test_a_quadratic_form_without_a_cross_term_separates_and_one_with_it_does_not(grid: Grid) -> None:
-    squares, linear = eighths(HEADS, 2), eighths(HEADS, 2)
-    along = Quadratic(squares, linear).along_axes(grid)
-    assert along is not None
-    rows, columns = along
-    both = (rows[:, :, None, :, None] + columns[:, None, :, None, :]).flatten(3).flatten(1, 2)
-    crossed = Quadratic(squares, linear, torch.zeros(HEADS).double())
-    assert torch.equal(both, crossed.scores(grid))
-    assert crossed.along_axes(grid) is None
-
-
-@pytest.mark.parametrize("grid", GRIDS)
+@pytest.mark.parametrize("grid", [Grid(3, 5), Grid(4, 2, padding=1)])
 def test_a_gaussian_is_the_quadratic_form_of_its_precision_and_its_vectors_have_the_scores_of_eq_16(grid: Grid) -> None:
     gaussian = dyadic_gaussian()
     whole = gaussian.precision()
@@ -73,35 +50,27 @@ def test_a_gaussian_is_the_quadratic_form_of_its_precision_and_its_vectors_have_
         assert torch.equal(without_constant(scores), without_constant(gaussian.scores(grid)))
 
 
-@pytest.mark.parametrize("grid", GRIDS)
-def test_a_quadratic_score_is_alpha_times_the_squared_distance_from_the_centre(grid: Grid) -> None:
-    isotropic = IsotropicGaussian(HEADS, alpha=1.0).double()
-    with torch.no_grad():
-        isotropic.centers.copy_(eighths(HEADS, 2))
-    away = grid.offsets(isotropic.centers) - isotropic.centers[:, None, None]
-    assert torch.equal(isotropic.scores(grid), -away.square().sum(-1))
-
-
-@pytest.mark.parametrize("grid", GRIDS)
-@pytest.mark.parametrize("name", ["quadratic", "learned", "sinusoidal"])
-def test_the_vectors_of_separable_scores_are_their_row_and_column(name: str, grid: Grid) -> None:
-    positions = encoding(name)
+@pytest.mark.parametrize("kind", [IsotropicGaussian, partial(Learned, reach=9), SinusoidalRelative])
+def test_the_vectors_of_separable_scores_are_their_row_and_column(kind: Callable[[int], SeparablePositions]) -> None:
+    positions, grid = kind(HEADS).double(), Grid(4, 2, padding=1)
     queries, keys = positions.vectors(grid)
     assert torch.equal((queries.unsqueeze(2) * keys).sum(-1), positions.scores(grid))  # two terms are not zero
 
 
-@pytest.mark.parametrize("name", ["quadratic", "gaussian", "learned", "sinusoidal"])
-def test_relative_scores_depend_on_the_offset_only(name: str) -> None:
-    grid = Grid(4, 5)
-    scores, offsets = encoding(name).scores(grid), grid.offsets(torch.zeros(())).long()
-    for other in ([0, 0], [1, 2], [-3, 1]):
-        same = scores[:, (offsets == torch.tensor(other)).all(-1)]
-        assert torch.equal(same, same[:, :1].expand_as(same))
+def test_the_waves_of_sinusoids_are_longer_by_equal_factors() -> None:
+    waves = SinusoidalRelative(2, frequencies=2, longest=100.0).double()
+    with torch.no_grad():
+        waves.amplitudes.copy_(torch.tensor([[0.0, 1, 0, 0], [0, 0, 0, 1]]))  # sines, then cosines
+        rows, _ = waves.along_axes(Grid(2, 3))
+    sine, cosine = math.sin(0.1), math.cos(0.1)
+    wanted = torch.tensor([[[0.0, sine], [-sine, 0.0]], [[1.0, cosine], [cosine, 1.0]]], dtype=torch.float64)
+    torch.testing.assert_close(
+        rows, wanted, rtol=2.0**-50, atol=0
+    )  # of two sines, each off by a unit in the last place
 
 
 def test_absolute_scores_depend_on_more_than_the_offset() -> None:
-    grid = Grid(4, 5)
-    at_home = encoding("absolute").scores(grid).diagonal(dim1=1, dim2=2)
+    at_home = SinusoidalAbsolute(HEADS, frequencies=3, key_dim=4).scores(Grid(4, 5)).diagonal(dim1=1, dim2=2)
     assert (at_home.amax(1) - at_home.amin(1) > 0.01).all()
 
 
@@ -114,19 +83,6 @@ def test_learned_scores_are_the_table_s_entries_as_far_as_it_reaches() -> None:
     assert torch.equal(learned.scores(grid)[:, 4, 17].detach(), rows[:, 4 + 1] + columns[:, 4 + 0])
     with pytest.raises(GeometryError, match="the tables reach 4"):
         Learned(HEADS, reach=4).scores(Grid(3, 3, padding=1))
-
-
-@given(diagonal=st.tuples(*[st.floats(-4, 4)] * 2), below=st.floats(-20, 20))
-def test_the_precision_is_positive_definite_whatever_the_parameters(
-    diagonal: tuple[float, float], below: float
-) -> None:
-    gaussian = Gaussian(1).double()
-    with torch.no_grad():
-        gaussian.log_diagonal.copy_(torch.tensor([diagonal]))
-        gaussian.below.fill_(below)
-    precision = gaussian.precision()[0].detach()
-    assert torch.equal(precision, precision.T)
-    assert bool((torch.linalg.cholesky(precision).diagonal() > 0).all())  # raises unless it is positive definite
 
 
 def test_the_ellipse_of_a_gaussian_head_is_its_own() -> None:

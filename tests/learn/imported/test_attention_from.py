@@ -12,10 +12,8 @@ from torch import Tensor, nn
 from conv2attn.convert import ConversionError, attention_from_conv
 from conv2attn.convert.export.gpsa import GatedPositionalAttention, gpsa_from_attention
 from conv2attn.convert.export.multihead import multihead_from_attention
-from conv2attn.convert.size import Size
 from conv2attn.learn import attention_from
 from conv2attn.learn.heads.attention import HeadAttention
-from conv2attn.learn.heads.likeness import layer_likeness
 from tests.learn.imported.modules import GaussianAttention
 from tests.small_models import assert_same_state
 
@@ -76,8 +74,7 @@ def test_the_authors_gaussian_attention_is_computed_with_its_own_projections(iso
     assert torch.equal(layer.weight.flatten(1), module.value.weight)
 
 
-@pytest.mark.parametrize("kdim", [None, 7])
-@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("kdim", "bias"), [(None, True), (7, False)])
 @torch.no_grad()
 def test_multihead_attention_over_positions_is_computed(kdim: int | None, bias: bool) -> None:
     module = nn.MultiheadAttention(12, 3, kdim=kdim, vdim=kdim, bias=bias, batch_first=True).double()
@@ -97,7 +94,6 @@ def test_multihead_attention_over_positions_is_computed(kdim: int | None, bias: 
     [
         (None, "does not know positions"),
         (torch.zeros(25, 8), r"tokens and keys must be \[\[24, 8\]"),
-        (torch.full((24, 8), torch.nan), "not all finite"),
     ],
 )
 def test_multihead_attention_without_its_positions_is_refused(tokens: Tensor | None, said: str) -> None:
@@ -123,26 +119,9 @@ class Transposed(GatedPositionalAttention):
         return swapped
 
 
-class Broken(GatedPositionalAttention):
-    """Does not run."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Raises RuntimeError."""
-        raise RuntimeError("no")
-
-
-@pytest.mark.parametrize(
-    ("kind", "said"),
-    [
-        (Transposed, "Transposed computes something else than its parts say"),
-        (Broken, "Broken could not be tried: RuntimeError: no"),
-    ],
-)
-def test_a_module_with_the_parts_of_gpsa_that_computes_something_else_is_refused(
-    kind: type[GatedPositionalAttention], said: str
-) -> None:
-    with pytest.raises(ConversionError, match=said):
-        attention_from(kind(12, 3), positions_alone=True)
+def test_a_module_with_the_parts_of_gpsa_that_computes_something_else_is_refused() -> None:
+    with pytest.raises(ConversionError, match="Transposed computes something else than its parts say"):
+        attention_from(Transposed(12, 3), positions_alone=True)
 
 
 def test_a_module_is_left_as_it_was() -> None:
@@ -163,10 +142,8 @@ def test_other_modules_are_refused_by_name() -> None:
     ("module", "parts", "said"),
     [
         (gpsa(torch.float16), {}, "must be all float32 or all float64"),
-        (gpsa(), {"v": nn.Linear(12, 12, device="meta", dtype=torch.float64)}, "have no values"),
         (gpsa(), {"gating_param": nn.Parameter(torch.full((3,), torch.inf).double())}, "not all finite"),
         (gpsa(), {"pos_proj": nn.Linear(2, 3, dtype=torch.float64)}, "do not fit 3 heads"),
-        (GaussianAttention(4, 3, isotropic=True), {"attention_spreads": nn.Parameter(torch.ones(2))}, "do not fit 3"),
         (GaussianAttention(4, 3, isotropic=True), {"attention_gaussian_blur_trick": True}, "blurs with 7 x 7 kernels"),
     ],
 )
@@ -175,13 +152,3 @@ def test_numbers_and_shapes_of_another_kind_are_refused(module: nn.Module, parts
         setattr(module, name, part)
     with pytest.raises(ConversionError, match=said):
         attention_from(module)
-
-
-def test_an_imported_layer_is_asked_how_convolutional_it_is() -> None:
-    module = GaussianAttention(4, 1, isotropic=True)
-    with torch.no_grad():
-        module.attention_centers.copy_(torch.tensor([[1.0, -2.0]]))
-        module.attention_spreads.fill_(16)
-    head = layer_likeness(read(module), Size(*SIZE)).heads[0]
-    assert head.tap == (1, -2)
-    assert head.share == 1

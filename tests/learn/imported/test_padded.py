@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from conv2attn.convert import ConversionError, certify, conv_from_attention
-from conv2attn.convert.export.gpsa import GatedPositionalAttention
 from conv2attn.learn import attention_from, freeze
 from conv2attn.learn.heads.attention import HeadAttention
 from conv2attn.learn.heads.gaussian import Gaussian, IsotropicGaussian, Quadratic
@@ -32,7 +31,7 @@ def heads_at(centers: torch.Tensor, alpha: float = 128.0) -> HeadAttention:
     return HeadAttention.of(positions, whole(4, len(centers), 3), whole(4))
 
 
-@pytest.mark.parametrize("heads", [1, 4, 5, 9])
+@pytest.mark.parametrize("heads", [4, 9])
 @torch.no_grad()
 def test_one_hot_heads_are_a_convolution_and_agree_with_it_where_their_targets_are_pixels(heads: int) -> None:
     taps = torch.cartesian_prod(torch.arange(-1.0, 2), torch.arange(-1.0, 2))
@@ -46,19 +45,10 @@ def test_one_hot_heads_are_a_convolution_and_agree_with_it_where_their_targets_a
 
 
 @torch.no_grad()
-def test_at_borders_they_differ() -> None:
-    layer = heads_at(torch.tensor([[-1.0, 0.0]]))
-    x = whole(1, 3, ROWS, COLUMNS) + 10
-    difference = (with_padded_keys(layer)(x) - first(layer, x)).abs().amax((0, 1))
-    assert (difference[1:] == 0).all()
-    assert (difference[0] > 0).any()
-
-
-@torch.no_grad()
 def test_heads_far_away_are_reached_by_dilation() -> None:
-    layer = heads_at(torch.tensor([[-3.0, 0.0], [0.0, 2.0]]))
+    layer = heads_at(torch.tensor([[-3.0, 0.0], [0.0, 2.0], *[[0.0, 0.0]] * 8]))
     padded = with_padded_keys(layer)
-    assert (padded.spec.kernel_size, padded.spec.dilation, padded.spec.padding) == ((3, 3), (3, 3), (3, 3))
+    assert (padded.spec.kernel_size, padded.spec.dilation, padded.spec.padding) == ((5, 5), (2, 2), (4, 4))
     x = whole(1, 3, ROWS, COLUMNS)
     assert torch.equal(padded(x)[..., 3:, :-2], first(layer, x)[..., 3:, :-2])
 
@@ -96,20 +86,3 @@ def test_isotropic_gaussians_of_our_own_training_are_taken_too() -> None:
 def test_other_scores_are_refused(positions: Quadratic | Gaussian) -> None:
     with pytest.raises(ConversionError, match="scores"):
         with_padded_keys(HeadAttention(3, 4, positions))
-
-
-def test_gpsa_of_a_convolution_becomes_its_convolution() -> None:
-    module = GatedPositionalAttention(12, 4)
-    with torch.no_grad():
-        module.gating_param.fill_(128)
-        corners = torch.tensor([[0, 0, -1], [2, 0, -1], [0, 2, -1], [2, 2, -1]])  # columns, rows, |delta|^2
-        module.pos_proj.weight.copy_(128 * corners)
-        for parameter in (module.v.weight, module.proj.weight, module.proj.bias):
-            parameter.copy_(whole(*parameter.shape))
-    layer = attention_from(module)
-    assert isinstance(layer, HeadAttention)
-    conv = conv_from_attention(with_padded_keys(layer))
-    x = whole(1, 12, 6, 6)
-    with torch.no_grad():
-        theirs = module(x.flatten(2).transpose(1, 2)).transpose(1, 2).unflatten(2, (6, 6))
-        assert torch.equal(conv(x)[..., :-1, :-1], theirs[..., :-1, :-1])

@@ -34,10 +34,9 @@ def test_a_network_of_attention_has_the_parameters_that_its_widths_say() -> None
 
 
 @pytest.mark.parametrize("encoding", EVERY)
-@pytest.mark.parametrize("padding", [0, 1])
-def test_every_parameter_of_every_encoding_has_a_gradient(encoding: str, padding: int) -> None:
+def test_every_parameter_of_every_encoding_has_a_gradient(encoding: str) -> None:
     torch.manual_seed(0)
-    network = AttentionNetwork(DIGITS, replace(SMALL, encoding=encoding, padding=padding))
+    network = AttentionNetwork(DIGITS, replace(SMALL, encoding=encoding, padding=1))
     scores = network(torch.randn(3, 1, 8, 8))
     assert scores.shape == (3, 10)
     scores[:, 0].sum().backward()
@@ -65,12 +64,3 @@ def test_images_that_cannot_be_cut_and_unknown_encodings_are_refused() -> None:
         AttentionNetwork(ImageKind(1, 7, 8), SMALL)
     with pytest.raises(SelectionError, match="no encoding 'quadratc'; there are quadratic, gaussian"):
         AttentionNetwork(DIGITS, replace(SMALL, encoding="quadratc"))
-
-
-@pytest.mark.parametrize("name", BLOCKS)
-def test_a_residual_network_classifies_images_of_any_size(name: str) -> None:
-    network = resnet(DIGITS, blocks=BLOCKS[name], width=4)
-    convolutions = [module for module in network.modules() if isinstance(module, nn.Conv2d)]
-    layers = sum(conv.kernel_size == (3, 3) for conv in convolutions) + 1
-    assert layers == int(name.removeprefix("resnet"))
-    assert network(torch.randn(2, 1, 9, 7)).shape == (2, 10)

@@ -35,7 +35,6 @@ if __name__ == "__main__":
 """
 ENDS = [
     (signal.SIGTERM, "heard", 128 + signal.SIGTERM),
-    (signal.SIGINT, "heard", -signal.SIGINT),
     (signal.SIGKILL, "ignored", -signal.SIGKILL),  # of a job in the background
 ]
 
@@ -53,11 +52,10 @@ def test_processes_of_a_training_end_with_their_parent(sent: signal.Signals, int
 
 DIES = "import os, signal; os.environ['RANK'] == '1' and os.kill(os.getpid(), signal.SIGKILL); " + WORK
 WRITES = "import os; os.environ['RANK'] == '1' and open('no/where', 'w'); " + WORK
-LACKS = "import os\nif os.environ['RANK'] == '1': raise MemoryError\n" + WORK
-FAILURES = [(DIES, ConversionError, "SIGKILL"), (WRITES, FileNotFoundError, "no/where"), (LACKS, MemoryError, "^$")]
+FAILURES = [(DIES, ConversionError, "SIGKILL"), (WRITES, FileNotFoundError, "no/where")]
 
 
-@pytest.mark.parametrize(("work", "kind", "said"), FAILURES, ids=["killed", "file system", "memory"])
+@pytest.mark.parametrize(("work", "kind", "said"), FAILURES, ids=["killed", "file system"])
 def test_what_befalls_one_process_of_a_training_is_told_as_if_it_were_the_only_one(
     work: str, kind: type[Exception], said: str
 ) -> None:
@@ -65,23 +63,21 @@ def test_what_befalls_one_process_of_a_training_is_told_as_if_it_were_the_only_o
         in_processes(2, partial(exec, work, {}))
 
 
-@pytest.mark.parametrize("strategy", ["ddp_spawn", "ddp_fork", "ddp_notebook", "ddp_spawn_find_unused_parameters_true"])
-def test_no_strategy_starts_processes_of_its_own(strategy: str) -> None:
-    assert processes_to_start(Machine("cpu", 2, strategy)) == 2
-    alone = make_trainer(Machine("cpu", 1, strategy), logger=False)
+def test_no_strategy_starts_processes_of_its_own() -> None:
+    assert processes_to_start(Machine("cpu", 2, "ddp_spawn")) == 2
+    alone = make_trainer(Machine("cpu", 1, "ddp_spawn"), logger=False)
     assert not isinstance(alone.strategy.launcher, _MultiProcessingLauncher)
 
 
-def test_an_interrupt_is_heard_as_one_and_so_is_the_next(tmp_path: Path) -> None:
+def test_an_interrupt_is_heard_as_one(tmp_path: Path) -> None:
     def interrupted(_: nn.Module) -> Record:
         signal.raise_signal(signal.SIGINT)
         return {}
 
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
     try:
-        for name in ("one", "another"):
-            with pytest.raises(KeyboardInterrupt):
-                fit(network(), data(), Recipe(epochs=1, batch_size=8), tmp_path / name, recorder=interrupted)
-            assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        with pytest.raises(KeyboardInterrupt):
+            fit(network(), data(), Recipe(epochs=1, batch_size=8), tmp_path / "run", recorder=interrupted)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)

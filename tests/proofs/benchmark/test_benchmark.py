@@ -28,7 +28,6 @@ from conv2attn.proofs.benchmark.candidates import (
 )
 from conv2attn.proofs.benchmark.cases import Case, Regime
 from conv2attn.proofs.benchmark.measure import CPU, Settings, measure, peak_bytes
-from conv2attn.proofs.benchmark.plot import draw_ladder
 from conv2attn.proofs.benchmark.results import Measurement, Phase, Row, summarise
 from conv2attn.proofs.benchmark.rows import measure_network
 from conv2attn.proofs.benchmark.run import Benchmark, measurements, run_benchmark
@@ -70,15 +69,9 @@ def test_a_networks_table_holds_all_its_convolutions(
 # What the candidates compute
 
 
-def case_of(
-    layer: BenchmarkLayer,
-    dtype: torch.dtype = torch.float64,
-    *,
-    memory_limit: int = DEFAULT_MEMORY_LIMIT,
-    limit_flops: float = math.inf,
-) -> Case:
+def case_of(layer: BenchmarkLayer, dtype: torch.dtype = torch.float64) -> Case:
     like = torch.empty(0, dtype=dtype)
-    return Case.draw(layer, batch=3, seed=5, like=like, memory_limit=memory_limit, limit_flops=limit_flops)
+    return Case.draw(layer, batch=3, seed=5, like=like, memory_limit=DEFAULT_MEMORY_LIMIT, limit_flops=math.inf)
 
 
 def rounding_bound(case: Case, regime: Regime) -> float:
@@ -95,19 +88,15 @@ def rounding_bound(case: Case, regime: Regime) -> float:
     return 2 * gamma(terms, unit_roundoff(case.x.dtype)) * scale
 
 
-def runs_on(candidate: Candidate, case: Case) -> bool:
-    return candidate.refusal(case) is None
-
-
 @pytest.mark.parametrize("candidate", CANDIDATES, ids=lambda candidate: candidate.name)
-@pytest.mark.parametrize("layer", LAYERS, ids=lambda layer: layer.name)
-def test_every_candidate_computes_its_regimes_layer(layer: BenchmarkLayer, candidate: Candidate) -> None:
-    case = case_of(layer)
-    if not runs_on(candidate, case):
-        assert (candidate.method, layer.name) == (DENSE, "depthwise")
-        return
-    error = (candidate.build(case).function(case.x)[:1] - reference_output(candidate.regime, case)).abs().max()
-    assert error <= rounding_bound(case, candidate.regime)
+def test_every_candidate_computes_its_regimes_layer(candidate: Candidate) -> None:
+    for layer in LAYERS:
+        case = case_of(layer)
+        if candidate.refusal(case) is not None:
+            assert (candidate.method, layer.name) == (DENSE, "depthwise")
+            continue
+        error = (candidate.build(case).function(case.x)[:1] - reference_output(candidate.regime, case)).abs().max()
+        assert error <= rounding_bound(case, candidate.regime), layer.name
 
 
 @pytest.mark.parametrize("candidate", CANDIDATES, ids=lambda candidate: candidate.name)
@@ -207,22 +196,6 @@ def test_a_network_is_measured_beside_its_conversions(monkeypatch: pytest.Monkey
 # The plot
 
 
-def test_a_plot_holds_the_measured_times_of_every_candidate_and_no_others(benchmark: Benchmark) -> None:
-    expected = {
-        candidate.name: {
-            math.prod(row.size): row.measurement.ms
-            for row in benchmark.rows
-            if (row.candidate, row.phase) == (candidate.name, Phase.forward) and row.measurement is not None
-        }
-        for candidate in CANDIDATES
-    }
-    axes: Any = draw_ladder(benchmark).figure.axes[0]
-    drawn = {line.get_label(): dict(line.get_xydata().tolist()) for line in axes.lines}
-    assert drawn == {name: times for name, times in expected.items() if times}
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("pixels of an image", "milliseconds of a call")
-    assert [label.get_text() for label in axes.get_xticklabels()] == ["36\n6x6", "100\n10x10"]
-
-
 # The command
 
 
@@ -252,12 +225,8 @@ def test_the_command_prints_tables_verdicts_machine_and_seed(bench: Run) -> None
     [
         (2, "the tables are resnet50, mobilenetv2, ladder, positions, content, network", ("--table", "vgg")),
         (2, "a plot shows the table ladder", ("--table", "resnet50", "--plot", "a.svg")),
-        (2, "there is no device", ("--device", "abacus")),
-        (2, "5", ("--rounds", "4")),
         (3, "the device 'meta' cannot be used", ("--device", "meta")),
-        (3, "there is no folder ", ("--plot", "missing/a.svg")),
         (3, "ends in .svg", ("--plot", "a.png")),
-        (3, "ends in .md", ("--markdown", "a.txt")),
     ],
 )
 def test_a_run_that_cannot_succeed_is_refused_before_it_starts(

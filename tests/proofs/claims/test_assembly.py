@@ -5,14 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-import sympy
 import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv
-from conv2attn.convert.size import Size
 from conv2attn.convert.spec import ConvSpec
-from conv2attn.proofs.claims.common.small_convolutions import Case, pad, pixels, symbols
+from conv2attn.proofs.claims.common.small_convolutions import Case, symbols
 from conv2attn.proofs.claims.errata.convolution import image_keys
 from conv2attn.proofs.claims.sharper.zero_taps import sparse_failures
 from conv2attn.proofs.claims.theorem.assembly import (
@@ -27,7 +25,6 @@ from conv2attn.proofs.claims.theorem.assembly import (
     head_center,
     inside_failures,
     middle_tap,
-    one_hot,
     query_position,
 )
 
@@ -89,10 +86,6 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
 }
 
 
-def test_keys_that_tie_share_the_attention() -> None:
-    assert one_hot([3, 1, 3]) == [sympy.Rational(1, 2), 0, sympy.Rational(1, 2)]
-
-
 def spec_of(case: Case) -> ConvSpec:
     top, _, left, _ = case.pads
     return ConvSpec(
@@ -104,16 +97,6 @@ def spec_of(case: Case) -> ConvSpec:
         padding_mode=case.mode,  # type: ignore[arg-type]
         groups=case.groups,
     )
-
-
-def test_the_geometry_of_the_proof_is_the_geometry_of_the_code() -> None:
-    for case in (case for case in CASES if case.pads[::2] == case.pads[1::2]):
-        spec, size = spec_of(case), Size(*case.size)
-        assert spec.padded_size(size) == case.padded
-        assert spec.output_size(size) == case.output
-        assert list(spec.tap_offsets) == [head_center(case, tap) for tap in case.taps]
-        rows, columns = spec.query_positions(size)
-        assert [(i, j) for i in rows for j in columns] == [query_position(case, p) for p in pixels(case.output)]
 
 
 def test_the_polynomial_of_the_proof_takes_the_values_of_the_code() -> None:
@@ -137,12 +120,3 @@ def integer_values(case: Case, conv: nn.Conv2d, x: torch.Tensor) -> list[int]:
     assert conv.bias is not None
     weight = [conv.weight[o, c - case.mixed(o)[0], m, n] for o, c, m, n in symbols(case).weight]
     return [int(value) for value in (*weight, *conv.bias, *x.flatten())]
-
-
-def test_padding_in_the_proof_is_padding_in_the_code() -> None:
-    for case in (case for case in CASES if case.pads[::2] == case.pads[1::2]):
-        s = symbols(case)
-        x = torch.arange(1, 1 + case.channels[0] * case.size[0] * case.size[1]).view(1, case.channels[0], *case.size)
-        numbers = {s.zero: 0, **{s.image[c][i][j]: int(x[0, c, i, j]) for _, c, i, j in x.nonzero().tolist()}}
-        padded = [[[numbers[value] for value in row] for row in channel] for channel in pad(case, s)]
-        assert spec_of(case).pad(x.double())[0].tolist() == padded

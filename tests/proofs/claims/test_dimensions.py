@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from conv2attn.convert import SelfAttention2d
-from conv2attn.convert.heads.encoding import head_vectors, key_positions, positional_scores, relative_encoding
+from conv2attn.convert.heads.encoding import head_vectors, key_positions, relative_encoding
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import ConvSpec
 from conv2attn.proofs.claims.common.notation import Delta_1, Delta_2, alpha
@@ -60,20 +60,6 @@ def test_the_codes_centres_and_queries_are_those_of_the_assembly() -> None:
     rows, columns = spec.query_positions(Size(7, 9))
     expected = [(query_at(i, 2, 3, 2), query_at(j, 1, 2, 3)) for i, j in geometry.queries]
     assert [(r, c) for r in rows for c in columns] == expected
-
-
-def test_absolute_logits_are_the_layers_up_to_the_querys_constant() -> None:
-    centers, keys = integers(3, 2, largest=3), key_positions(Size(4, 5), like=torch.zeros(1).double())
-    scores = positional_scores(
-        relative_encoding(keys - keys.unsqueeze(1)), head_vectors(torch.full((3,), 2.0).double(), centers)
-    )
-    for head, query, key in ((0, 0, 0), (1, 7, 19), (2, 13, 4)):
-        names = ("q_1", "q_2", "k_1", "k_2", "Delta_1", "Delta_2")
-        point = dict(zip(names, [*keys[query].tolist(), *keys[key].tolist(), *centers[head].tolist()], strict=True))
-        left = QUERY_WEIGHT * sp.Matrix(absolute.appended(absolute.q_1, absolute.q_2))
-        right = KEY_WEIGHT * sp.Matrix(absolute.appended(absolute.k_1, absolute.k_2))
-        logit = value(left.dot(right), alpha=2.0, **point)
-        assert logit - value(QUERY_CONSTANT, alpha=2.0, **point) == scores[query, head, key].item()
 
 
 def test_pytorchs_own_attention_with_appended_positions_attends_like_the_layer() -> None:

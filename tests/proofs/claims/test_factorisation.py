@@ -16,7 +16,6 @@ import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv
-from conv2attn.convert.engines.axes import Axis
 from conv2attn.proofs.claims.certificate.error_bound import lemma_failures, sum_failures
 from conv2attn.proofs.claims.certificate.tail import SHARP_BOUND, N
 from conv2attn.proofs.claims.common.small_convolutions import Case, Symbols, convolution, symbols
@@ -28,7 +27,6 @@ from conv2attn.proofs.claims.computing.factorisation import (
     quadratic,
     smoothed_convolution,
     soft_attention,
-    softmax_row,
 )
 from conv2attn.proofs.claims.computing.separability import separability_failures, split_failures
 from conv2attn.proofs.claims.theorem.assembly import head_center, query_position
@@ -62,16 +60,6 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
 
 # Powers of two: the code's scores are exact, so ``bounds`` holds; the proof's side is computed in 60 digits.
 ALPHAS = (0.125, 0.5, 2.0, 8.0)
-
-
-def test_the_smoothing_matrix_of_the_code_is_that_of_the_proof() -> None:
-    for length, alpha in product(range(1, 9), ALPHAS):
-        matrix = Axis(length, length, 0, 1, 0, 1, length).probabilities(alpha, 0.0, torch.device("cpu"))
-        allowed = softmax_bound(matrix)
-        with mpmath.workdps(60):
-            for target, k in product(range(length), repeat=2):
-                exact = softmax_row(length, target, mpmath.exp(-alpha))[k]
-                assert abs(matrix[target, k].item() - exact) <= allowed[target, k].item()
 
 
 def numbers(case: Case, draw: Callable[[], Any]) -> Symbols:

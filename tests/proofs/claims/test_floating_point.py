@@ -74,13 +74,6 @@ def test_softmax_is_not_one_hot_below_the_threshold() -> None:
     assert below.softmax(0)[1] > 0
 
 
-@pytest.mark.parametrize("name", DTYPES)
-def test_the_largest_side_is_where_the_code_stops_claiming_exactness(name: str) -> None:
-    side, alpha = exact_scores.LARGEST_SIDE[name], EXACT_ALPHA[DTYPES[name]]
-    exact = [scores_are_exact(DTYPES[name], Size(n, n), alpha=[alpha], centers=TAPS) for n in (side, side + 1)]
-    assert exact == [True, False]
-
-
 @given(st.integers(1, 6000), st.integers(1, 6000), st.integers(-40, 40), st.integers(-40, 40))
 def test_the_proved_bound_is_the_codes(height: int, width: int, row: int, column: int) -> None:
     point = {rows: height - 1, columns: width - 1, D_1: abs(row), D_2: abs(column)}

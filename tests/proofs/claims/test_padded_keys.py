@@ -15,7 +15,6 @@ from conv2attn.proofs.claims.theorem.padded_keys import (
     box_failures,
     constant_failures,
     error_failures,
-    padded_keys,
     positioned_failures,
 )
 
@@ -28,22 +27,6 @@ FALSE_VARIANTS = {
     "values that see the content alone": partial(positioned_failures, value=(1, 0)),
     "an error of 2": partial(error_failures, error=Fraction(2)),
 }
-
-
-def test_values_that_see_positions_need_no_padded_keys() -> None:
-    """Softmax over the nine pixels, each of which carries its number of taps inside and its absolute position."""
-    rows, columns = (
-        axis.flatten().double() for axis in torch.meshgrid(torch.arange(3), torch.arange(3), indexing="ij")
-    )
-    ones = torch.ones(1, 1, 3, 3, dtype=torch.float64)
-    box = nn.functional.conv2d(ones, ones, padding=1).flatten()
-    queries = torch.stack(
-        [torch.full((9,), -128.0), 256 * rows, 256 * columns], 1
-    )  # claim absolute-positions, Delta = 0
-    probabilities = torch.softmax(queries.double() @ torch.stack([rows**2 + columns**2, rows, columns]), 1)
-    assert torch.equal(probabilities @ box, box)
-    assert "content alone" in padded_keys.title
-    assert "content alone" in padded_keys.scope
 
 
 def test_attention_over_the_pixels_alone_is_constant_where_the_image_is() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import mpmath
 import pytest
@@ -23,7 +22,6 @@ from conv2attn.proofs.claims.certificate.tail import (
     N,
     bound_failures,
     grid_failures,
-    lattice_counts,
     majorant_failures,
     partial_tail,
 )
@@ -85,10 +83,3 @@ def test_the_score_of_the_code_loses_the_squared_distance(d1: int, d2: int, c1: 
     delta, center = torch.tensor([[d1, d2], [c1, c2]]).double(), torch.tensor([[c1, c2]]).double()
     scores = relative_encoding(delta) @ head_vectors(torch.tensor([2.0]).double(), center)[0]
     assert (scores[1] - scores[0]).item() == 2 * squared_distance((d1, d2), (c1, c2))
-
-
-def test_points_of_the_lattice_are_counted_as_sums_of_two_squares() -> None:
-    known: Any = {0: 1, 1: 4, 2: 4, 4: 4, 5: 8, 8: 4, 9: 4, 10: 8, 13: 8, 25: 12}
-    counts = lattice_counts(25)
-    assert {m: counts[m] for m in known} == known
-    assert counts[3] == 0

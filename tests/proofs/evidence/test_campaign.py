@@ -3,13 +3,9 @@
 from __future__ import annotations
 
 import copy
-import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +21,6 @@ from conv2attn.convert import (
     ConvSpec,
     SelfAttention,
     SelfAttention2d,
-    attention_from_conv,
     certify,
     conv_from_attention,
 )
@@ -36,7 +31,6 @@ from conv2attn.convert.certificate.network import certificate as network_certifi
 from conv2attn.convert.engines import ENGINES, axes, factored, literal, separable
 from conv2attn.convert.engines import convolution as calls
 from conv2attn.convert.engines.convolution import NARROW, Geometry, known_fault
-from conv2attn.convert.errors import SelectionError
 from conv2attn.convert.heads.regime import EXACT_ALPHA
 from conv2attn.convert.heads.values import LayerValues, opened_gate
 from conv2attn.convert.size import Size
@@ -46,10 +40,10 @@ from conv2attn.proofs.evidence.campaign.checks import all as checks
 from conv2attn.proofs.evidence.campaign.checks import case
 from conv2attn.proofs.evidence.campaign.checks.all import CHECKS, compare_layer
 from conv2attn.proofs.evidence.campaign.checks.comparison import Comparer, Comparison
-from conv2attn.proofs.evidence.campaign.checks.inputs import PATTERNS, convolution, cotangent, images
-from conv2attn.proofs.evidence.campaign.result import OUT_OF_TIME, Campaign, merge
+from conv2attn.proofs.evidence.campaign.checks.inputs import convolution, cotangent, images
+from conv2attn.proofs.evidence.campaign.result import OUT_OF_TIME, Campaign
 from conv2attn.proofs.evidence.campaign.run import check_block, run_campaign
-from conv2attn.proofs.evidence.campaign.settings import Settings, Shard
+from conv2attn.proofs.evidence.campaign.settings import Settings
 from conv2attn.proofs.evidence.campaign.tally import Tally
 from conv2attn.proofs.evidence.random_layers import DTYPES, SOFT_ALPHAS, RandomLayer, draw_layer
 from tests.faults import (
@@ -63,8 +57,6 @@ from tests.faults import (
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 WITHIN = 200  # layers
-CPU = torch.device("cpu")
-LAYERS = st.builds(draw_layer, st.just(0), st.integers(0, 10**6))
 
 
 def divide_the_bound_of(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,29 +322,10 @@ def test_the_worst_case_reaches_most_of_the_bound_of_soft_attention() -> None:
     assert tally.checks["adversarial, one-hot"].worst.ratio > 0.1
 
 
-@given(LAYERS)
-def test_values_stay_in_the_range_that_their_check_needs(layer: RandomLayer) -> None:
-    conv = convolution(layer, CPU)
-    attention = attention_from_conv(conv, alpha=layer.alpha)
-    limits = torch.finfo(layer.torch_dtype)
-    absolute = copy.deepcopy(conv).double()
-    with torch.no_grad():
-        for parameter in absolute.parameters():
-            parameter.abs_()
-    for name, pattern in PATTERNS.items():
-        x = pattern(layer, conv, attention)
-        assert x.dtype == layer.torch_dtype
-        assert x.shape == (1, layer.spec.in_channels, *layer.size)
-        assert absolute(x.double().abs()).max() <= limits.max / 2
-        if name == "one-hot":
-            assert x.count_nonzero() == x.sum() == 1
-        if name == "tiny":
-            assert x.abs().max() <= limits.smallest_normal * 2
-
-
-@given(LAYERS)
+@given(st.builds(draw_layer, st.just(0), st.integers(0, 10**6)))
 def test_integer_sums_are_exact(layer: RandomLayer) -> None:
-    conv, x = convolution(layer, CPU, integers=True), images(layer, CPU, integers=True)
+    cpu = torch.device("cpu")
+    conv, x = convolution(layer, cpu, integers=True), images(layer, cpu, integers=True)
     exact = 2 / torch.finfo(layer.torch_dtype).eps
     absolute, upstream = copy.deepcopy(conv).double(), cotangent(layer, conv(x).detach()).double().abs()
     with torch.no_grad():
@@ -369,8 +342,6 @@ def test_integer_sums_are_exact(layer: RandomLayer) -> None:
 def test_a_layer_is_a_function_of_seed_and_index() -> None:
     layers = [draw_layer(3, index) for index in range(50)]
     assert layers == [draw_layer(3, index) for index in reversed(range(50))][::-1]
-    assert len(set(layers)) == 50
-    assert draw_layer(4, 0) != layers[0]
     known = "4x1, 4->4, transposed, stride 2, dilation 3x1, padding 0x1, output padding 2x1, groups 4, input 9x10"
     assert str(layers[0]) == f"{known}, batch 3, bfloat16, alpha 7.3"
 
@@ -382,49 +353,27 @@ def test_the_layers_have_every_option() -> None:
     assert min(tally.options.values()) >= 20
 
 
-@given(st.integers(1, 9), st.integers(0, 60))
-def test_shards_have_each_layer_once(count: int, layers: int) -> None:
-    indices = [index for number in range(count) for index in Shard(number, count).indices(layers)]
-    assert sorted(indices) == list(range(layers))
-
-
 def plain(campaign: Campaign) -> Campaign:
     """A campaign without what may differ between two runs."""
     return replace(campaign, seconds=0.0, runs=())
 
 
-def test_a_campaign_is_the_sum_of_its_shards_whatever_their_order(tmp_path: Path) -> None:
-    settings = Settings(engines=("literal", "factored"), max_size=6)
-    whole = run_campaign(settings, layers=12, seed=1)
-    parts = [run_campaign(settings, layers=12, seed=1, shard=Shard(number, 3)) for number in (2, 0, 1)]
-    total = merge(written(tmp_path, parts))
-    assert total.tally == whole.tally
-    assert [(part.first, part.step, part.count) for part in total.parts] == [(0, 3, 4), (1, 3, 4), (2, 3, 4)]
-    assert plain(run_campaign(settings, layers=12, seed=1)) == plain(whole)
-
-
 @pytest.mark.slow
-def test_several_processes_find_what_one_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_several_processes_find_what_one_finds() -> None:
     settings = Settings(engines=("literal",), max_size=4)
     one = run_campaign(settings, layers=40, workers=0)
     two = run_campaign(settings, layers=40, workers=2)
     assert plain(one) == plain(two)
 
 
-@contextmanager
-def dask_cluster() -> Iterator[Executor]:
+@pytest.mark.slow
+def test_an_executor_of_the_callers_finds_what_one_process_finds() -> None:
+    settings = Settings(engines=("literal",), max_size=4)
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]
         Client(cluster) as client,  # type: ignore[no-untyped-call]
         client.get_executor() as executor,
     ):
-        yield executor
-
-
-@pytest.mark.slow
-def test_an_executor_of_the_callers_finds_what_one_process_finds() -> None:
-    settings = Settings(engines=("literal",), max_size=4)
-    with dask_cluster() as executor:
         theirs = run_campaign(settings, layers=40, executor=executor)
         assert executor.submit(len, "left as it is").result() == 13
     assert plain(theirs) == plain(run_campaign(settings, layers=40, workers=0))
@@ -433,35 +382,9 @@ def test_an_executor_of_the_callers_finds_what_one_process_finds() -> None:
 def test_a_campaign_ends_in_time_with_its_first_layers() -> None:
     campaign = run_campaign(Settings(), layers=10**6, minutes=1 / 300, workers=0)
     assert campaign.stopped == OUT_OF_TIME
-    assert 0 < campaign.tally.layers < 10**6
-    assert campaign.seconds < 30
     (part,) = campaign.parts
-    assert (part.first, part.step, part.count) == (0, 1, campaign.tally.layers)
+    assert 0 < part.count < 10**6
     assert campaign.tally == run_campaign(Settings(), layers=part.count, workers=0).tally
-
-
-def written(folder: Path, campaigns: Sequence[Campaign]) -> list[Path]:
-    """Files with results, as the command line writes them."""
-    paths = [folder / f"{number}.json" for number in range(len(campaigns))]
-    for path, campaign in zip(paths, campaigns, strict=True):
-        path.write_text(json.dumps({"version": 1, "command": "soak", **campaign.to_json()}))
-    return paths
-
-
-def test_results_that_do_not_add_up_are_refused(tmp_path: Path) -> None:
-    settings = Settings(engines=("factored",), max_size=4)
-    first = run_campaign(settings, layers=4, shard=Shard(0, 2))
-    overlapping = run_campaign(settings, layers=3)
-    other = run_campaign(replace(settings, max_size=5), layers=4, shard=Shard(1, 2))
-    for wrong, reason in (
-        (first, "the shards 0/2 and 0/2 of seed 0 may have layers in common"),
-        (overlapping, "the shards 0/2 and 0/1 of seed 0"),
-        (other, "not the same checks"),
-    ):
-        with pytest.raises(SelectionError, match=reason):
-            merge(written(tmp_path, [first, wrong]))
-    elsewhere = run_campaign(settings, layers=3, seed=1)
-    assert merge(written(tmp_path, [first, elsewhere])).tally.layers == 5
 
 
 def test_a_comparison_without_a_number_never_holds() -> None:

@@ -41,14 +41,10 @@ def test_a_network_s_result_is_data(checkpoint: str, run: Run) -> None:
     code, out, _ = run("verify", checkpoint, *ARCH, "--random", "2", "--size", "16x16", "--json", "--engine", "literal")
     assert code == 0
     network = result_of("verify", out)["network"]
-    assert network["images"] == 2
     (engine,) = network["engines"]
-    assert engine["engine"] == "literal"
-    assert engine["top1_agreement"] == 1.0
+    assert (network["images"], engine["engine"], engine["top1_agreement"]) == (2, "literal", 1.0)
     assert all(layer["own"] <= layer["bound"] for layer in engine["layers"])
     assert engine["logit_difference"] <= network["certificate"]["bound"]
-    assert network["certificate"]["size"] == [16, 16]
-    assert network["certificate"]["unbounded"] == []
 
 
 @pytest.mark.fault
@@ -78,14 +74,12 @@ def test_a_network_is_certified_for_the_values_that_each_channel_of_the_images_h
     assert layer["own"] == certificate.bound
 
 
-@pytest.mark.parametrize("alpha", [None, 2.0])
-def test_a_converted_folder_is_compared_with_the_network_it_restores(alpha: float | None, run: Run) -> None:
-    attention, report = convert_model(load_example("residual"), alpha=alpha)
+def test_a_converted_folder_is_compared_with_the_network_it_restores(run: Run) -> None:
+    attention, report = convert_model(load_example("residual"), alpha=2.0)
     save_converted(attention, "folder", report=report, architecture=Architecture(ARCH[1]))
     code, out, _ = run("verify", "folder", "--random", "2", "--size", "16x16", "--json")
     assert code == 0
-    for engine in result_of("verify", out)["network"]["engines"]:
-        assert (engine["logit_difference"] > 0.01) == (alpha is not None)
+    assert all(engine["logit_difference"] > 0.01 for engine in result_of("verify", out)["network"]["engines"])
 
 
 @pytest.mark.fault
@@ -104,15 +98,10 @@ def test_images_of_a_folder_have_a_first_order_estimate_and_a_proven_bound_each_
     found = result_of("verify", out)["network"]["on_images"]
     assert (code, len(found["images"]), found["unbounded"]) == (0, 1, [])
     assert 0 < found["estimate"] <= found["bound"] < 1e-4
-    code, out, _ = run("verify", *network, "--data", "data")
-    assert (code, found["in_words"] in out) == (0, True)
-    assert "first-order estimate" in found["in_words"]
-    assert "proven bound" in found["in_words"]
+    assert found["in_words"] in run("verify", *network, "--data", "data")[1]
     odd = write_network("nn.Sequential(nn.Conv2d(3, 2, 3), nn.Softplus(), nn.Flatten())")
     code, out, _ = run("verify", *odd, "--data", "data")
     assert (code, "There is no estimate for single images: nothing can be estimated" in out) == (0, True)
-    _, out, _ = run("verify", *network, "--random", "1", "--size", "5x6")
-    assert "estimate" not in out
 
 
 def test_values_that_are_not_finite_are_no_agreement(run: Run) -> None:
@@ -130,7 +119,6 @@ def test_images_of_a_folder_are_tensors_or_pictures(checkpoint: str, run: Run) -
     Image.new("L", (9, 7), 7).save("data/b.jpg")
     torch.save(torch.rand(2, 3, 16, 16), "data/c.pt")
     np.save("data/d.npy", np.random.default_rng(0).random((3, 16, 16)))
-    Path("data/notes.txt").write_text("left alone")
     code, out, _ = run("verify", checkpoint, *ARCH, "--data", "data", "--size", "16x16", "--json")
     assert code == 0
     assert result_of("verify", out)["network"]["images"] == 5
@@ -140,18 +128,14 @@ def test_images_of_a_folder_are_tensors_or_pictures(checkpoint: str, run: Run) -
 
 
 def test_a_network_without_an_architecture_or_that_does_not_run_is_refused(checkpoint: str, run: Run) -> None:
-    code, _, err = run("verify", checkpoint)
-    assert code == 2
-    assert "residual.pt holds weights, but not the strides and paddings of its convolutions" in err
+    assert run("verify", checkpoint)[0] == 2
     network = write_network("nn.Sequential(nn.Conv2d(3, 1, 1), nn.Flatten(), nn.Linear(9, 2))")
     code, _, err = run("verify", *network, "--size", "4x4")
     assert code == 3
-    assert "the network does not run on images [3, 4, 4]: RuntimeError: mat1 and mat2" in err
-    assert "--input NAME=SHAPE" in err
+    assert "the network does not run on images [3, 4, 4]" in err
 
 
 SEVERAL = """
-import torch
 from torch import nn
 
 class Net(nn.Module):
@@ -161,8 +145,7 @@ class Net(nn.Module):
     def forward(self, x):
         a = self.stem(x)
         b = self.head(a.relu())
-        found = {"dict": {"out": b, "aux": a}, "list": [a, b], "tuple": (b, (a, 3)), "boxes": {"boxes": b, "n": a}}
-        return found[self.kind]
+        return (b, (a, 3)) if self.kind == "scores" else {"boxes": b, "n": a}
 
 class Denoiser(nn.Module):
     def __init__(self):
@@ -170,14 +153,6 @@ class Denoiser(nn.Module):
         self.conv = nn.Conv2d(2, 3, (3, 2), groups=1)
     def forward(self, sample, timestep, *, scale):
         return self.conv(sample) * (timestep.view(-1, 1, 1, 1) + scale)
-
-class Coordinates(nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(3, 4, 3)
-    def forward(self, x):
-        rows = torch.linspace(-1, 1, x.shape[2]).view(1, 1, -1, 1).expand(len(x), 1, -1, x.shape[3])
-        return self.conv(torch.cat([x, rows], 1))
 """
 
 
@@ -189,44 +164,23 @@ def write_several(factory: str, **arguments: object) -> tuple[str, ...]:
     return "net.pt", "--arch", f"nets.py:{factory}", *given
 
 
-@pytest.mark.parametrize(
-    ("kind", "names", "has_scores"),
-    [
-        ("dict", ["out", "aux"], True),
-        ("list", ["0", "1"], True),
-        ("tuple", ["0", "1.0"], True),
-        ("boxes", ["boxes", "n"], False),
-    ],
-)
-def test_every_tensor_that_a_network_gives_is_compared(kind: str, names: list[str], has_scores: bool, run: Run) -> None:
+@pytest.mark.parametrize(("kind", "names"), [("scores", ["0", "1.0"]), ("boxes", ["boxes", "n"])])
+def test_every_tensor_that_a_network_gives_is_compared(kind: str, names: list[str], run: Run) -> None:
     code, out, _ = run("verify", *write_several("Net", kind=kind), "--size", "9x12", "--random", "2", "--json")
     assert code == 0
     for engine in result_of("verify", out)["network"]["engines"]:
         assert list(engine["outputs"]) == names
         assert engine["logit_difference"] == max(engine["outputs"].values())
-        assert (engine["top1_agreement"] is not None) == has_scores
+        assert (engine["top1_agreement"] is not None) == (kind == "scores")
 
 
 def test_inputs_are_described_by_name_shape_and_dtype(run: Run) -> None:
     network = write_several("Denoiser")
     inputs = ("--input", "sample=2x2x7x6", "--input", "timestep=2:int64", "--input", "scale=1")
-    code, out, err = run("verify", *network, *inputs, "--seed", "3", "--json")
-    assert (code, err) == (0, "")
-    found = result_of("verify", out)
-    assert (found["seed"], found["network"]["images"]) == (3, 2)
-    assert "this one takes other inputs" in found["network"]["certificate"]["unbounded"][0]["reason"]
-    code, _, err = run("verify", *network, *inputs, "--size", "7x6")
-    assert code == 2
-    assert "described inputs are random" in err
+    code, out, _ = run("verify", *network, *inputs, "--json")
+    assert code == 0
+    found = result_of("verify", out)["network"]
+    assert found["images"] == 2
+    assert "this one takes other inputs" in found["certificate"]["unbounded"][0]["reason"]
+    assert run("verify", *network, *inputs, "--size", "7x6")[0] == 2
     assert run("verify", *network, "--input", "sample=2xx6")[0] == 2
-
-
-def test_what_a_folder_remembers_is_enough_and_code_that_it_names_takes_consent(run: Run) -> None:
-    network = write_several("Net", kind="dict")
-    assert run("convert", *network, "--out", "made", "--no-page")[0] == 0
-    code, _, err = run("verify", "made", "--size", "9x12", "--random", "1")
-    assert code == 3
-    assert "made names the architecture nets.py:Net, which would run code that a file chose" in err
-    assert "(--trust runs it: conv2attn verify " in err
-    assert run("verify", "made", "--size", "9x12", "--random", "1", "--trust")[0] == 0
-    assert run("verify", "made", "--size", "9x12", "--random", "1", *network[1:])[0] == 0

@@ -132,14 +132,6 @@ def test_the_certificate_of_several_taps_is_at_least_a_proved_bound_for_each_cha
     assert Fraction(found) <= tau_low * largest(conv, osc, absolute) * OUTWARD * Fraction(1 + gamma(8 * 24, 2.0**-53))
 
 
-def test_a_box_is_certified_with_less_than_its_heads_lose_and_no_less_than_coq_proves() -> None:
-    conv = nn.Conv2d(1, 1, 3, bias=False, dtype=torch.float64)
-    nn.init.ones_(conv.weight)
-    found = Fraction(certify(attention_from_conv(conv, alpha=2.0), input_range=(0.0, 1.0)).tail)
-    smoothed = fraction_of(smoothed_bound(Kernel((3, 3), (1, 1), (1.0,) * 9, (2.0,) * 9)).b) / 2
-    assert smoothed <= found < formal_tau(2.0)[0] * conv.weight.numel()
-
-
 def test_the_formulas_of_the_smaller_bound_are_those_of_the_file() -> None:
     """``smoothed_bound`` of ``claims/common/lattice.py`` sums the same over a window, and adds what it leaves."""
     text = " ".join((FOLDER / "SmoothedKernel.v").read_text(encoding="utf-8").split())

@@ -63,8 +63,7 @@ def started(*command: str) -> Iterator[subprocess.Popen[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL, signal.SIGHUP])
-@pytest.mark.parametrize("kind", ["campaign", "proof"])
+@pytest.mark.parametrize(("kind", "sent"), [("campaign", signal.SIGKILL), ("proof", signal.SIGTERM)])
 def test_workers_end_with_their_parent_and_show_no_traceback(
     kind: str, sent: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

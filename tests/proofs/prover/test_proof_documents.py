@@ -48,22 +48,10 @@ def test_what_is_printed_is_what_is_checked() -> None:
     [
         ("{=a - b} x", r"\left(a - b\right) x"),
         ("x {=a - b}", r"x \left(a - b\right)"),
-        (r"y = {=a - b} \le 1", r"y = a - b \le 1"),
-        (r"\sum_{k:\ {=a - b} = 1}", r"\sum_{k:\ a - b = 1}"),
         (r"\frac{{=a - b}}{2}", r"\frac{a - b}{2}"),
-        ("({=a + b}) x", "(a + b) x"),
-        ("{=a * b} x", "a b x"),
         ("{=a + b}^2", r"\left(a + b\right)^2"),
         ("1 - {=a + b}", r"1 - \left(a + b\right)"),
-        ("1 + {=a + b}", "1 + a + b"),
-        ("x {=-a}", r"x \left(- a\right)"),
-        (r"{=a - b}\, \max", r"\left(a - b\right)\, \max"),
         (r"u\, \alpha\, {=a - b}", r"u\, \alpha\, \left(a - b\right)"),
-        (r"u\ {=a - b}", r"u\ \left(a - b\right)"),
-        (r"x,\ {=a - b}", r"x,\ a - b"),
-        (r"\lbrace {=-a} \rbrace", r"\lbrace - a \rbrace"),
-        (r"\begin{gathered} {=-a} \\", r"\begin{gathered} - a \\"),
-        (r"\sum {=a - b}", r"\sum \left(a - b\right)"),
         ("{a}", "{a}"),
     ],
 )
@@ -88,15 +76,6 @@ def test_every_formula_is_balanced_and_survives_markdown() -> None:
             assert bare.count(r"\begin") == bare.count(r"\end"), formula
             assert len(re.findall(r"\\left\b", bare)) == len(re.findall(r"\\right\b", bare)), formula
         assert [formula for formula in inline if EATEN.search(formula)] == []
-
-
-@pytest.mark.slow
-def test_the_command_prints_a_line_for_each_claim(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code("prove", "--only", "softmax-shift", "--only", "exact-defaults") == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert re.fullmatch(r"holds +\d+\.\d\d s  softmax-shift: Softmax ignores constants \(.*\)", lines[0])
-    assert [line.split()[3] for line in lines[:2]] == ["softmax-shift:", "exact-defaults:"]
-    assert re.fullmatch(r"(\d+) of \1 checks hold\.", lines[2])
 
 
 @pytest.mark.slow

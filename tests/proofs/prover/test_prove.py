@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from conv2attn.convert.errors import SelectionError
 from conv2attn.proofs import Outcome, Status, prove
 from conv2attn.proofs.prover.claim import all_claims, claim_modules
 from tests.claims import all_results
@@ -95,15 +94,6 @@ def test_nothing_that_goes_wrong_is_a_proof(planted: tuple[str, ...]) -> None:
     assert found["dying"].failures == ("check 1: the process that ran it ended with exit status 3",)
 
 
-@pytest.mark.slow
-def test_an_unknown_name_is_refused_with_the_near_names_first() -> None:
-    with pytest.raises(
-        SelectionError, match="there is no claim 'softmax-shfit'; the claims are softmax-shift, "
-    ) as raised:
-        prove(["softmax-shfit", "encoding-draft"])
-    assert all(claim.name in str(raised.value) for claim in all_claims())
-
-
 def test_what_a_claim_says_of_itself_is_what_its_checks_can_show() -> None:
     names = [claim.name for claim in all_claims()]
     assert len(set(names)) == len(names)
@@ -112,12 +102,6 @@ def test_what_a_claim_says_of_itself_is_what_its_checks_can_show() -> None:
         assert 0 < len(set(checks)) == len(checks), claim.name
         assert claim.coq or claim.status is not Status.COQ, claim.name
         assert claim.status is not Status.ALGEBRA or not any(check.cases for check in claim.checks), claim.name
-
-
-@pytest.mark.slow
-def test_importing_the_proofs_imports_neither_torch_nor_sympy() -> None:
-    code = "import sys, conv2attn.proofs; sys.exit(bool({'torch', 'sympy', 'mpmath'} & set(sys.modules)))"
-    assert finished([sys.executable, "-c", code]).returncode == 0
 
 
 @pytest.mark.slow

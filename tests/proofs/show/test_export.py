@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -28,15 +29,13 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "net"
 
 
-def export(folder: Path, out: Path, to: Target, form: str | None = None, size: Size | None = None) -> None:
-    export_network(
-        folder, out, to=to, opening=Opening(), alpha=None, skip_unsupported=False,
-        size=size or Size(12, 12), form=form, force=False,
-    )  # fmt: skip
+def export(folder: Path, out: Path, to: Target, size: Size) -> None:
+    kept: dict[str, Any] = {"opening": Opening(), "alpha": None, "skip_unsupported": False, "form": None}
+    export_network(folder, out, to=to, size=size, force=False, **kept)
 
 
 def test_tensors_of_multihead_attention_are_loaded_by_pytorchs_own_class(folder: Path, tmp_path: Path) -> None:
-    export(folder, tmp_path / "heads.safetensors", "mha")
+    export(folder, tmp_path / "heads.safetensors", "mha", Size(12, 12))
     cnn = plain_cnn()
     with safe_open(tmp_path / "heads.safetensors", "pt") as file:
         described = json.loads(file.metadata()["multihead_attention"])
@@ -54,7 +53,7 @@ def test_tensors_of_multihead_attention_are_loaded_by_pytorchs_own_class(folder:
 
 
 def test_tensors_of_gpsa_hold_the_networks_layers(folder: Path, tmp_path: Path) -> None:
-    export(folder, tmp_path / "heads.safetensors", "gpsa")
+    export(folder, tmp_path / "heads.safetensors", "gpsa", Size(12, 12))
     layers = {n: m for n, m in load_converted(folder).named_modules() if isinstance(m, SelfAttention2d)}
     with safe_open(tmp_path / "heads.safetensors", "pt") as file:
         described = json.loads(file.metadata()["gpsa"])
@@ -77,5 +76,5 @@ def test_gpsa_says_of_every_layer_what_is_missing(folder: Path, tmp_path: Path) 
     with pytest.raises(
         ConversionError, match=r"as gpsa: .*GPSA is for square images; the layer's keys are 14x12 pixel"
     ):
-        export(folder, tmp_path / "gpsa.safetensors", "gpsa", size=Size(12, 10))
+        export(folder, tmp_path / "gpsa.safetensors", "gpsa", Size(12, 10))
     assert [path.name for path in tmp_path.iterdir()] == ["net"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import signal
 import sys
 from pathlib import Path
@@ -34,12 +33,11 @@ record, calls = HeadRecorder.__call__, -2  # both networks are looked at before 
 def counted(self, network):
     global calls
     calls += 1
-    if calls == last:
+    if calls == 8:
         os.kill(os.getpid(), signal.SIGKILL)
     return record(self, network)
 
 if __name__ == "__main__":
-    last = int(sys.argv.pop(1))
     torch.set_num_threads(int(sys.argv.pop(1)))  # sums are in the order of the run it is compared with
     kinds.digits = lambda side: stripes()
     HeadRecorder.__call__ = counted
@@ -64,29 +62,16 @@ def kept(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("call", [1, 3, 8])
-def test_a_killed_command_goes_on_as_if_it_had_not_been(call: int, tmp_path: Path) -> None:
-    """It is killed before the first epoch, in the first network's third record, in the second network's third."""
+def test_a_killed_command_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
+    """It is killed in the second network's third record."""
     assert exit_code(*arguments(tmp_path / "whole")) == 0
-    command = [sys.executable, "-c", _KILLED, call, torch.get_num_threads(), *arguments(tmp_path / "killed")]
+    command = [sys.executable, "-c", _KILLED, torch.get_num_threads(), *arguments(tmp_path / "killed")]
     assert finished(command, cwd=Path(__file__).parents[3]).returncode == -signal.SIGKILL
-    assert len(list((tmp_path / "killed").glob("*/seed-0/last.ckpt"))) == (call + 2) // 5
+    assert len(list((tmp_path / "killed").glob("*/seed-0/last.ckpt"))) == 2
     assert exit_code(*arguments(tmp_path / "killed")) == 3
     assert exit_code(*arguments(tmp_path / "killed", "--resume")) == 0
     assert len(kept(tmp_path / "whole")) == 4
     assert kept(tmp_path / "killed") == kept(tmp_path / "whole")
-
-
-def test_two_processes_learn_what_one_does(tmp_path: Path) -> None:
-    """The two differ in the order of sums alone; the allowance is ``test_fit``'s."""
-    options = ("learn", "--encoding", "gaussian", "--depth", 2, "--heads", 3, "--epochs", 2)
-    assert exit_code(*options, "--out", tmp_path / "one") == 0
-    two = ("--accelerator", "cpu", "--devices", 2)
-    assert exit_code(*options, "--out", tmp_path / "two", *two) == 0
-    one, pair = (read_records(tmp_path / name / "gaussian" / "seed-0") for name in ("one", "two"))
-    assert len(one) == len(pair) == 3
-    for alone, together in zip(one[1:], pair[1:], strict=True):
-        assert math.isclose(alone["train_loss"], together["train_loss"], rel_tol=1e-4)
 
 
 def test_the_paper_s_recipe_runs_on_an_archive_of_cifar_10_s_form(

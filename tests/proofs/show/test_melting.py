@@ -132,15 +132,10 @@ def test_what_is_melted_is_not_replaced_by_what_comes_of_it(tmp_path: Path, caps
     described = {"format": "conv2attn", "content": "melting"}
     begin_or_resume(out / "melting.json", described, resume=False, what="comparison")
     (out / "network").symlink_to(network)
-    for source in (network, out / "network", network / "model.safetensors"):
-        before = {path: path.read_bytes() for path in network.iterdir()}
-        assert melt(out, source, *architecture, "--data", "digits", "--resume") == 3
-        assert "would be lost" in capsys.readouterr().err
-        assert {path: path.read_bytes() for path in network.iterdir()} == before
-    (out / "network").unlink()
-    network.rename(out / "network")
+    before = {path: path.read_bytes() for path in network.iterdir()}
     assert melt(out, out / "network", *architecture, "--data", "digits", "--resume") == 3
     assert "would be lost" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in network.iterdir()} == before
 
 
 def test_a_normalization_reaches_the_network_that_is_melted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -151,7 +146,5 @@ def test_a_normalization_reaches_the_network_that_is_melted(tmp_path: Path, caps
     usual = result_of("melt", capsys.readouterr().out)["seeds"]
     assert melt(tmp_path / "own", tmp_path / "cnn.pth", *architecture, "--mean", "1", "--std", "2", "--json") == 0
     assert result_of("melt", capsys.readouterr().out)["seeds"] != usual
-    assert melt(tmp_path / "three", tmp_path / "cnn.pth", *architecture, "--mean", "0,0,0", "--std", "1,1,1") == 2
-    assert "mean and std have 3 numbers; the network takes 1 channels" in capsys.readouterr().err
     assert melt(tmp_path / "half", tmp_path / "cnn.pth", *architecture, "--mean", "0") == 2
     assert "needs the other of --mean and --std" in capsys.readouterr().err

@@ -25,7 +25,7 @@ from conv2attn.convert.size import Size
 from conv2attn.proofs.evidence.inputs import Pair, choose_inputs
 from conv2attn.proofs.evidence.strategies import convolutions_with_input
 from conv2attn.proofs.show.pictures.contours import level
-from conv2attn.proofs.show.pictures.curve import convolution, error_curve
+from conv2attn.proofs.show.pictures.curve import error_curve
 from conv2attn.proofs.show.pictures.scene import Scene, scenes
 from conv2attn.proofs.show.show import PICTURES, View, draw, view_image
 from conv2attn.proofs.show.subject import Subject
@@ -84,21 +84,12 @@ def test_measured_errors_are_below_their_bounds(case: tuple[nn.Conv2d, Tensor]) 
     assert len(points[0].differences) == conv.out_channels
 
 
-@given(convolutions_with_input(integers=True))
-def test_the_convolution_beside_the_attention_is_the_convolution(case: tuple[nn.Conv2d, Tensor]) -> None:
-    conv, x = case
-    assert torch.equal(convolution(attention_from_conv(conv), x), conv(x))
-
-
 # Files
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("picture", PICTURES)
+@pytest.mark.parametrize(("picture", "form"), [*((picture, "svg") for picture in PICTURES), ("maps", "pdf")])
 def test_a_picture_is_the_same_file_every_time(picture: str, form: str) -> None:
     shown = example_scenes(alpha=1.0)
-    if form != "png":  # the form does not change what is drawn
-        shown = shown[:1]
     content = draw(shown, picture, form)
     assert content.startswith(FORMS[form])
     assert content == draw(shown, picture, form)
@@ -152,8 +143,7 @@ def show(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
     return partial(run, "show", folder, "--arch", "conv2attn.convert.examples.networks:plain_cnn")
 
 
-@pytest.mark.parametrize("form", ["svg", "html"])
-def test_a_network_that_takes_one_size_is_shown_an_image_of_that_size(form: str, tmp_path: Path) -> None:
+def test_a_network_that_takes_one_size_is_shown_an_image_of_that_size(tmp_path: Path) -> None:
     code = tmp_path / "net.py"
     code.write_text(
         "from torch import nn\n"
@@ -164,7 +154,7 @@ def test_a_network_that_takes_one_size_is_shown_an_image_of_that_size(form: str,
     model, _ = convert_model(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2 * 6 * 5, 3)))
     preprocessing = Preprocessing(Normalization((0.5,), (0.25,)), channels=1, scale=9, crop=Size(8, 7))
     save_converted(model, tmp_path / "X", architecture=Architecture(f"{code}:net"), preprocessing=preprocessing)
-    out = tmp_path / f"x.{form}"
+    out = tmp_path / "x.svg"
     assert exit_code("show", tmp_path / "X", "--out", out, "--trust") == 0
     assert exit_code("show", tmp_path / "X", "--out", out, "--trust", "--force", "--size", "9x9") == 3
 
@@ -185,7 +175,7 @@ def test_a_network_that_takes_no_image_has_a_page_without_values_and_no_picture(
     assert "missing 1 required positional argument" in (tmp_path / "x.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize("form", [*FORMS, "html"])
+@pytest.mark.parametrize("form", ["png", "html"])
 def test_show_writes_one_file(form: str, show: Run) -> None:
     chosen = ("--layer", "3", "--alpha", "2", "--query", "5,6")
     assert show("--out", f"x.{form}", *chosen) == (0, f"Wrote x.{form}\n", "")
@@ -196,13 +186,9 @@ def test_show_writes_one_file(form: str, show: Run) -> None:
     ("arguments", "code", "said"),
     [
         (("--out", "x.gif"), 3, "must end in .png, .svg, .pdf, .html"),
-        (("--out", "x.png", "--layer", "33"), 2, "near it: '3'"),
         (("--out", "x.png", "--query", "64,0"), 2, "outside the image, which has 64x64 pixels"),
-        (("--out", "x.png", "--image", __file__), 3, "is not a picture"),
         (("--out", "x.png", "--size", "1x1"), 3, "does not run on an image of 3x1x1"),
-        (("--out", "x.png", "--alpha", "1e300"), 3, "alpha must be positive and finite in torch.float32"),
         (("--out", "x.html", "--picture", "maps"), 2, "a page holds every picture"),
-        (("--out", "x.png", "--picture", "cake"), 2, "cake"),
     ],
 )
 def test_what_cannot_be_shown_is_refused_in_one_sentence(

@@ -15,7 +15,7 @@ from conv2attn.proofs.show.trained.show import PICTURES, Runs, draw_runs, runs_a
 from tests.learn.experiments import run_tiny
 
 HEADS = ("contours", "training", "maps")
-_STARTS = {"png": b"\x89PNG", "svg": b"<?xml", "pdf": b"%PDF"}
+_STARTS = {"svg": b"<?xml", "pdf": b"%PDF"}
 
 
 @pytest.fixture(scope="module")
@@ -25,8 +25,7 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("form", _STARTS)
-@pytest.mark.parametrize("picture", PICTURES)
+@pytest.mark.parametrize(("picture", "form"), [*((picture, "svg") for picture in PICTURES), ("maps", "pdf")])
 def test_every_picture_is_drawn_in_every_form(picture: str, form: str, experiment: Path, tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.{form}" for number in (0, 1)]
     for file in files:
@@ -49,12 +48,6 @@ def test_a_picture_of_heads_is_of_the_encoding_whose_folder_it_is_made_of(experi
     for picture in HEADS:
         assert "quadratic" in words(experiment, picture)  # the first that has heads
         assert "learned" in words(experiment / "learned", picture)
-
-
-def test_curves_and_table_are_of_every_network(experiment: Path) -> None:
-    for picture in ("curves", "table"):
-        assert all(name in words(experiment, picture) for name in ("resnet10", "quadratic", "learned"))
-        assert "resnet10" not in words(experiment / "learned", picture)
 
 
 def test_the_table_has_the_results_of_the_run(experiment: Path) -> None:

@@ -160,6 +160,15 @@ def test_norms_make_the_bound_of_a_deep_network_smaller(monkeypatch: pytest.Monk
     assert with_norms < by_entries / 100
 
 
+@pytest.mark.fault
+def test_a_network_s_own_differences_left_out_of_the_norm_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What layers differ by on equal inputs does not count, and nothing is left to be apart."""
+    whole = certify_images(deep(2), IMAGE, margins=0).bound
+    assert whole is not None
+    monkeypatch.setattr(module, "euclidean", lambda _: 0.0)
+    assert certify_images(deep(2), IMAGE, margins=0).bound == 0.0
+
+
 FAULTS: dict[str, tuple[str, Callable[..., Any], str]] = {
     "windows that do not overlap": ("_maxima", lambda call, apart: [1.0], "overlapping maxima"),
     "pixels that are not repeated": ("_schur", lambda call, apart: [1.0] * len(apart), "repeated"),

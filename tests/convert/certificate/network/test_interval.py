@@ -8,7 +8,7 @@ from fractions import Fraction
 import pytest
 import torch
 
-from conv2attn.convert.bounds.rounding import OUTWARD
+from conv2attn.convert.bounds.rounding import OUTWARD, unit_roundoff
 from conv2attn.convert.certificate.network.rules.interval import (
     Arithmetic,
     Interval,
@@ -171,3 +171,14 @@ def test_a_sum_of_sums_of_64_goes_through_as_many_roundings_as_both() -> None:
     for terms, depth in ((63, 63), (64, 64), (65, 66), (640, 74)):
         assert Arithmetic(torch.float32, block=64).depth(terms) == depth
         assert Arithmetic(torch.float32).depth(terms) == terms
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_result_in_half_precision_is_rounded_to_it_once(dtype: torch.dtype) -> None:
+    """A number just below the middle of two neighbours from 1 on is off by the unit roundoff."""
+    one = torch.ones(1, dtype=torch.float64)
+    found = Arithmetic(dtype).rounded(interval(1.0, 1.0), one, 1, same=False)
+    unit = unit_roundoff(dtype)
+    assert unit <= float(found.error) / 2 < 2 * unit
+    assert unit <= float(found.high) - 1 < 2 * unit
+    assert unit <= 1 - float(found.low) < 2 * unit

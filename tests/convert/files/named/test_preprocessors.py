@@ -40,7 +40,6 @@ def transformers(**given: Any) -> Preprocessing:
         ({}, timm(scale=256, crop=Size(224, 224))),  # floor(224 / 0.875)
         ({"crop_pct": 0.95}, timm(scale=235, crop=Size(224, 224))),
         ({"crop_pct": 1.0, "crop_mode": "squash"}, timm(scale=Size(224, 224), crop=Size(224, 224))),
-        ({"crop_mode": "border"}, timm(scale=Size(224, 224))),
         ({"input_size": (3, 224, 160)}, timm(scale=Size(224, 160))),
         ({"interpolation": "random"}, timm(scale=256, crop=Size(224, 224), interpolation="bilinear")),
         ({"input_size": (1, 28, 28), "mean": 0.5, "std": 0.25}, None),
@@ -62,7 +61,7 @@ def test_torchvision_s_weights_describe_their_pictures(tmp_path: Path, monkeypat
         assert from_torchvision(other) is None
 
 
-@pytest.mark.parametrize("more", [{"mean": None}, {"std": ()}, {"input_size": (8, 3, 112, 112)}, {"input_size": None}])
+@pytest.mark.parametrize("more", [{"mean": None}, {"input_size": (8, 3, 112, 112)}])
 def test_a_configuration_without_pictures_has_no_preprocessing(more: dict[str, Any]) -> None:
     assert from_timm(TIMM | more) is None
 
@@ -79,17 +78,13 @@ def test_a_configuration_without_pictures_has_no_preprocessing(more: dict[str, A
         ({"size": 256, "do_center_crop": True, "crop_size": 224}, {"scale": 256, "crop": Size(224, 224)}),
         ({"size": {"shortest_edge": 800, "longest_edge": 1333}}, {"scale": 800, "longest": 1333}),
         ({"size": {"shortest_edge": 224}, "crop_pct": 0.875}, {"scale": 256, "crop": Size(224, 224)}),
-        ({"size": {"shortest_edge": 224}, "crop_pct": None}, {"scale": 256, "crop": Size(224, 224)}),
         ({"size": {"shortest_edge": 384}, "crop_pct": 0.875}, {"scale": Size(384, 384)}),
         ({"do_resize": False, "size": 224}, {}),
-        ({}, {}),
         ({"size": {"height": 96, "width": 96}, "keep_aspect_ratio": True}, {"scale": Size(96, 96)}),
         ({"size": {"shortest_edge": 800}, "size_divisor": 32}, {}),
         ({"do_flip_channel_order": True}, {"reverse": True}),
         ({"resample": 2}, {"interpolation": "bilinear"}),
-        ({"resample": None}, {"interpolation": "bilinear"}),
         ({"do_normalize": False}, {"normalization": Normalization((0.0,), (1.0,))}),
-        ({"do_normalize": None}, {"normalization": Normalization((0.0,), (1.0,))}),
         ({"do_rescale": False, "image_mean": 102.0, "image_std": 51}, {"normalization": Normalization((0.4,), (0.2,))}),
         (
             {"rescale_factor": 2 / 255, "rescale_offset": True, "image_mean": 0.0, "image_std": 0.5},

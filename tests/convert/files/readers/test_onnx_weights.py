@@ -11,7 +11,6 @@ import torch
 from onnx import ModelProto, NodeProto, TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.readers.onnx.scopes import DEQUANTISED
 from tests.onnx_files import convolution_in, network, port, read, small_integers, tensor
 
@@ -46,10 +45,6 @@ W = small_integers(3, 2, 2, 4)
 THROUGH: dict[str, tuple[list[NodeProto], dict[str, Any]]] = {
     "Cast from half precision": (through("Cast", to=TensorProto.FLOAT), {"w": W.astype(np.float16)}),
     "Transpose of channels-last weights": (through("Transpose", perm=[3, 2, 0, 1]), {"w": W}),
-    "Slice": (
-        through("Slice", "b", "e", "a", "t"),
-        {"w": W, "b": numbers(0), "e": numbers(3), "a": numbers(0), "t": numbers(2)},
-    ),
     "Split": ([helper.make_node("Split", ["w"], ["u", "v"], axis=1, num_outputs=2)], {"w": W}),
     "weight normalisation": (
         [
@@ -58,6 +53,13 @@ THROUGH: dict[str, tuple[list[NodeProto], dict[str, Any]]] = {
             helper.make_node("Mul", ["u", "g"], ["v"]),
         ],
         {"w": W + 0.5, "a": numbers(1, 2, 3), "g": small_integers(3, 1, 1, 1)},
+    ),
+    "rounding to integers and back": (
+        [
+            helper.make_node("QuantizeLinear", ["w", "s", "z"], ["q"], axis=-1),
+            helper.make_node("DequantizeLinear", ["q", "s", "z"], ["v"], axis=-1),
+        ],
+        {"w": W / 3, "s": np.array([1, 2, 3, 4], np.float32) / 8, "z": np.array([9, 8, 7, 6], np.uint8)},
     ),
     "Constants and several nodes": (
         [
@@ -81,53 +83,30 @@ def test_a_weight_that_comes_through_nodes_is_what_onnx_computes(name: str, tmp_
     assert torch.equal(tensors[layers["conv"].weight], computed_by_onnx(model))
 
 
-def test_a_layer_has_the_name_of_the_largest_tensor_that_its_weight_comes_from(tmp_path: Path) -> None:
-    nodes = [
-        helper.make_node("Mul", ["a.scale", "a.b.weight"], ["u"]),
-        helper.make_node("Conv", ["x", "u"], ["y"], "/n"),
-        helper.make_node("Identity", ["c.weight"], ["v"]),
-        CONV,
-    ]
-    model = network(
-        nodes,
-        [tensor("a.b.weight", W), tensor("a.scale", W[:, :1, :1, :1]), tensor("c.weight", W)],
-        inputs=[port("x", None)],
-        outputs=[port("y", None)],
-    )
-    assert read(model, tmp_path / "m.onnx")[1].keys() == {"a.b", "c"}
-
-
 COMPUTED: dict[str, tuple[list[NodeProto], str]] = {
     "the input": ([helper.make_node("Identity", ["x"], ["v"])], "its weight is an input of its graph, computed when"),
     "of the input": ([helper.make_node("Mul", ["w", "x"], ["v"])], "its weight is computed by Mul"),
-    "at random": ([helper.make_node("RandomNormalLike", ["w"], ["v"])], "its weight is computed by RandomNormalLike"),
-    "wrongly": (through("Transpose", perm=[0, 1, 2, 2]), "its weight is computed by Transpose"),
     "by another's operator": (through("Cast", to=1, domain="own"), "its weight is computed by Cast"),
     "by nobody": ([], "its weight is computed or not in the file"),
-    "to more numbers": (through("Tile", "r"), "its weight is computed by Tile"),
+    "wrongly": (through("Transpose", perm=[0, 1, 2, 2]), "its weight is computed by Transpose"),
 }
 
 
 @pytest.mark.parametrize("name", COMPUTED)
 def test_a_weight_that_is_computed_is_refused_by_what_computes_it(name: str, tmp_path: Path) -> None:
     nodes, reason = COMPUTED[name]
-    layer = read(weighted(nodes, w=W, r=numbers(1, 1, 1, 9)), tmp_path / "m.onnx")[1]["conv"]
+    layer = read(weighted(nodes, w=W), tmp_path / "m.onnx")[1]["conv"]
     assert layer.spec is None
     assert reason in str(layer.problem)
 
 
-def test_a_sparse_weight_and_a_computed_bias_are_refused_by_name(tmp_path: Path) -> None:
-    model = weighted([], w=W)
-    values = helper.make_tensor("v", TensorProto.FLOAT, [1], [5.0])
-    model.graph.sparse_initializer.append(helper.make_sparse_tensor(values, tensor("i", numbers(0)), [1, 1, 2, 2]))
-    assert read(model, tmp_path / "m.onnx")[1]["conv"].problem == "its weight is sparse"
+def test_a_computed_bias_is_refused(tmp_path: Path) -> None:
     model = weighted(through("Identity"), w=W)
     model.graph.node[-1].input.append("x")
     assert "its bias is an input of its graph" in str(read(model, tmp_path / "m.onnx")[1]["conv"].problem)
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.int32])
-@pytest.mark.parametrize("channels", [None, 3])
+@pytest.mark.parametrize(("dtype", "channels"), [(np.int8, 3), (np.uint8, None), (np.int32, 3)])
 def test_a_dequantised_weight_is_bit_for_bit_what_onnx_makes_of_it(
     dtype: Any, channels: int | None, tmp_path: Path
 ) -> None:
@@ -141,20 +120,6 @@ def test_a_dequantised_weight_is_bit_for_bit_what_onnx_makes_of_it(
         tensors, layers = read(model, tmp_path / "m.onnx")
         assert torch.equal(tensors[layers["conv"].weight], computed_by_onnx(model))
         assert layers["conv"].note == DEQUANTISED
-
-
-@pytest.mark.parametrize("axis", [0, 1, -1])
-def test_a_weight_that_is_rounded_to_integers_and_back_is_what_onnx_makes_of_it(axis: int, tmp_path: Path) -> None:
-    generator, count = np.random.default_rng(5), W.shape[axis]
-    scale, points = generator.random(count, np.float32) / 50, generator.integers(0, 100, size=count).astype(np.uint8)
-    nodes = [
-        helper.make_node("QuantizeLinear", ["w", "s", "z"], ["q"], axis=axis),
-        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["v"], axis=axis),
-    ]
-    model = weighted(nodes, w=generator.normal(size=W.shape).astype(np.float32), s=scale, z=points)
-    tensors, layers = read(model, tmp_path / "m.onnx")
-    assert torch.equal(tensors[layers["conv"].weight], computed_by_onnx(model))
-    assert "QuantizeLinear, which rounds them" in str(layers["conv"].note)
 
 
 # Convolutions over integers
@@ -187,8 +152,7 @@ def linear(channels: int | None, *, bias: bool = True, **changed: Any) -> ModelP
     return quantised_network(node, **tensors | changed)
 
 
-@pytest.mark.parametrize("channels", [None, 3])
-@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize(("channels", "bias"), [(None, False), (3, True)])
 def test_a_convolution_of_integers_is_that_of_the_numbers_that_they_stand_for(
     channels: int | None, bias: bool, tmp_path: Path
 ) -> None:
@@ -203,7 +167,7 @@ def test_a_convolution_of_integers_is_that_of_the_numbers_that_they_stand_for(
     assert "rounds its input and its result" in str(note)
 
 
-@pytest.mark.parametrize("points", [None, (), (3,)])
+@pytest.mark.parametrize("points", [None, (3,)])
 def test_an_integer_convolution_is_that_of_its_weights_less_their_zero_point(
     points: tuple[int, ...] | None, tmp_path: Path
 ) -> None:
@@ -217,20 +181,8 @@ def test_an_integer_convolution_is_that_of_its_weights_less_their_zero_point(
     assert "later nodes apply the scale" in str(read(integer, tmp_path / "m.onnx")[1]["conv"].note)
 
 
-def test_integers_that_do_not_say_what_they_stand_for_are_refused(tmp_path: Path) -> None:
-    for changed in ({"ws": np.ones(2, np.float32)}, {"wz": np.zeros(2, np.int8)}, {"xs": np.ones(2, np.float32)}):
-        with pytest.raises(CheckpointError, match="is damaged"):
-            read(linear(3, **changed), tmp_path / "m.onnx")
-
-
-@pytest.mark.parametrize(
-    ("operator", "domain", "reason"),
-    [
-        ("DeformConv", "", "DeformConv is not a plain convolution"),
-        ("FusedConv", "com.microsoft", "it is an operator of 'com.microsoft', not of ONNX"),
-    ],
-)
-def test_other_convolutions_are_refused_by_name(operator: str, domain: str, reason: str, tmp_path: Path) -> None:
-    node = helper.make_node(operator, ["q", "w"], ["y"], "conv", domain=domain)
-    model = quantised_network(node, w=np.ones((1, 1, 1, 1), np.float32))
-    assert read(model, tmp_path / "m.onnx")[1]["conv"].problem == reason
+def test_other_convolutions_are_refused_by_name(tmp_path: Path) -> None:
+    for operator, domain in (("DeformConv", ""), ("FusedConv", "com.microsoft")):
+        node = helper.make_node(operator, ["q", "w"], ["y"], "conv", domain=domain)
+        model = quantised_network(node, w=np.ones((1, 1, 1, 1), np.float32))
+        assert (domain or operator) in str(read(model, tmp_path / "m.onnx")[1]["conv"].problem)
