@@ -56,6 +56,29 @@ def test_each_branch_has_its_own_convolution_and_sees_the_names_around_it(tmp_pa
         assert_computes(layer, of, condition=condition)
 
 
+def loop(x: str, weight: str) -> list[NodeProto]:
+    """A loop that convolves its image once."""
+    kinds = (("i", TensorProto.INT64), ("go", TensorProto.BOOL), ("image", TensorProto.FLOAT))
+    nodes = [
+        helper.make_node("Identity", ["go"], ["again"]),
+        helper.make_node("Conv", [x, weight], ["result"], "conv", strides=[2, 1]),
+    ]
+    outputs = [port("again", None, TensorProto.BOOL), port("result", None)]
+    body = helper.make_graph(nodes, "body", [port(name, None, kind) for name, kind in kinds], outputs)
+    return [
+        helper.make_node("Constant", [], ["one"], value=tensor("", np.array(1))),
+        helper.make_node("Constant", [], ["true"], value=tensor("", np.array(True))),
+        helper.make_node("Loop", ["one", "true", "x"], ["y"], body=body),
+    ]
+
+
+def test_the_convolution_in_a_loop_is_found_unless_its_weight_is_carried(tmp_path: Path) -> None:
+    of = model(loop("image", "w"), [tensor("w", small_integers(2, 3, 2, 2))])
+    assert_computes(convolution_in(of, "Loop.body.conv", tmp_path / "m.onnx"), of)
+    of = model(loop("x", "image"), [])
+    assert "computed when it runs" in str(read(of, tmp_path / "m.onnx")[1]["Loop.body.conv"].problem)
+
+
 def block(name: str, nodes: list[NodeProto], **more: Any) -> FunctionProto:
     opsets = [helper.make_opsetid("", 21), helper.make_opsetid("own", 1)]
     return helper.make_function("own", name, ["image", "kernel"], ["result"], nodes, opsets, **more)
