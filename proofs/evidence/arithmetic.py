@@ -25,9 +25,10 @@ _EXCLUDED = ("allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16
 def describe_machine(device: torch.device | str) -> str:
     """The processor, what torch's kernels depend on, the versions and the day (in UTC)."""
     gpu = [torch.cuda.get_device_name(device)] if torch.device(device).type == "cuda" else []
+    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.10 does not have it
     parts = [
         *gpu,
-        str(torch.cpu.get_capabilities().get("cpu_name", platform.machine())),
+        str(capabilities.get("cpu_name", platform.machine())),
         f"{core_count()} cores",
         f"{torch.get_num_threads()} threads",
         torch.backends.cpu.get_cpu_capability(),
