@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from importlib import metadata
+from typing import Any
 
 import torch
 
@@ -25,7 +26,7 @@ _EXCLUDED = ("allow_tf32", "allow_fp16_reduced_precision_reduction", "allow_bf16
 def describe_machine(device: torch.device | str) -> str:
     """The processor, what torch's kernels depend on, the versions and the day (in UTC)."""
     gpu = [torch.cuda.get_device_name(device)] if torch.device(device).type == "cuda" else []
-    capabilities = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.10 does not have it
+    capabilities: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()  # torch 2.10 does not have it
     parts = [
         *gpu,
         str(capabilities.get("cpu_name", platform.machine())),
