@@ -124,6 +124,24 @@ def test_a_product_of_zeros_loses_what_subnormal_factors_may_hold() -> None:
     assert float(found.error) == pytest.approx(2 * (2 * 5 + 5 * 5) * smallest, rel=1e-6, abs=0)
 
 
+def test_a_linear_layer_of_zeros_loses_what_subnormal_inputs_may_hold() -> None:
+    operation = Operation(aten.linear.default, (torch.ones(3, 5), None), (1, 5))
+    found = operation.bound(points(torch.zeros(1, 5)), torch.float32, repeatable=False)
+    assert found.error.flatten() == pytest.approx(2 * (2 * 3 * 5 + 5 * 6) * 2.0**-126, rel=1e-6, abs=0)
+
+
+def test_batch_norm_of_zeros_loses_a_subnormal_number_before_the_weight_multiplies_it() -> None:
+    """In float16: of 0, with a variance of 1 and a weight of 3, nothing else is left but seven roundings of 0."""
+    held = (torch.tensor([3.0]), None, torch.zeros(1), torch.ones(1), False, 0.1, 0.0, True)
+    found = Operation(aten.batch_norm.default, held, (1, 1, 1, 1)).bound(
+        points(torch.zeros(1, 1, 1, 1)), torch.float16, repeatable=False
+    )
+    smallest, step = 2.0**-126, 2.0**-24
+    relative = (1 + gamma(8, UNIT)) * (1 + 2.0**-11) ** 7 - 1
+    lost = smallest * 8 * (1 + 3 + 2) + 3 * step + 5 * 8 * smallest + 7 * step
+    assert float(found.error) == pytest.approx(2 * lost * (1 + relative), rel=1e-6, abs=0)
+
+
 def test_a_norm_enlarges_a_difference_by_the_inverse_of_its_smallest_deviation() -> None:
     """In a ball of radius 1/2 about (1, -1), shifted by 3, which normalisation does not see."""
     operation = Operation(aten.layer_norm.default, ([2], torch.tensor([2.0, -5.0]), None, 0.25), (1, 2))
