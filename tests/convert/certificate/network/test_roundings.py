@@ -93,18 +93,19 @@ def test_attention_scales_scores_by_the_root_of_their_depth() -> None:
 
 @pytest.mark.parametrize("name", ["layer_norm", "group_norm"])
 def test_a_norm_errs_by_the_roundings_of_its_mean_and_its_variance(name: str) -> None:
-    """Of 1 and -1, in float16, with a weight of 2: mean 0 and variance 1, so that the formula is of plain numbers."""
+    """Of 3 and 1, in float16, with a weight of 2: mean 2, mean square 5 and variance 1."""
     weight, bias = torch.full((2,), 2.0), torch.zeros(2)
     arguments = ([2], weight, bias, 0.0) if name == "layer_norm" else (1, weight, bias, 0.0)
     operation = Operation(getattr(aten, name).default, arguments, (1, 2))
-    found = operation.bound(points(torch.tensor([[1.0, -1.0]])), torch.float16, repeatable=False)
+    found = operation.bound(points(torch.tensor([[3.0, 1.0]])), torch.float16, repeatable=False)
     smallest, step = 2.0**-126, 2.0**-24
     summed = gamma(2 * 2 + 16, UNIT)
     relative = (1 + summed) * (1 + 2.0**-11) ** 7 - 1
-    scale = (1 + 1) + (2 + summed if name == "layer_norm" else 2)  # |x| + its mean, and the share of the variance
-    lost = 5 * 2 * smallest + 8 * (smallest + step) * (1 + 1 + 2)
-    rounding = 2 * scale * relative + (2 * lost + 8 * smallest + 5 * 20 * smallest + 7 * step) * (1 + relative)
-    assert found.error.flatten() == pytest.approx(2 * rounding, rel=1e-6, abs=0)
+    share = 2 * math.sqrt(5) + 5 * summed if name == "layer_norm" else 2 * 5
+    for error, spread in zip(found.error.flatten(), (3 + 2, 1 + 2), strict=True):  # |x| and its mean
+        lost = 5 * 2 * smallest + 8 * (smallest + step) * (1 + 1 + spread)
+        rounding = 2 * (spread + share) * relative + (2 * lost + 108 * smallest + 7 * step) * (1 + relative)
+        assert float(error) == pytest.approx(2 * rounding, rel=1e-6, abs=0)
 
 
 def test_a_norm_loses_what_its_squares_lose_where_they_are_taken_for_0() -> None:
