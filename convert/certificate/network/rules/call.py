@@ -94,6 +94,11 @@ class Call:
         raise UnboundedError(f"no bound is known for an operand of type {type(value).__name__}")
 
     @property
+    def matrices(self) -> list[Any]:
+        """The matrices of a matrix product: the one that is added, if any, and the two factors."""
+        return list(self.arguments.values())[: 3 if self.name in ("addmm", "baddbmm") else 2]
+
+    @property
     def is_same(self) -> bool:
         """Whether both programs compute it on the same numbers."""
         return all(interval.is_equal for interval in intervals_in(self.arguments.values()))

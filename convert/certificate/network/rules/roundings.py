@@ -111,8 +111,7 @@ def _softmaxed(call: Call) -> int:
 
 def _summed(call: Call) -> int:
     """Products of a matrix product: the length of the first factor's last dimension."""
-    place = 1 if call.name in ("addmm", "baddbmm") else 0  # behind what is added
-    factor = list(call.arguments.values())[place]
+    factor = call.matrices[-2]
     return int((factor.low if isinstance(factor, Interval) else factor).shape[-1])
 
 

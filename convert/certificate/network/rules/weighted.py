@@ -138,7 +138,7 @@ def product(a: Interval, b: Interval) -> tuple[Interval, Tensor, float]:
 
 def matrix_product(call: Call) -> Interval:
     """A product of two matrices, or of batches of them, and with ``addmm`` a matrix added."""
-    *added, a, b = map(call.operand, list(call.arguments.values())[: 3 if call.name in ("addmm", "baddbmm") else 2])
+    *added, a, b = map(call.operand, call.matrices)
     exact, scale, lost = product(a, b)
     if added:
         if call["beta"] != 1 or call["alpha"] != 1:
