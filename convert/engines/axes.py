@@ -154,32 +154,30 @@ class Table:
 
     Attributes:
         parts: Rows of the table, in order, each without the pixels that none of its queries reads: [queries, pixels].
-        blocks: First and last query, and first and last pixel, of each of them.
+        spans: First and last pixel of each of them.
     """
 
     parts: tuple[Tensor, ...]
-    blocks: tuple[tuple[int, int, int, int], ...]
+    spans: tuple[tuple[int, int], ...]
 
     @classmethod
     def whole(cls, probabilities: Tensor) -> Table:
         """The table in one part."""
-        queries, pixels = probabilities.shape
-        return cls((probabilities,), ((0, queries, 0, pixels),))
+        return cls((probabilities,), ((0, probabilities.shape[1]),))
 
     @classmethod
     def of(cls, rows: Iterable[Tensor]) -> Table:
         """The table of its rows, [queries, all pixels] each: in parts if it is a narrow band, else in one."""
-        parts, blocks, first, pixels = list[Tensor](), list[tuple[int, int, int, int]](), 0, 0
+        parts, spans, entries, pixels = list[Tensor](), list[tuple[int, int]](), 0, 0
         for part in rows:
-            queries, pixels = part.shape
+            pixels, entries = part.shape[1], entries + part.numel()
             used = (part != 0).any(0).nonzero()
             begin, end = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)
             parts.append(part[:, begin:end].clone())
-            blocks.append((first, first + queries, begin, end))
-            first += queries
-        if 2 * sum(part.numel() for part in parts) <= first * pixels:
-            return cls(tuple(parts), tuple(blocks))
-        padded = [F.pad(part, (begin, pixels - end)) for part, (_, _, begin, end) in zip(parts, blocks, strict=True)]
+            spans.append((begin, end))
+        if 2 * sum(part.numel() for part in parts) <= entries:
+            return cls(tuple(parts), tuple(spans))
+        padded = [F.pad(part, (begin, pixels - end)) for part, (begin, end) in zip(parts, spans, strict=True)]
         return cls.whole(torch.cat(padded))
 
     def along(self, x: Tensor, axis: int) -> Tensor:
@@ -192,13 +190,13 @@ class Table:
         return torch.unflatten(self._rows(x.flatten(dim + 1)), -1, x.shape[dim + 1 :])
 
     def _rows(self, x: Tensor) -> Tensor:
-        pairs = zip(self.parts, self.blocks, strict=True)
-        found = [part[:, : m - k] @ x[..., k:m, :] for part, (_, _, k, m) in pairs]
+        pairs = zip(self.parts, self.spans, strict=True)
+        found = [part @ x[..., begin:end, :] for part, (begin, end) in pairs]
         return found[0] if len(found) == 1 else torch.cat(found, dim=-2)
 
     def _columns(self, x: Tensor) -> Tensor:
-        pairs = zip(self.parts, self.blocks, strict=True)
-        found = [x[..., k:m] @ part[:, : m - k].T for part, (_, _, k, m) in pairs]
+        pairs = zip(self.parts, self.spans, strict=True)
+        found = [x[..., begin:end] @ part.T for part, (begin, end) in pairs]
         return found[0] if len(found) == 1 else torch.cat(found, dim=-1)
 
 

@@ -39,7 +39,7 @@ def test_each_row_of_a_table_is_a_softmax_around_its_target(alpha: float, center
 def test_blocks_leave_out_exact_zeros_only(queries: int, stride: int, blocks: int, axis: int) -> None:
     probabilities = band(queries, stride=stride)
     made, whole = Table.of(probabilities.split(32)), Table.whole(probabilities)
-    assert len(made.blocks) == blocks
+    assert len(made.parts) == blocks
     size = [2, 3, 2]
     size[axis] = probabilities.shape[1]
     x = torch.randint(-8, 9, (2, 3, *size)).float()
