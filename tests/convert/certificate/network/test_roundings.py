@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma
+from conv2attn.convert.bounds.rounding import EXP_ULPS, OUTWARD, gamma
 from conv2attn.convert.certificate.network.rules.gains import gains
 from conv2attn.convert.certificate.network.rules.interval import Interval, UnboundedError
 from conv2attn.convert.certificate.network.rules.roundings import ACTIVATION_ULPS, ROUNDINGS
@@ -16,6 +16,7 @@ from conv2attn.convert.certificate.network.rules.spectral import convolution_nor
 from tests.convert.certificate.network.operations import OPERATIONS, Operation, aten, box, numbers
 
 UNIT = 2.0**-24  # of single precision
+OUTWARDS = 64 * (OUTWARD - 1)  # results are moved outwards, fewer times than this
 ACTIVATED = (2 * ACTIVATION_ULPS, 1)
 # name: (terms, narrowings) of each call in OPERATIONS
 COUNTED: dict[str, list[tuple[int, int]]] = {
@@ -81,14 +82,15 @@ def test_attention_errs_by_the_roundings_of_its_shares_and_of_its_sums(keys: int
     found = operation.bound(points(query, key, torch.ones(1, 2, keys, 4)), torch.float32, repeatable=False)
     terms = keys + (keys // 16 + 2) * (2 * EXP_ULPS + 2)
     shares, sums = gamma(terms, UNIT), gamma(terms + keys, UNIT)
-    assert found.error.flatten() == pytest.approx(2 * (shares + sums * (1 + shares)), rel=1e-6, abs=0)
+    assert found.error.flatten() == pytest.approx(2 * (shares + sums * (1 + shares)), rel=OUTWARDS, abs=0)
 
 
 def test_attention_scales_scores_by_the_root_of_their_depth() -> None:
     operation = Operation(aten.scaled_dot_product_attention.default, shape=(1, 2, 7, 4), inputs=3)
     values = [numbers(1, 2, 7, 4, seed=seed) for seed in range(3)]
     found, expected = operation.bound(points(*values), torch.float64), operation.run(values)
-    assert bool(((found.low <= expected) & (expected <= found.high) & (found.high - found.low < 1e-6)).all())
+    assert bool(((found.low <= expected) & (expected <= found.high)).all())
+    assert float((found.high - found.low).max()) < 16 * OUTWARDS  # scores are moved, whose terms add up to 16 at most
 
 
 @pytest.mark.parametrize("name", ["layer_norm", "group_norm"])
@@ -105,7 +107,7 @@ def test_a_norm_errs_by_the_roundings_of_its_mean_and_its_variance(name: str) ->
     for error, spread in zip(found.error.flatten(), (3 + 2, 1 + 2), strict=True):  # |x| and its mean
         lost = 5 * 2 * smallest + 8 * (smallest + step) * (1 + 1 + spread)
         rounding = 2 * (spread + share) * relative + (2 * lost + 108 * smallest + 7 * step) * (1 + relative)
-        assert float(error) == pytest.approx(2 * rounding, rel=1e-6, abs=0)
+        assert float(error) == pytest.approx(2 * rounding, rel=OUTWARDS, abs=0)
 
 
 def test_a_norm_loses_what_its_squares_lose_where_they_are_taken_for_0() -> None:
@@ -115,20 +117,23 @@ def test_a_norm_loses_what_its_squares_lose_where_they_are_taken_for_0() -> None
     smallest, size, vanished = 2.0**-126, 2.0**-40, 5 * 2 * 2.0**-126 / 2.0**-120
     lost = size * vanished + 8 * smallest * (1 + 2.0**60)
     rounding = 2 * size * gamma(20, UNIT) + lost * (1 + gamma(20, UNIT))
-    assert found.error.flatten() == pytest.approx(2 * rounding, rel=1e-6, abs=0)
+    assert found.error.flatten() == pytest.approx(2 * rounding, rel=OUTWARDS, abs=0)
 
 
 def test_a_product_of_zeros_loses_what_subnormal_factors_may_hold() -> None:
     operation = Operation(aten.mm.default, shape=(1, 5), inputs=2, others=((5, 1),))
     found = operation.bound(points(torch.ones(1, 5), torch.zeros(5, 1)), torch.float32, repeatable=False)
     smallest = 2.0**-126
-    assert float(found.error) == pytest.approx(2 * (2 * 5 + 5 * 5) * smallest, rel=1e-6, abs=0)
+    assert float(found.error) == pytest.approx(
+        2 * (2 * 5 + 5 * 5) * smallest * (1 + gamma(5, UNIT)), rel=OUTWARDS, abs=0
+    )
 
 
 def test_a_linear_layer_of_zeros_loses_what_subnormal_inputs_may_hold() -> None:
     operation = Operation(aten.linear.default, (torch.ones(3, 5), None), (1, 5))
     found = operation.bound(points(torch.zeros(1, 5)), torch.float32, repeatable=False)
-    assert found.error.flatten() == pytest.approx(2 * (2 * 3 * 5 + 5 * 6) * 2.0**-126, rel=1e-6, abs=0)
+    expected = 2 * (2 * 3 * 5 + 5 * 6) * 2.0**-126 * (1 + gamma(6, UNIT))
+    assert found.error.flatten() == pytest.approx(expected, rel=OUTWARDS, abs=0)
 
 
 def test_batch_norm_of_zeros_loses_a_subnormal_number_before_the_weight_multiplies_it() -> None:
@@ -140,7 +145,7 @@ def test_batch_norm_of_zeros_loses_a_subnormal_number_before_the_weight_multipli
     smallest, step = 2.0**-126, 2.0**-24
     relative = (1 + gamma(8, UNIT)) * (1 + 2.0**-11) ** 7 - 1
     lost = smallest * 8 * (1 + 3 + 2) + 3 * step + 5 * 8 * smallest + 7 * step
-    assert float(found.error) == pytest.approx(2 * lost * (1 + relative), rel=1e-6, abs=0)
+    assert float(found.error) == pytest.approx(2 * lost * (1 + relative), rel=OUTWARDS, abs=0)
 
 
 def test_a_norm_enlarges_a_difference_by_the_inverse_of_its_smallest_deviation() -> None:
@@ -148,7 +153,7 @@ def test_a_norm_enlarges_a_difference_by_the_inverse_of_its_smallest_deviation()
     operation = Operation(aten.layer_norm.default, ([2], torch.tensor([2.0, -5.0]), None, 0.25), (1, 2))
     call = operation.call([box(torch.tensor([[4.0, 2.0]]))], torch.float64)
     expected = 5 / math.sqrt((math.sqrt(2) - 0.5) ** 2 / 2 + 0.25)
-    assert gains(call, [0.5]) == pytest.approx([expected], rel=1e-6, abs=0)
+    assert gains(call, [0.5]) == pytest.approx([expected], rel=OUTWARDS, abs=0)
 
 
 @pytest.mark.parametrize("factor", ["alpha", "beta"])
@@ -162,7 +167,7 @@ def test_a_product_with_a_factor_has_no_bound(factor: str) -> None:
 def test_the_norm_of_halves_is_proved_with_the_counted_roundings(shape: tuple[int, ...], stride: int) -> None:
     """The largest singular value is known; products of so many numbers are computed in single precision.
 
-    With a stride of 2, two frequencies share a matrix [70, 2 * 64], and the second of them is 0.
+    So is the sum of each row, from which the eigenvalue is estimated. With a stride of 2, two frequencies share a matrix [70, 2 * 64], and the second of them is 0.
     """
     small, large = sorted((shape[0], shape[1] * stride))
     largest, unit = math.prod(shape) / 4 * stride, 2.0**-22  # largest eigenvalue, and trace
@@ -170,4 +175,4 @@ def test_the_norm_of_halves_is_proved_with_the_counted_roundings(shape: tuple[in
     rounding = gamma(stride + 32, unit) * math.sqrt(stride) * math.sqrt(math.prod(shape) / 4)
     expected = math.sqrt((1.001 * largest + lost) / stride * (1 + 2.0**-20)) + rounding
     kernel = torch.full((*shape, 1)[:3], 0.5)
-    assert convolution_norm(kernel, stride=(stride,)) == pytest.approx(expected, rel=1e-6, abs=0)
+    assert convolution_norm(kernel, stride=(stride,)) == pytest.approx(expected, rel=gamma(small + 4, UNIT), abs=0)
