@@ -110,7 +110,7 @@ def own_failures(*, parts: int = 1) -> list[str]:
     is_lemma=True,
 )
 def difference_norms() -> Checks:
-    r"""What operations make of a difference in the 2-norm.
+    r"""Largest factors by which operations enlarge a difference in the 2-norm.
 
     For $f$ with $\Vert f(a) - f(c) \Vert \le L \Vert a - c \Vert$, and both sides computed,
 

@@ -113,7 +113,7 @@ def rounding_failures(*, roundings: int = 2) -> list[str]:
     is_lemma=True,
 )
 def propagation_rules() -> Checks:
-    r"""What operations make of bounds on values and on differences.
+    r"""Rules that carry bounds on values and on differences through operations.
 
     | operation | bounds on its value | bound on its difference |
     | --- | --- | --- |

@@ -70,7 +70,7 @@ def bound_failures(kernels: Iterable[Kernel] | None = None, *, border: int = 1, 
     ),
 )
 def smoothed_kernel() -> Checks:
-    r"""What a head loses to its neighbours, they give back.
+    r"""Neighbouring heads give back attention that a head loses to them.
 
     With $q_h = e^{-\alpha_h}$, let $p_h(z) = q_h^{|z - t_h|^2} / \vartheta_3(q_h)^n$ be the probability that head $h$
     would give the point $z$ if all of $\mathbb{Z}^n$ were keys, $p_h(V)$ its sum over $V$, $P_h$ its sum over the box

@@ -107,7 +107,7 @@ def order_failures(
     ),
 )
 def underflow_errors() -> Checks:
-    r"""What underflow adds to the error of a sum, and when nothing overflows.
+    r"""The error that underflow adds to a sum, and a condition under which nothing overflows.
 
     ```math
     \Bigl|\mathrm{fl}\Bigl(\sum_i w_i x_i\Bigr) - \sum_i w_i x_i\Bigr| \le \gamma_m \sum_i |w_i||x_i|

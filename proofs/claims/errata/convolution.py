@@ -70,7 +70,7 @@ def image_keys(case: Case) -> list[Pixel]:
     source="draft, section 2.1, eq. (1); the article and the talk do not say it either",
 )
 def errata_border(*, printed: Keys = image_keys, corrected: Keys = padded_keys) -> Checks:
-    r"""What lies outside the image.
+    r"""The pixels outside the image are not defined.
 
     $Y_{i,j,:} = b + \sum_{m,n} W_{m,n,:,:} X_{i+m,j+n,:}$ does not say what $X$ is outside the image. If the target is
     no key, the softmax tends to the nearest pixels instead of to nothing. The keys are to be all pixels of the padded

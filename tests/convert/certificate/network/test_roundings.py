@@ -167,7 +167,8 @@ def test_a_product_with_a_factor_has_no_bound(factor: str) -> None:
 def test_the_norm_of_halves_is_proved_with_the_counted_roundings(shape: tuple[int, ...], stride: int) -> None:
     """The largest singular value is known; products of so many numbers are computed in single precision.
 
-    So is the sum of each row, from which the eigenvalue is estimated. With a stride of 2, two frequencies share a matrix [70, 2 * 64], and the second of them is 0.
+    So is the sum of each row, from which the eigenvalue is estimated. With a stride of 2, two frequencies share a
+    matrix [70, 2 * 64], and the second of them is 0.
     """
     small, large = sorted((shape[0], shape[1] * stride))
     largest, unit = math.prod(shape) / 4 * stride, 2.0**-22  # largest eigenvalue, and trace
