@@ -39,7 +39,6 @@ from .proofs.terminal.options import (
     SkipOption,
     StdOption,
     StrategyOption,
-    Target,
     normalization_of,
     pixel_of,
     positive,
@@ -542,12 +541,8 @@ def verify(
 @command(app, CONVERT, example="attention --out attention.onnx")
 def export(
     source: CheckpointArgument,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .onnx or .safetensors.")],
+    out: Annotated[Path, typer.Option(metavar="FILE", help="ONNX file to write.")],
     opening: Opening,
-    to: Annotated[
-        Target,
-        typer.Option(help="Format: ONNX, or the tensors of nn.MultiheadAttention (mha) or of ConViT's GPSA."),
-    ] = "onnx",
     alpha: AlphaOption = None,
     skip_unsupported: SkipOption = False,
     size: ImageSizeOption = None,
@@ -555,14 +550,13 @@ def export(
     form: FormOption = None,
     force: ForceOption = False,
 ) -> Outcome:
-    """Write a network's attention in the format of another tool. A CNN is converted first."""
+    """Write a network's attention as an ONNX file. A CNN is converted first."""
     from .convert.inputs import parse_inputs
     from .proofs.show.export import export_network
 
     return export_network(
         source,
         out,
-        to=to,
         opening=opening,
         alpha=alpha,
         skip_unsupported=skip_unsupported,

@@ -30,7 +30,6 @@ ROOMS = [
     "convert/export/onnx",
     "convert/export",
     "learn/heads",
-    "learn/imported",
     "learn/networks",
     "learn/data",
     "learn/training",

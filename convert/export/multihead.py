@@ -21,17 +21,20 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import as_size
-from ..attention.layer import SelfAttention
+from ..attention.checked import checked_layer
+from ..attention.layer import LAYERS, SelfAttention
+from ..autocast import autocast_dtype
 from ..engines.literal import all_queries
+from ..errors import ConversionError, EngineError, GeometryError
 from ..heads.encoding import key_positions
+from ..heads.regime import EXACT_ALPHA
 from ..size import Size
 from ..spec import ConvSpec
-from .projections import OfOneSize, check_positions_alone, check_projections, dense_kernel, layer_of
 
-_TOOL = "nn.MultiheadAttention"
+_LARGEST = 2**31  # bytes of the projections
 
 
-class MultiheadConvolution(OfOneSize):
+class MultiheadConvolution(nn.Module):
     """``nn.MultiheadAttention`` over the pixels of a padded image of one size.
 
     Attributes:
@@ -48,10 +51,15 @@ class MultiheadConvolution(OfOneSize):
     keys: Tensor
 
     def __init__(self, spec: ConvSpec, size: Size, *, dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
-        super().__init__(spec, size)
-        head_dim = _head_dim(spec)
-        embed_dim = spec.num_heads * head_dim
-        check_projections(_TOOL, spec, embed_dim * (2 * embed_dim + spec.axes + 1 + spec.in_channels), dtype)
+        super().__init__()
+        self.spec, self.size = spec, size
+        embed_dim = spec.num_heads * _head_dim(spec)
+        needed = embed_dim * (2 * embed_dim + spec.axes + 1 + spec.in_channels) * dtype.itemsize
+        if needed > _LARGEST:
+            raise EngineError(
+                f"the projections of nn.MultiheadAttention with {spec.num_heads} heads would take "
+                f"{needed / 2**30:.0f} GB; at most 2 GB are made"
+            )
         self.attention = nn.MultiheadAttention(
             *(embed_dim, spec.num_heads),
             kdim=spec.axes + 1,
@@ -67,15 +75,25 @@ class MultiheadConvolution(OfOneSize):
         self.register_buffer("queries", tokens)
         self.register_buffer("keys", torch.cat([pixels.square().sum(-1, keepdim=True), pixels], -1))
 
+    def forward(self, x: Tensor) -> Tensor:
+        """Computes the layer: [batch, in_channels, *size] -> [batch, out_channels, *output size].
+
+        Raises:
+            GeometryError: The images have another size.
+            ConversionError: Autocast is on, which would round scores, so that heads look at other pixels.
+        """
+        outputs = self._attend(x, need_weights=False)[0][..., : self.spec.out_channels].transpose(1, 2)
+        return torch.unflatten(outputs, 2, tuple(self.spec.output_size(self.size)))
+
     def attention_probabilities(self, x: Tensor) -> Tensor:
         """Weight of each key for each head and query, [batch, heads, queries, keys]; it depends on positions alone."""
-        self._check(x)
-        return self._called(x, need_weights=True)[1]
+        return self._attend(x, need_weights=True)[1]
 
-    def _attended(self, x: Tensor) -> Tensor:
-        return self._called(x, need_weights=False)[0]
-
-    def _called(self, x: Tensor, *, need_weights: bool) -> tuple[Tensor, Tensor]:
+    def _attend(self, x: Tensor, *, need_weights: bool) -> tuple[Tensor, Tensor]:
+        if (dtype := autocast_dtype(x.device)) is not None:
+            raise ConversionError(f"autocast would round scores of positions to {dtype}: run it outside of autocast")
+        if tuple(x.shape[1:]) != (self.spec.in_channels, *self.size):
+            raise GeometryError(f"input must be [batch, {self.spec.in_channels}, {self.size}]; got {list(x.shape)}")
         values = self.spec.pad(x).flatten(2).transpose(1, 2)
         queries, keys = (tokens.expand(len(x), -1, -1) for tokens in (self.queries, self.keys))
         attended = self.attention(queries, keys, values, need_weights=need_weights, average_attn_weights=False)
@@ -94,7 +112,15 @@ def multihead_from_attention(layer: SelfAttention, *, size: Sequence[int]) -> Mu
         ConversionError: The layer has content terms or learned tables, or is of less than single precision.
         EngineError: The projections would take more than 2 GB.
     """
-    check_positions_alone(layer, _TOOL)
+    checked_layer(layer)
+    if layer.content is not None or layer.axis_scores is not None:
+        raise ConversionError(
+            "nn.MultiheadAttention supports quadratic positions only; the layer has content terms or learned tables"
+        )
+    if layer.weight.dtype != layer.regime.dtype:
+        raise ConversionError(
+            f"nn.MultiheadAttention would round positions to {layer.weight.dtype}; take a float32 layer"
+        )
     spec, weight = layer.spec, layer.weight
     made = MultiheadConvolution(spec, as_size(size, spec.axes), dtype=weight.dtype, device=weight.device)
     attention, head_dim, axes = made.attention, _head_dim(spec), spec.axes
@@ -107,9 +133,8 @@ def multihead_from_attention(layer: SelfAttention, *, size: Sequence[int]) -> Mu
         query[:, axis + 1, 0], query[:, axis + 1, axis + 1] = 2 * alpha * layer.centers[:, axis], 2 * alpha
     attention.k_proj_weight.view(spec.num_heads, head_dim, -1)[:, : axes + 1] = torch.eye(axes + 1)
     attention.v_proj_weight.view(spec.num_heads, head_dim, -1)[:, : spec.in_channels] = torch.eye(spec.in_channels)
-    kernel = dense_kernel(layer)  # [out_channels, num_heads, in_channels]
     out = attention.out_proj.weight.view(-1, spec.num_heads, head_dim)
-    out[: spec.out_channels, :, : spec.in_channels] = kernel
+    out[: spec.out_channels, :, : spec.in_channels] = _dense_kernel(layer)
     if layer.bias is not None:
         attention.out_proj.bias[: spec.out_channels] = layer.bias
     return made.train(layer.training)
@@ -127,8 +152,19 @@ def attention_from_multihead(module: MultiheadConvolution) -> SelfAttention:
     alpha = -query[:, 0, 0] / math.isqrt(head_dim)
     centers = query[:, 1 : spec.axes + 1, 0] / (2 * alpha * math.isqrt(head_dim)).unsqueeze(-1)
     blocks = attention.out_proj.weight.view(-1, spec.num_heads, head_dim)
-    bias = attention.out_proj.bias
-    return layer_of(blocks, bias, alpha, centers, module, multihead_from_attention)
+    layer = LAYERS[spec.axes](
+        spec,
+        weight=nn.Parameter(_weight_of(spec, blocks[: spec.out_channels, :, : spec.in_channels])),
+        bias=nn.Parameter(attention.out_proj.bias[: spec.out_channels].clone()) if spec.bias else None,
+    )
+    is_exact = bool((alpha == EXACT_ALPHA[layer.regime.dtype]).all())
+    layer.set_positions(alpha=None if is_exact else alpha, centers=centers)
+    state = attention.state_dict()
+    expected = multihead_from_attention(layer, size=module.size).attention.state_dict()
+    changed = [name for name, value in expected.items() if name not in state or not torch.equal(value, state[name])]
+    if changed:
+        raise ConversionError(f"it is no longer a layer of positions only: {', '.join(changed)} were changed")
+    return layer.train(module.training)
 
 
 def _head_dim(spec: ConvSpec) -> int:
@@ -138,3 +174,24 @@ def _head_dim(spec: ConvSpec) -> int:
     while dimension < wanted:
         dimension *= 4
     return dimension
+
+
+def _dense_kernel(layer: SelfAttention) -> Tensor:
+    """W_Delta of every head with the zeros between groups, [out_channels, num_heads, in_channels]."""
+    spec = layer.spec
+    blocks = layer.kernel.flatten(2).transpose(1, 2).unflatten(0, (spec.groups, -1))
+    dense = blocks.new_zeros(*blocks.shape[:3], spec.groups, blocks.shape[3])
+    for group in range(spec.groups):
+        dense[group, :, :, group] = blocks[group]
+    return torch.flatten(dense.flatten(3), 0, 1)
+
+
+def _weight_of(spec: ConvSpec, dense: Tensor) -> Tensor:
+    """The weight as the convolution's class holds it, from what ``_dense_kernel`` gives."""
+    apart = dense.unflatten(2, (spec.groups, -1)).unflatten(0, (spec.groups, -1))
+    blocks = torch.stack([apart[group, :, :, group] for group in range(spec.groups)])
+    kernel = torch.unflatten(blocks.flatten(0, 1).transpose(1, 2), 2, spec.kernel_size)
+    if not spec.transposed:
+        return kernel.contiguous()
+    swapped = torch.unflatten(kernel, 0, (spec.groups, -1)).transpose(1, 2).flatten(0, 1)
+    return torch.flip(swapped, tuple(range(2, swapped.ndim))).contiguous()

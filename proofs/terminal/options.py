@@ -22,7 +22,6 @@ Dtype = Literal["float64", "float32", "bfloat16", "float16"]
 Picture = Literal["maps", "contours", "error", "kernel", "training", "curves", "table"]
 """Pictures of a converted network: the first four; of an experiment: maps, contours and the last three."""
 
-Target = Literal["onnx", "mha", "gpsa"]
 """Attention formats of other libraries."""
 
 ProofFormat = Literal["text", "markdown", "json"]
