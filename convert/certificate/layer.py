@@ -42,7 +42,7 @@ from torch import Tensor
 from ..arguments import as_range_end, as_tensor
 from ..attention.checked import checked_layer
 from ..autocast import autocast_dtype
-from ..bounds.rounding import OUTWARD, Sums, attention_rounding, convolution_rounding, gamma, unit_roundoff
+from ..bounds.rounding import OUTWARD, Sums, attention_rounding, convolution_rounding
 from ..bounds.subnormal import is_subnormal, magnitudes
 from ..bounds.tail import absolute_products, softmax_tail
 from ..engines import AUTO, check_engine_name, engine_error
@@ -123,7 +123,7 @@ def certify_error(
 
 
 def pixel_errors(
-    layer: AttentionLayer, read: Tensor, *, input_range: InputRange, block: int | None = None
+    layer: AttentionLayer, read: Tensor, *, input_range: InputRange
 ) -> tuple[float, Tensor, Tensor, Tensor]:
     """The parts of a certificate at every pixel of an output, by whichever engine.
 
@@ -131,8 +131,6 @@ def pixel_errors(
         layer: The layer.
         read: sum |w||x| + |b| at each, [out_channels, pixels], in double precision.
         input_range: As for ``certify``.
-        block: If sums are made of sums of so many terms, in any order; this counts for one-hot attention and for its
-            convolution, where no tap is rounded by itself.
 
     Returns:
         The certificate for the range, wherever in it the input is; the tail, [out_channels, 1]; the rounding of
@@ -148,20 +146,13 @@ def pixel_errors(
     bound = float(_total(_parts(layer, whole, tail, relative)).max())
     largest, weights, flushed = (part.unsqueeze(1) for part in (whole.largest, whole.weights, whole.flushed))
     sums = Sums(read, largest, weights, flushed, whole.input)
-    _, attention, convolution = _parts(layer, sums, tail, relative, block=block)
+    _, attention, convolution = _parts(layer, sums, tail, relative)
     return bound, tail.unsqueeze(1) * OUTWARD, attention.expand_as(read), convolution.expand_as(read)
 
 
-def _parts(
-    layer: AttentionLayer, sums: Sums, tail: Tensor, relative: float, *, block: int | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
+def _parts(layer: AttentionLayer, sums: Sums, tail: Tensor, relative: float) -> tuple[Tensor, Tensor, Tensor]:
     """The tail, the rounding of attention and that of the convolution, as ``sums`` are shaped."""
-    terms = layer.spec.num_heads * layer.spec.in_channels // layer.spec.groups + 1
-    if block is not None and block < terms and layer.regime.is_exact and layer.weight.dtype == layer.regime.dtype:
-        blocked = attention_rounding(layer, sums, gamma(block + -(-terms // block), unit_roundoff(layer.weight.dtype)))
-        found = tail, blocked, blocked
-    else:
-        found = tail, attention_rounding(layer, sums, relative), convolution_rounding(layer, sums)
+    found = tail, attention_rounding(layer, sums, relative), convolution_rounding(layer, sums)
     one, other, last = (part.nan_to_num(nan=math.inf, posinf=math.inf) * OUTWARD for part in found)  # 0 * inf is a NaN
     return one, other, last
 

@@ -41,9 +41,7 @@ class LayerBound:
     total: float
 
 
-def bound_layer(
-    name: str, module: SelfAttention, x: Interval, output: torch.Size, block: int | None = None
-) -> tuple[Interval, LayerBound]:
+def bound_layer(name: str, module: SelfAttention, x: Interval, output: torch.Size) -> tuple[Interval, LayerBound]:
     """Bounds on the output of an attention layer and its convolution.
 
     Args:
@@ -51,7 +49,6 @@ def bound_layer(
         module: The layer.
         x: Bounds on its input, [batch, in_channels, *size] or without the batch.
         output: The output's shape.
-        block: As for ``Arithmetic``; exact attention adds up its products so, as the convolution does.
 
     Raises:
         ConversionError: The layer has no certificate.
@@ -70,7 +67,7 @@ def bound_layer(
         batch, lambda values: convolved(values, kernel), lambda values: convolved(values, absolute)
     )
     read, shape = (read + bias.abs()).transpose(0, 1), read.transpose(0, 1).shape
-    own, tail, *sides = pixel_errors(layer, read.flatten(1), input_range=limits, block=block)
+    own, tail, *sides = pixel_errors(layer, read.flatten(1), input_range=limits)
     if not math.isfinite(own):
         raise UnboundedError("no finite certificate is known for values this large")
     rounding, total = (

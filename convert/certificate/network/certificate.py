@@ -147,12 +147,17 @@ def _on_cpu(model: nn.Module) -> nn.Module:
 class Bounds(Walk):
     """Bounds on values and differences, carried through a program.
 
+    Args:
+        program: The network's.
+        repeatable: Whether an operation gives the same numbers for the same operands in both programs.
+
     Attributes:
         layers: Every call of an attention layer that has a bound, in order.
     """
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, *, repeatable: bool = True) -> None:
         super().__init__(program)
+        self._repeatable = repeatable
         self.layers: list[LayerBound] = []
 
     @torch.no_grad()
@@ -166,7 +171,7 @@ class Bounds(Walk):
 
     def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The operation's rule."""
-        return bound_call(Call.at(node, args, kwargs))
+        return bound_call(Call.at(node, args, kwargs, repeatable=self._repeatable))
 
     def attention(self, name: str, layer: SelfAttention, x: Interval, node: fx.Node) -> Interval:
         """The layer's rule."""

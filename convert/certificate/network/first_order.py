@@ -69,7 +69,6 @@ class FirstOrder(Evaluation):
     Args:
         program: The network's.
         image: [1, channels, *size].
-        block: As for ``Arithmetic``.
 
     Attributes:
         outputs: Its outputs.
@@ -80,9 +79,9 @@ class FirstOrder(Evaluation):
         ConversionError: An operation has no rule.
     """
 
-    def __init__(self, program: Program, image: Tensor, block: int | None) -> None:
+    def __init__(self, program: Program, image: Tensor) -> None:
         super().__init__(program)
-        self._image, self._block = image.cpu().to(torch.promote_types(image.dtype, torch.float32)), block
+        self._image = image.cpu().to(torch.promote_types(image.dtype, torch.float32))
         self.sources: dict[fx.Node, tuple[Tensor, Tensor]] = {}
         self.at_kinks: dict[fx.Node, Tensor] = {}
         with torch.enable_grad():
@@ -102,7 +101,7 @@ class FirstOrder(Evaluation):
         if name in ROUNDINGS:
             with torch.no_grad():
                 points = tree_map(lambda one: _point(one) if isinstance(one, Value) else one, (args, kwargs))
-                bounds = bound_call(Call.at(node, *points, repeatable=False, block=self._block))
+                bounds = bound_call(Call.at(node, *points, repeatable=False))
             value, loss = (found[0], bounds[0]) if isinstance(bounds, list) else (found, bounds)
             if not loss.is_equal:
                 self.sources[node] = value.tensor, loss.error
@@ -112,7 +111,7 @@ class FirstOrder(Evaluation):
         """The convolution, which the layer's certificate says how much it can differ from."""
         found = super().attention(name, layer, x, node)
         with torch.no_grad():
-            bounds, _ = bound_layer(name, layer, _point(x), node.meta["val"].shape, self._block)
+            bounds, _ = bound_layer(name, layer, _point(x), node.meta["val"].shape)
         self.sources[node] = found.tensor, bounds.error
         return found
 

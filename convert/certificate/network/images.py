@@ -3,8 +3,8 @@ r"""Certificates for given images: bounds on the difference between two programs
 The two are the attention, in whichever engine, and the CNN; or the same network on another machine: sums in any order,
 on any hardware with IEEE arithmetic. Two numbers for an image:
 
-``bound`` is rigorous: bounds on differences, entry by entry and in the 2-norm, carried from the image through the
-network (``apart.py``). It grows with every layer by the norm of its kernel.
+``bound`` is rigorous: intervals around the image's own values and differences, entry by entry, carried through the
+network (``certificate.py``). It grows with every layer by the sum of its absolute weights.
 
 ``estimate`` is to first order. Let rho_l be what an operation's result can differ by on equal inputs, and J_l the
 gradient of an output, or of a margin, with respect to that result. Where no unit passes a kink, differences are
@@ -32,9 +32,10 @@ from ...bounds.rounding import OUTWARD
 from ...errors import ConversionError, Problem
 from ...size import Size
 from ..wording import told
-from .apart import Differences
-from .certificate import converted, program_of
+from .certificate import Bounds, converted, program_of
 from .first_order import FirstOrder
+from .program import Program
+from .rules.interval import Interval
 
 MARGINS = 10
 
@@ -138,16 +139,13 @@ class ImagesCertificate:
         return found
 
 
-def certify_images(
-    model: nn.Module, images: Tensor, *, margins: int = MARGINS, block: int | None = None
-) -> ImagesCertificate:
+def certify_images(model: nn.Module, images: Tensor, *, margins: int = MARGINS) -> ImagesCertificate:
     """Bounds and estimates the difference between two programs of a network on given images.
 
     Args:
         model: A network with attention layers, in eval mode, that takes one batch of images.
         images: [count, channels, *size].
         margins: Number of next largest outputs for which margins are given.
-        block: A hypothesis: every sum of more terms is made of sums of so many, which are then added up.
 
     Raises:
         ConversionError: The network has no attention layer, torch cannot export it, an image is not finite, or an
@@ -155,7 +153,6 @@ def certify_images(
     """
     model, first = converted(model)
     count = as_integer(margins, "margins", least=0)
-    block = None if block is None else as_integer(block, "block", least=2)
     axes = len(first.kernel_size)
     if not isinstance(images, Tensor) or images.ndim != axes + 2 or images.shape[1] != first.in_channels:
         raise ConversionError(f"images must be a tensor [count, {first.in_channels}, *size] with {axes} axes")
@@ -163,28 +160,24 @@ def certify_images(
         raise ConversionError("images must be finite; one holds NaN or an infinite value")
     program = program_of(model, first, Size(*images.shape[2:]))
     found, problems = [], list[Problem]()
-    differences = Differences(program, block)
     for image in images.to(first.weight.dtype).split(1):
-        certificate, unbounded = _certified(differences, image, count, block)
+        certificate, unbounded = _certified(program, image, count)
         found.append(certificate)
         problems += unbounded
     return ImagesCertificate(tuple(found), tuple(dict.fromkeys(problems)))
 
 
-def _certified(
-    differences: Differences, image: Tensor, margins: int, block: int | None
-) -> tuple[ImageCertificate, list[Problem]]:
-    outputs, problems = differences.outputs_for(image), differences.problems
-    errors = None if problems else torch.cat([output.error.flatten() for output in outputs])
-    run = FirstOrder(differences.program, image, block)
+def _certified(program: Program, image: Tensor, margins: int) -> tuple[ImageCertificate, list[Problem]]:
+    bounds = Bounds(program, repeatable=False)
+    outputs = bounds.values_for(Interval.point(image))
+    errors = None if bounds.problems else torch.cat([output.error.flatten() for output in outputs])
+    run = FirstOrder(program, image)
     values = torch.cat([output.flatten() for output in run.outputs])
     order = values.detach().argsort(descending=True)[: margins + 1].tolist()
     top, others = order[0], order[1:]
     found = []
     for other in others:
         bound = None if errors is None else float(errors[top] + errors[other]) * OUTWARD
-        if bound is not None and len(outputs) == 1:
-            bound = outputs[0].margin(top, other)
         margin = values[top] - values[other]
         found.append(Margin(other, float(margin.detach()), bound, run.estimate(margin)))
     delta, near, units = run.near_kinks()
@@ -198,4 +191,4 @@ def _certified(
         near,
         units,
     )
-    return certificate, problems
+    return certificate, bounds.problems

@@ -41,7 +41,6 @@ ORDER = (  # of the document
     "underflow",
     "propagation",
     "propagation_rules",
-    "difference_norms",
     "operation_roundings",
     "frozen_kernel",
 )

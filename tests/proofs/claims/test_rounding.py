@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from functools import partial
 
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 from conv2attn.convert.bounds import rounding as code
 from conv2attn.convert.certificate.network.rules import pointwise
 from conv2attn.convert.certificate.network.rules.roundings import ROUNDINGS as ROUNDINGS_OF_CALLS
-from conv2attn.proofs.claims.certificate import difference_norms as norms
 from conv2attn.proofs.claims.certificate import left_out, propagation, underflow
 from conv2attn.proofs.claims.certificate import operation_roundings as roundings
 from conv2attn.proofs.claims.certificate import propagation_rules as rules
@@ -112,15 +110,6 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "a gate that does not close": partial(rules.gate_failures, low=lambda one, x: one * x),
     "two numbers of a range that are equal": partial(rules.range_failures, width=0),
     "one rounding for both networks": partial(rules.rounding_failures, roundings=1),
-    "points of a grid that are all of them": partial(norms.grid_failures, closest=lambda d, m: 1.0),
-    "points that are half as far": partial(norms.grid_failures, closest=lambda d, m: math.cos(math.pi * d / m / 2)),
-    "a stride that keeps all frequencies": partial(norms.alias_failures, kept=lambda n, s: True),
-    "rows that are not counted": partial(norms.schur_failures, rows=0),
-    "windows without the dilation": partial(norms.window_failures, shared=lambda s, d: 1),
-    "a flatter softmax": partial(norms.softmax_failures, largest=sympy.Rational(1, 4)),
-    "a flatter norm": partial(norms.ray_failures, slope=norms.EPS / (norms.C**2 / norms.N + norms.EPS) ** 2),
-    "a gate that is less steep": partial(norms.gate_failures, steepest=sympy.Rational(1, 8)),
-    "a layer's own difference at the middle alone": partial(norms.own_failures, parts=0),
     "two precisions that add up": partial(roundings.compound_failures, bound=lambda a, b: a + b),
     **{
         f"one {what} of {name} less": partial(roundings.count_failures, fewer={name: fewer})

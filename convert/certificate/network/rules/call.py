@@ -39,7 +39,7 @@ class Call:
         return cls(target, named, shape, arithmetic)
 
     @classmethod
-    def at(cls, node: fx.Node, args: Any, kwargs: Any, *, repeatable: bool = True, block: int | None = None) -> Call:
+    def at(cls, node: fx.Node, args: Any, kwargs: Any, *, repeatable: bool = True) -> Call:
         """A node's operation.
 
         Raises:
@@ -51,7 +51,7 @@ class Call:
             raise UnboundedError(f"no bound is known for {node.name}, which gives no floating-point numbers")
         operands = {one.meta["val"].dtype for one in node.all_input_nodes if isinstance(one.meta.get("val"), Tensor)}
         target: Any = node.target
-        call = cls.of(target, args, kwargs, first.shape, Arithmetic(first.dtype, repeatable, block))
+        call = cls.of(target, args, kwargs, first.shape, Arithmetic(first.dtype, repeatable))
         if call.name in ("_to_copy", "to"):
             holds = all(torch.promote_types(dtype, first.dtype) == first.dtype for dtype in operands)
             return replace(call, arithmetic=Arithmetic(torch.float64)) if holds else call  # which rounds nothing

@@ -73,12 +73,10 @@ class Arithmetic:
     Attributes:
         dtype: The precision of its operands and its result.
         repeatable: Whether a call gives the same numbers for the same operands in both programs.
-        block: Sums of more terms are made of sums of so many, which are then added up; None for any order.
     """
 
     dtype: torch.dtype
     repeatable: bool = True
-    block: int | None = None
 
     @property
     def computed(self) -> torch.dtype:
@@ -101,15 +99,10 @@ class Arithmetic:
         limits = torch.finfo(self.dtype)
         return limits.smallest_normal * limits.eps
 
-    def depth(self, terms: int) -> int:
-        """Most roundings that a term of a sum of so many goes through."""
-        blocked = self.block is not None and terms > self.block
-        return self.block + -(-terms // self.block) if blocked and self.block is not None else terms
-
     def relative(self, terms: int, narrowings: int = 1) -> float:
         """Relative error of a sum of so many products, accumulated in at least float32 and rounded to the dtype."""
         narrowing = unit_roundoff(self.dtype) if self.is_narrow else 0.0
-        summed = gamma(self.depth(terms), unit_roundoff(self.computed))
+        summed = gamma(terms, unit_roundoff(self.computed))
         return (1 + summed) * (1 + narrowing) ** narrowings - 1
 
     def held(self, value: float) -> float:
@@ -151,7 +144,7 @@ class Arithmetic:
         Args:
             exact: Bounds on its exact result; the error is what the operation makes of its inputs' errors.
             scale: Bound on the sum of the absolute values of all terms.
-            terms: Number of roundings that a term goes through, before ``block``.
+            terms: Number of roundings that a term goes through.
             same: Whether both programs do it on the same numbers.
             lost: Error where operands are taken for 0, besides 5 times ``smallest`` a term (claim
                 ``underflow-errors``).

@@ -73,15 +73,6 @@ def average(call: Call) -> Interval:
     return rounded(call, exact, scale, reach=from_sum)
 
 
-def batch_norm_factor(call: Call) -> Tensor:
-    """The factor of batch normalisation for each channel, [channels], in double precision."""
-    weight, variance = call.constant("weight"), call.constant("running_var")
-    if variance is None:
-        raise UnboundedError("batch norm takes its statistics from the batch")
-    inverse: Tensor = (variance.double() + float(call["eps"])).rsqrt()
-    return inverse if weight is None else weight.double() * inverse
-
-
 def batch_norm(call: Call) -> Any:
     """Batch normalisation with the statistics that it has.
 

@@ -109,17 +109,6 @@ def test_units_near_a_kink_are_counted() -> None:
     assert 0 < certificate.delta < 1e-5
 
 
-def test_sums_in_blocks_of_a_size_are_a_hypothesis_that_makes_both_numbers_smaller() -> None:
-    torch.manual_seed(0)
-    cnn = nn.Sequential(nn.Conv2d(64, 8, 5), nn.ReLU(), nn.Conv2d(8, 4, 1), nn.Flatten())
-    model, image = convert_model(cnn.eval()).model, torch.randn(1, 64, 6, 7)
-    any_order, in_blocks = certify_images(model, image), certify_images(model, image, block=64)
-    assert any_order.bound is not None
-    assert in_blocks.bound is not None
-    assert in_blocks.bound < any_order.bound / 8
-    assert in_blocks.estimate < any_order.estimate / 8
-
-
 def test_what_is_certified_and_what_is_stable_are_told_apart() -> None:
     (certificate,) = certify_images(classifier()[1], pictures(1), margins=3).images
     assert len(certificate.margins) == 3
@@ -152,7 +141,7 @@ def test_what_cannot_be_certified_is_refused_in_one_sentence(name: str) -> None:
         certify_images(classifier()[1], images)
 
 
-@pytest.mark.parametrize("options", [{"margins": -1}, {"block": 1}, {"margins": 1.5}])
+@pytest.mark.parametrize("options", [{"margins": -1}, {"margins": 1.5}])
 def test_options_are_checked(options: Any) -> None:
     with pytest.raises(ConversionError):
         certify_images(classifier()[1], pictures(1), **options)

@@ -167,12 +167,6 @@ def test_a_point_is_known_exactly_and_is_equal_in_both_programs() -> None:
     assert tensors(-found)[0] == [-0.10009765625, 2]
 
 
-def test_a_sum_of_sums_of_64_goes_through_as_many_roundings_as_both() -> None:
-    for terms, depth in ((63, 63), (64, 64), (65, 66), (640, 74)):
-        assert Arithmetic(torch.float32, block=64).depth(terms) == depth
-        assert Arithmetic(torch.float32).depth(terms) == terms
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_result_in_half_precision_is_rounded_to_it_once(dtype: torch.dtype) -> None:
     """A number just below the middle of two neighbours from 1 on is off by the unit roundoff."""

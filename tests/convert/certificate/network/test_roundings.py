@@ -9,10 +9,8 @@ import torch
 from torch import Tensor
 
 from conv2attn.convert.bounds.rounding import EXP_ULPS, OUTWARD, gamma
-from conv2attn.convert.certificate.network.rules.gains import gains
 from conv2attn.convert.certificate.network.rules.interval import Interval, UnboundedError
 from conv2attn.convert.certificate.network.rules.roundings import ACTIVATION_ULPS, ROUNDINGS
-from conv2attn.convert.certificate.network.rules.spectral import convolution_norm
 from tests.convert.certificate.network.operations import OPERATIONS, Operation, aten, box, numbers
 
 UNIT = 2.0**-24  # of single precision
@@ -148,32 +146,8 @@ def test_batch_norm_of_zeros_loses_a_subnormal_number_before_the_weight_multipli
     assert float(found.error) == pytest.approx(2 * lost * (1 + relative), rel=OUTWARDS, abs=0)
 
 
-def test_a_norm_enlarges_a_difference_by_the_inverse_of_its_smallest_deviation() -> None:
-    """In a ball of radius 1/2 about (1, -1), shifted by 3, which normalisation does not see."""
-    operation = Operation(aten.layer_norm.default, ([2], torch.tensor([2.0, -5.0]), None, 0.25), (1, 2))
-    call = operation.call([box(torch.tensor([[4.0, 2.0]]))], torch.float64)
-    expected = 5 / math.sqrt((math.sqrt(2) - 0.5) ** 2 / 2 + 0.25)
-    assert gains(call, [0.5]) == pytest.approx([expected], rel=OUTWARDS, abs=0)
-
-
 @pytest.mark.parametrize("factor", ["alpha", "beta"])
 def test_a_product_with_a_factor_has_no_bound(factor: str) -> None:
     operation = Operation(aten.addmm.default, shape=(3, 4), inputs=3, others=((3, 5), (5, 4)), kwargs=((factor, 2),))
     with pytest.raises(UnboundedError, match="with factors"):
         operation.bound([box(numbers(*shape)) for shape in operation.shapes], torch.float32)
-
-
-@pytest.mark.parametrize(("shape", "stride"), [((80, 70), 1), ((70, 80), 1), ((70, 64, 2), 2)])
-def test_the_norm_of_halves_is_proved_with_the_counted_roundings(shape: tuple[int, ...], stride: int) -> None:
-    """The largest singular value is known; products of so many numbers are computed in single precision.
-
-    So is the sum of each row, from which the eigenvalue is estimated. With a stride of 2, two frequencies share a
-    matrix [70, 2 * 64], and the second of them is 0.
-    """
-    small, large = sorted((shape[0], shape[1] * stride))
-    largest, unit = math.prod(shape) / 4 * stride, 2.0**-22  # largest eigenvalue, and trace
-    lost = gamma(small + 2, unit) * small * 1.001 * largest + gamma(large + 2, unit) * largest
-    rounding = gamma(stride + 32, unit) * math.sqrt(stride) * math.sqrt(math.prod(shape) / 4)
-    expected = math.sqrt((1.001 * largest + lost) / stride * (1 + 2.0**-20)) + rounding
-    kernel = torch.full((*shape, 1)[:3], 0.5)
-    assert convolution_norm(kernel, stride=(stride,)) == pytest.approx(expected, rel=gamma(small + 4, UNIT), abs=0)
