@@ -99,7 +99,7 @@ def export_onnx(
     checked_model(model)
     opset = max(form_named(form).opset, _OPSET)
     plain, layers = with_convolutions(model)
-    reasons = {name: refusal(LayerValues.of(layer), form) for name, layer in layers.items()}
+    reasons = {name: refusal(LayerValues.of(layer)) for name, layer in layers.items()}
     problems = [Problem(name, reason) for name, reason in reasons.items() if reason is not None]
     if problems or not layers:
         what = "; ".join(map(str, problems)) or "there is no attention layer"

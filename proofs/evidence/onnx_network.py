@@ -1,67 +1,67 @@
-"""Verifies a network in an ONNX file: its attention beside its convolutions, both run by ONNX Runtime.
+"""Verifies a network in an ONNX file: ONNX Runtime runs it beside the same file with attention.
 
-Each layer is held against its certificate on what comes to it in the network, as ``network.py`` does with PyTorch's.
-The two files are also run beside each other; the difference of their outputs is reported, and has no known bound.
+The difference of their outputs is reported, and has no known bound; each layer has its certificate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import torch
 from torch import nn
 
-from ...convert.certificate.comparison import LayerComparison
-from ...convert.certificate.data import measure_input
 from ...convert.certificate.layer import certify_error
 from ...convert.errors import OptionError, Problem, refusing
 from ...convert.export.onnx.forms import DEFAULT_FORM, FORMS, form_named
-from ...convert.export.onnx.watched import Watched, watched_model
-from ...convert.export.onnx.whole import FORM, SOURCE, attention_model
+from ...convert.export.onnx.whole import FORM, SOURCE, attention_model, flaw
 from ...convert.files.checkpoint import read_checkpoint
 from ...convert.files.open import open_network
+from ...convert.files.report import CERTIFIED_RANGE
 from ...convert.files.write import PROGRAM
 from ...convert.heads.values import LayerValues
 from ...convert.model.convert import convert_model
 from ...convert.plain import path_in
 from ...convert.size import Size
-from ..terminal.names import problem_lines
+from ..terminal.names import layer_name, problem_lines
 from ..terminal.output import Table
-from .agreement import NOTHING_RAN, LayerShape, beyond_line, layer_table
+from .agreement import LayerShape
 from .inputs import refuse_conversion
-from .onnx_run import IMAGES, Feeds, random_feeds, session
+from .onnx_run import Feeds, random_feeds, session
 
 
 @dataclass(frozen=True)
 class OnnxCheck:
-    """The check of a network in an ONNX file."""
+    """The check of a network in an ONNX file.
 
-    form: str  # form of the attention
-    layers: tuple[LayerComparison, ...]  # each layer, beside its convolution on the same input
-    # names of the layers that lie within other nodes, and were run by themselves on random numbers
-    alone: tuple[str, ...]
-    shapes: Mapping[str, LayerShape]  # the layers, by name
-    # the largest difference between the two networks' outputs, and the largest output, by name
+    Attributes:
+        form: Form of the attention.
+        layers: The layers that are attention, by name.
+        bounds: The certificate of each for inputs from -1 to 1, in this form.
+        outputs: The largest difference between the two networks' outputs, and the largest output, by name.
+        left: Convolution nodes that are left.
+        seed: Seed of the inputs.
+        flaw: The first thing that onnx's checker finds wrong with the file with attention, and not with the original.
+        is_kept: Whether the existing file gives exactly the same bits as one that is written now.
+    """
+
+    form: str
+    layers: Mapping[str, LayerShape]
+    bounds: Mapping[str, float]
     outputs: Mapping[str, tuple[float, float]]
-    left: tuple[Problem, ...]  # convolution nodes that are left
-    seed: int  # seed of the inputs
-    is_kept: bool = True  # whether the existing file gives exactly the same bits as one that is written now
+    left: tuple[Problem, ...]
+    seed: int
+    flaw: str | None = None
+    is_kept: bool = True
 
     @property
     def exit_code(self) -> int:
-        """0 if some layer ran, every one stayed within its bound, and all outputs have one shape and no NaN."""
+        """0 if some layer is attention, the file is sound, and all outputs have one shape and are finite alike."""
         finite = all(difference < float("inf") for difference, _ in self.outputs.values())
-        return int(not self.layers or not finite or not self.is_kept or bool(self._beyond))
-
-    @property
-    def _beyond(self) -> list[str]:
-        return [layer.name for layer in self.layers if not layer.own <= layer.bound]
+        return int(not self.layers or not finite or not self.is_kept or self.flaw is not None)
 
     def to_json(self) -> dict[str, Any]:
         """The check as plain data."""
@@ -69,22 +69,26 @@ class OnnxCheck:
             "form": self.form,
             "seed": self.seed,
             "kept": self.is_kept,
-            "layers": [layer.to_json() | {"alone": layer.name in self.alone} for layer in self.layers],
+            "flaw": self.flaw,
+            "layers": [{"name": name, "bound": self.bounds[name]} for name in self.layers],
             "outputs": {name: {"difference": d, "largest": size} for name, (d, size) in self.outputs.items()},
             "left": [vars(problem) for problem in self.left],
         }
 
     def shown(self) -> list[Table | str]:
         """The check as tables and lines."""
-        within = f"All {len(self.layers)} layers are within their bounds, in the form {self.form}, run by ONNX Runtime."
-        lines = [beyond_line(self._beyond) if self._beyond else within if self.layers else NOTHING_RAN]
+        rows = tuple(
+            (layer_name(name), shape.geometry, shape.heads, f"{shape.alpha:g}", f"{self.bounds[name]:.2g}")
+            for name, shape in self.layers.items()
+        )
+        table = Table(("layer", "geometry", "heads", "alpha", "bound on [-1, 1]"), rows)
+        lines = [] if self.layers else ["No convolution of the file became attention: nothing is verified."]
+        if self.flaw is not None:
+            lines.append(f"onnx's checker refuses the file with attention: {self.flaw}")
         if not self.is_kept:
             lines.append("The folder's ONNX file gives other outputs than its layers give when they are written anew.")
-        if self.alone:
-            lines.append(f"{len(self.alone)} of them lie within other nodes, and were run by themselves.")
         for name, (apart, largest) in self.outputs.items():
             lines.append(f"Output {name}: {apart:.1e} apart; the largest is {largest:.2g}.")
-        table = layer_table("layer", self.shapes, {self.form: self.layers})
         return [table, *problem_lines("left as they are", self.left), *lines, f"Seed: {self.seed}"]
 
 
@@ -138,24 +142,27 @@ def _verified(
 
     The file ``converted`` was written before, and is to be the same.
     """
-    named = dict(model.named_modules(remove_duplicate=False)).get
-    with ExitStack() as stack:
-        whole = attention_model(path, named, form=form)
-        made = Path(stack.enter_context(TemporaryDirectory())) / PROGRAM
+    whole = attention_model(path, dict(model.named_modules(remove_duplicate=False)).get, form=form)
+    with TemporaryDirectory() as folder:
+        made = Path(folder) / PROGRAM
         whole.write(made)
+        problem = flaw(made) if flaw(path) is None else None
         with refusing(f"ONNX Runtime cannot run {path}"):
             original, attention = session(path), session(made)
             inputs = feeds(original)
-            ends = {port.name for port in (*original.get_inputs(), *original.get_outputs())}
-            content, watched = watched_model(path, named, form=form, given=ends)
             outputs, is_kept = _apart(original, attention, inputs), True
-            layers = _compare_layers(content, watched, inputs, form)
         if converted is not None:
             with refusing(f"ONNX Runtime cannot run {converted}"):
                 is_kept = all(apart == 0 for apart, _ in _apart(attention, session(converted), inputs).values())
-    alone = tuple(one.name for one in watched if one.own is not None)
-    shapes = {one.name: LayerShape.of(one.layer) for one in watched}
-    return OnnxCheck(form, tuple(layers), alone, shapes, outputs, (*whole.refused, *whole.left), seed, is_kept)
+    layers = {found.layer: layer for found, layer, _ in whole.replaced}
+    shapes = {name: LayerShape.of(layer) for name, layer in layers.items()}
+    bounds = {name: _bound(LayerValues.of(layer), form) for name, layer in layers.items()}
+    return OnnxCheck(form, shapes, bounds, outputs, (*whole.refused, *whole.left), seed, problem, is_kept)
+
+
+def _bound(layer: LayerValues, form: str) -> float:
+    """The certificate of a layer in a form."""
+    return certify_error(layer, FORMS[form].error(layer), input_range=CERTIFIED_RANGE).bound
 
 
 def _apart(original: Any, converted: Any, inputs: Feeds) -> dict[str, tuple[float, float]]:
@@ -163,37 +170,6 @@ def _apart(original: Any, converted: Any, inputs: Feeds) -> dict[str, tuple[floa
     names = [port.name for port in original.get_outputs()]
     pairs = zip(names, original.run(names, dict(inputs)), converted.run(names, dict(inputs)), strict=True)
     return {name: (_difference(a, b), float(np.abs(a).max(initial=0))) for name, a, b in pairs if _is_numbers(a)}
-
-
-def _compare_layers(content: bytes, watched: Sequence[Watched], inputs: Feeds, form: str) -> list[LayerComparison]:
-    """Compares each layer with its convolution: all watchable ones in one run, then the others by themselves."""
-    together = [one for one in watched if one.own is None]
-    wanted = list(dict.fromkeys(name for one in together for name in (one.x, one.convolution, one.attention)))
-    computed = [name for name in wanted if name not in inputs]
-    values = dict(inputs)
-    if computed:  # no names would mean all outputs
-        values |= dict(zip(computed, session(content).run(computed, dict(inputs)), strict=True))
-    alone = [(one, _run_alone(one, one.own)) for one in watched if one.own is not None]
-    return [_compared(one, values, form) for one in together] + [_compared(one, own, form) for one, own in alone]
-
-
-def _run_alone(one: Watched, network: bytes) -> Feeds:
-    """Runs a layer's own network on random numbers, of a size that its kernel fits into."""
-    spec = one.layer.spec
-    x = torch.randn(
-        IMAGES, spec.in_channels, *(reach + 8 for reach in spec.reach), dtype=one.layer.weight.dtype
-    ).numpy()
-    names = [one.convolution, one.attention]
-    return {one.x: x} | dict(zip(names, session(network).run(names, {one.x: x}), strict=True))
-
-
-def _compared(one: Watched, values: Feeds, form: str) -> LayerComparison:
-    conv, attention = values[one.convolution], values[one.attention]
-    seen = measure_input(one.layer, [torch.from_numpy(values[one.x])])
-    error = FORMS[form].error(LayerValues.of(one.layer))
-    bound = certify_error(LayerValues.of(one.layer), error, input_range=seen.input_range, sums=seen.sums).bound
-    apart, largest = _difference(conv, attention), float(np.abs(conv.astype("float64")).max(initial=0))
-    return LayerComparison(one.name, own=apart, bound=bound, inherited=0.0, total=apart, outputs=largest)
 
 
 def _difference(a: Any, b: Any) -> float:

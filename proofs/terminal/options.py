@@ -97,7 +97,7 @@ ForceOption = Annotated[
 ]
 FormOption = Annotated[
     str | None,
-    typer.Option(metavar="FORM", help="Form of attention in ONNX: separable, literal or attention."),
+    typer.Option(metavar="FORM", help="Form of attention in ONNX: separable or literal."),
 ]
 EngineOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Verify this engine. Repeatable (default: all).")

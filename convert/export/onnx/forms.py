@@ -10,7 +10,7 @@ from ...errors import OptionError
 from ...heads.values import AttentionLayer, without_closed_gate
 from .grid import Grid
 from .heads import Heads
-from .literal import attention, literal
+from .literal import literal
 from .nodes import COMPUTED, STORED, Nodes
 from .separable import separable
 
@@ -39,7 +39,6 @@ FORMS = {
     for form in (
         Form("separable", separable, 11, joined_error),  # a softmax an axis, which is affordable at any size
         Form("literal", literal, 11, literal_error),  # scores, softmax over all keys, products: as the paper writes it
-        Form("attention", attention, 23, literal_error),  # the standard's Attention operator with absolute positions
     )
 }
 """The forms by name."""
@@ -53,16 +52,14 @@ def form_named(name: str) -> Form:
     return FORMS[name]
 
 
-def refusal(layer: AttentionLayer, form: str) -> str | None:
-    """Why a layer cannot be written in a form, or None if it can."""
+def refusal(layer: AttentionLayer) -> str | None:
+    """Why a layer cannot be written as ONNX, or None if it can."""
     if without_closed_gate(layer).content is not None:
         return "its content terms have no form in ONNX here"
     if layer.axis_scores is not None:
         return "its positional scores are learned tables, which have no form in ONNX here"
     if not layer.regime.is_read:
         return "its alpha and centers have no values, as on the meta device"
-    if form == "attention" and not Heads.of(layer).scores_are_exact:
-        return "its alpha is no power of two or a centre no integer, so an Attention operator would round its scores"
     return None
 
 

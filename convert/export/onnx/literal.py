@@ -1,9 +1,6 @@
-"""The forms with a probability for every query and key: ``literal`` and ``attention``.
+"""The form ``literal``, with a probability for every query and key, as the paper has it.
 
-``literal`` is the paper's: term (d) of the draft's eq. (7), r_delta . v_h, a softmax over all keys, and what the
-probabilities weigh. ``attention`` is one Attention operator of the standard (opset 23 and later) with absolute
-positions: its queries are alpha (-1, 2 t) with the target t = q + Delta, its keys (|k|^2, k), whose product is the same
-score up to a number for each query, which the softmax ignores (``proofs/claims/theorem/absolute.py``).
+Term (d) of the draft's eq. (7), r_delta . v_h, a softmax over all keys, and what the probabilities weigh.
 """
 
 from __future__ import annotations
@@ -36,34 +33,6 @@ def literal(nodes: Nodes, grid: Grid, heads: Heads, weight: str) -> str:
     values = nodes.reshaped(_values(nodes, grid, heads, weight), grid.batch, spec.groups, rows, outputs)
     attended = nodes.add("MatMul", joined, values, name="attended", description="Sum over heads and keys.")
     turned = nodes.add("Transpose", attended, perm=[0, 1, 3, 2])
-    return nodes.reshaped(turned, grid.batch, spec.out_channels, grid.query_size)
-
-
-def attention(nodes: Nodes, grid: Grid, heads: Heads, weight: str) -> str:
-    """As ``separable``, for heads whose scores binary32 does not round."""
-    spec, code = heads.spec, COMPUTED[heads.dtype]
-    positions, dtype = _keys(nodes, grid, code), _NUMPY[code]
-    centers = nodes.constant([[center] for center in heads.centers], dtype, name="centers")
-    targets = nodes.add("Add", _queries(nodes, grid, code), centers, name="targets")
-    double = nodes.add("Mul", targets, nodes.constant(2, dtype))
-    ones = nodes.add("Expand", nodes.constant(-1, dtype), nodes.joined(spec.num_heads, grid.query_count, 1))
-    sharpness = nodes.constant([[[one]] for one in heads.alpha], dtype, name="alpha")
-    queries = nodes.add("Mul", nodes.add("Concat", ones, double, axis=2), sharpness, name="queries")
-    keys = nodes.add(
-        "Concat", _squared(nodes, positions, spec.axes, code), positions, axis=1, name="absolute_positions"
-    )
-    values = nodes.add("Transpose", _values(nodes, grid, heads, weight), perm=[0, 2, 3, 1, 4])
-    attended = nodes.add(
-        "Attention",
-        nodes.add("Expand", queries, nodes.joined(grid.batch, 1, 1, 1)),
-        nodes.add("Expand", keys, nodes.joined(grid.batch, spec.num_heads, 1, 1)),
-        nodes.reshaped(values, grid.batch, spec.num_heads, grid.key_count, spec.out_channels),
-        name="attention",
-        description="Multi-head attention with absolute quadratic positions.",
-        scale=1.0,
-    )
-    added = nodes.add("ReduceSum", attended, nodes.constant([1]), keepdims=0, description="Sum over heads.")
-    turned = nodes.add("Transpose", added, perm=[0, 2, 1])
     return nodes.reshaped(turned, grid.batch, spec.out_channels, grid.query_size)
 
 

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from ...files.readers.onnx.layers import ConvolutionNode
 
-REPLACED = ("Conv", "ConvTranspose")
-"""The operators that attention takes the place of."""
 VERSION, FORM, SOURCE, LAYERS = (f"conv2attn.{key}" for key in ("version", "form", "source_sha256", "layers"))
 """Keys of the metadata that a file gets."""
 _LARGEST = 2**31 - 1  # bytes of a protocol buffer
@@ -88,8 +86,8 @@ def attention_model(
     Raises:
         CheckpointError: The file is damaged, or cannot be brought to the version of the standard that the form needs.
     """
-    whole = replacements(path, attention, form)
-    replace_nodes([(found, nodes) for found, _, nodes in whole.replaced])
+    whole = _replacements(path, attention, form)
+    _replace_nodes([(found, nodes) for found, _, nodes in whole.replaced])
     layers = {found.layer: layer for found, layer, _ in whole.replaced}
     records = {name: _record(layer) | dict((remarks or {}).get(name, {})) for name, layer in layers.items()}
     texts = {VERSION: version("conv2attn"), FORM: form, SOURCE: source_sha256, LAYERS: json.dumps(records)}
@@ -109,7 +107,7 @@ def flaw(path: Path) -> str | None:
     return None
 
 
-def replacements(path: Path, attention: Callable[[str], nn.Module | None], form: str) -> WholeModel:
+def _replacements(path: Path, attention: Callable[[str], nn.Module | None], form: str) -> WholeModel:
     """The network as it is, and the nodes that could take the places of its convolutions; as ``attention_model``."""
     needed = form_named(form).opset
     onnx_package("writing ONNX files")
@@ -130,14 +128,14 @@ def replacements(path: Path, attention: Callable[[str], nn.Module | None], form:
         layer = attention(found.layer)
         if not isinstance(layer, SelfAttention):
             left.append(Problem(found.layer, found.described.problem or "its layer is not attention"))
-        elif (reason := _refusal(found, layer, form)) is not None:
+        elif (reason := _refusal(found, layer)) is not None:
             refused.append(Problem(found.layer, reason))
         else:
             replaced.append((found, layer, _attention_nodes(found, layer, form)))
     return WholeModel(model, form, tuple(replaced), tuple(left), tuple(refused))
 
 
-def replace_nodes(replaced: Sequence[tuple[ConvolutionNode, Sequence[NodeProto]]]) -> None:
+def _replace_nodes(replaced: Sequence[tuple[ConvolutionNode, Sequence[NodeProto]]]) -> None:
     """Puts nodes in the place of others, in the graphs that these lie in."""
     scopes = dict.fromkeys(found.scope for found, _ in sorted(replaced, key=lambda pair: -pair[0].scope.depth))
     for scope in scopes:  # the innermost first: those around them copy them
@@ -147,15 +145,13 @@ def replace_nodes(replaced: Sequence[tuple[ConvolutionNode, Sequence[NodeProto]]
         graph.node.extend(nodes)
 
 
-def _refusal(found: ConvolutionNode, layer: SelfAttention, form: str) -> str | None:
+def _refusal(found: ConvolutionNode, layer: SelfAttention) -> str | None:
     """Why attention cannot take the place of a node, or None if it can."""
-    if found.node.op_type not in REPLACED:
-        return f"{found.node.op_type} computes with integers, and its layer without their rounding"
     if layer.weight.dtype != found.dtype:
         return f"its layer is in {layer.weight.dtype}, and the file in {found.dtype}"
     if not found.node.output or not found.node.output[0]:
         return "nothing takes its output"
-    return refusal(LayerValues.of(layer), form)
+    return refusal(LayerValues.of(layer))
 
 
 def _attention_nodes(found: ConvolutionNode, layer: SelfAttention, form: str) -> list[NodeProto]:

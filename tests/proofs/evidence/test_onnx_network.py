@@ -1,4 +1,4 @@
-"""``conv2attn verify`` of ONNX files: layers within their bounds, and a fault in the file is seen."""
+"""``conv2attn verify`` of ONNX files: both files are run, layers have certificates, and a fault in the file is seen."""
 
 from __future__ import annotations
 
@@ -66,12 +66,16 @@ def convert(path: Path, folder: Path) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("form", "alpha"), [("attention", None), ("literal", 3.0), ("separable", 3.0)])
-def test_every_layer_is_within_its_bound(form: str, alpha: float | None, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("form", "alpha"), [("literal", 3.0), ("separable", 3.0)])
+def test_every_layer_has_its_certificate_and_outputs_are_run_beside_each_other(
+    form: str, alpha: float | None, tmp_path: Path
+) -> None:
     check = verify(save(tmp_path / "in.onnx"), form=form, alpha=alpha)
     assert check.exit_code == 0
-    assert len(check.layers) == 2
-    assert check.alone == (check.layers[1].name,)
+    assert len(check.layers) == len(check.bounds) == 2
+    assert all(0 < bound < float("inf") for bound in check.bounds.values())
+    (apart, largest), *_ = check.outputs.values()
+    assert 0 < apart < largest
 
 
 def test_a_folder_is_verified_beside_its_file(tmp_path: Path) -> None:

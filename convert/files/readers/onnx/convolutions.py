@@ -1,19 +1,13 @@
-"""Convolutions that nodes compute: Conv, ConvTranspose, and those over integers, whose weights are dequantised.
-
-QLinearConv is a convolution of the numbers that its integers stand for, with input and result rounded to integers; the
-layer is the convolution without the rounding. ConvInteger convolves its input less a zero point by its weight less a
-zero point, and later nodes apply the scale; the layer is what the node computes.
+"""Convolutions that nodes compute: Conv and ConvTranspose.
 
 Of the geometry, numbers are given for each axis; pads are those before every axis, then those after every axis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import torch
 from onnx import NodeProto, helper
 from torch import Tensor
 
@@ -22,16 +16,16 @@ from ....padded import has_class
 from ....spec import ConvSpec
 from ..described import DescribedConvolution
 from .load import OWN_DOMAINS
-from .scopes import DEQUANTISED, Constant, Scope
+from .scopes import Constant, Scope
 
 CONVOLUTIONS = (
     *("Conv", "ConvTranspose", "ConvInteger", "QLinearConv", "DeformConv"),
     *("FusedConv", "NhwcConv", "NhwcFusedConv", "QLinearConvTranspose", "CausalConvWithState"),  # ONNX Runtime's own
 )
 """Operators that are convolutions of some kind, of any domain."""
+_PLAIN = ("Conv", "ConvTranspose")
 _SAME = ("SAME_UPPER", "SAME_LOWER")
-_ROUNDING = "the node rounds its input and its result to integers, which the layer does not"
-_NO_SCALE = "its weights are the node's integers less their zero point; later nodes apply the scale"
+_OVER_INTEGERS = ("ConvInteger", "QLinearConv", "QLinearConvTranspose")
 
 Attributes = Mapping[str, Any]
 
@@ -45,9 +39,14 @@ def convolution(node: NodeProto, scope: Scope) -> tuple[DescribedConvolution, li
     try:
         if node.domain not in OWN_DOMAINS:
             raise RefusedError(f"it is an operator of {node.domain[:100]!r}, not of ONNX")
-        if node.op_type not in _PARTS:
+        if node.op_type in _OVER_INTEGERS:
+            raise RefusedError(
+                f"{node.op_type} computes with integers; write the file with DequantizeLinear nodes, or in float32"
+            )
+        if node.op_type not in _PLAIN:
             raise RefusedError(f"{node.op_type} is not a plain convolution")
-        weight, bias = _PARTS[node.op_type](node, scope)
+        bias = _known(node, scope, 2, "bias") if input_name(node, 2) else None
+        weight = _known(node, scope, 1, "weight")
         spec = _spec(node, weight.tensor, None if bias is None else bias.tensor, scope)
     except RefusedError as reason:
         return DescribedConvolution.refused(str(reason)), []
@@ -183,46 +182,3 @@ def _known(node: NodeProto, scope: Scope, number: int, role: str) -> Constant:
     if isinstance(found, str):
         raise RefusedError(f"its {role} is {found}")
     return found
-
-
-def _plain(node: NodeProto, scope: Scope) -> tuple[Constant, Constant | None]:
-    """Weight and bias of a node that takes X, W, and perhaps a bias."""
-    bias = _known(node, scope, 2, "bias") if input_name(node, 2) else None
-    return _known(node, scope, 1, "weight"), bias
-
-
-def _integers(node: NodeProto, scope: Scope) -> tuple[Constant, None]:
-    """The weight of a ConvInteger, which takes X, W, and the zero points of both."""
-    return replace(_dequantised(node, scope, 1, torch.ones(()), 3), note=_NO_SCALE), None
-
-
-def _quantised(node: NodeProto, scope: Scope) -> tuple[Constant, Constant | None]:
-    """Weight and bias of a QLinearConv.
-
-    It takes X with scale and zero point, W with both, both of the result, and a bias of int32 in units of the product
-    of the first two scales.
-    """
-    scale = _known(node, scope, 4, "weight's scale").tensor
-    weight = replace(_dequantised(node, scope, 3, scale, 5), note=f"{DEQUANTISED}; {_ROUNDING}")
-    if not input_name(node, 8):
-        return weight, None
-    bias, input_scale = _known(node, scope, 8, "bias"), _known(node, scope, 1, "input's scale").tensor
-    sums = (bias.tensor.double() * input_scale.double().reshape(()) * scale.double()).float()
-    return weight, replace(bias, key=f"{weight.key} (bias)", tensor=sums)
-
-
-def _dequantised(node: NodeProto, scope: Scope, number: int, scale: Tensor, zero_point: int) -> Constant:
-    """(integer - zero point) * scale: the difference is exact in single precision, and the product is rounded once."""
-    found = _known(node, scope, number, "weight")
-    shape, weight = [-1] + [1] * (found.tensor.ndim - 1), found.tensor.float()
-    if input_name(node, zero_point):
-        weight = weight - _known(node, scope, zero_point, "weight's zero point").tensor.float().reshape(shape)
-    return replace(found, key=f"{found.key} ({node.op_type} {node.output[0]})", tensor=weight * scale.reshape(shape))
-
-
-_PARTS: dict[str, Callable[[NodeProto, Scope], tuple[Constant, Constant | None]]] = {
-    "Conv": _plain,
-    "ConvTranspose": _plain,
-    "ConvInteger": _integers,
-    "QLinearConv": _quantised,
-}

@@ -13,7 +13,7 @@ import torch
 from onnx import ModelProto, TensorProto, helper, numpy_helper
 from torch import nn
 
-from conv2attn.convert import convert_model
+from conv2attn.convert import ConversionError, convert_model
 from conv2attn.convert.export.onnx.forms import FORMS
 from conv2attn.convert.export.onnx.whole import LAYERS, WholeModel, attention_model, flaw
 from conv2attn.convert.files.open import open_network
@@ -109,18 +109,17 @@ def test_a_function_of_the_model_is_put_into_its_graph(tmp_path: Path) -> None:
     assert not made.functions
 
 
-def test_an_operator_over_integers_is_named_and_left(tmp_path: Path) -> None:
+def test_an_operator_over_integers_is_refused_by_name(tmp_path: Path) -> None:
     tensors = {"xs": np.float32(1), "xz": np.uint8(0), "w": np.ones((2, 2, 3, 3), np.int8), "ws": np.float32(1)}
     tensors |= {"wz": np.int8(0), "ys": np.float32(1), "yz": np.uint8(0)}
     node = helper.make_node("QLinearConv", ["x", *tensors], ["y"], name="q")
     ports = [port(name, None, TensorProto.UINT8) for name in "xy"]
     stored = [tensor(name, values) for name, values in tensors.items()]
     onnx.save(network([node], stored, inputs=ports[:1], outputs=ports[1:]), tmp_path / "in.onnx")
-    whole = whole_of(tmp_path / "in.onnx")
-    assert not whole.layers
-    assert [problem.reason for problem in whole.refused] == [
-        "QLinearConv computes with integers, and its layer without their rounding"
-    ]
+    with pytest.raises(
+        ConversionError, match="QLinearConv computes with integers; write the file with DequantizeLinear"
+    ):
+        whole_of(tmp_path / "in.onnx")
 
 
 def test_a_layer_that_was_not_chosen_stays_a_convolution(tmp_path: Path) -> None:
