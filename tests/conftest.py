@@ -15,7 +15,6 @@ from tests.command import Ran, Run, exit_code
 SLOW = frozenset(
     f"{name}.py"
     for name in (
-        "convert/export/test_head_parallel",
         "convert/test_onnx_export",
         "convert/test_synchronisations",
         "convert/test_tracing",

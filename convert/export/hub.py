@@ -11,6 +11,7 @@ tensors and JSON, never code.
 from __future__ import annotations
 
 import os
+from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,7 +26,6 @@ from ..files.open import load_converted
 from ..files.report import CertifiedReport, certify_report
 from ..files.write import CONFIG, REPORT, WEIGHTS
 from ..model.report import Report
-from .card import OURS, card_text
 
 try:
     from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
@@ -33,6 +33,22 @@ except ImportError as error:  # an extra
     raise ToolError(f'the Hub needs huggingface_hub (pip install "conv2attn[hub]"): {error}') from error
 
 _CARD = "README.md"
+_OURS = "<!-- Written by conv2attn from report.json; replaced whenever the network is saved. -->"
+_TEXT = """{ours}
+
+# A convolutional network as self-attention
+
+{summary}
+
+Each layer was constructed from a convolution's weights by Theorem 1 of [arXiv 1911.03584](https://arxiv.org/abs/1911.03584).
+`report.json` has every layer's geometry, heads, alpha, and the bound on its difference from the convolution.
+
+```python
+{load}
+```
+
+`pip install "conv2attn[hub]"`, version {version}. No code of this repository is run.
+"""
 
 
 class HubNetwork(
@@ -78,12 +94,12 @@ class HubNetwork(
         return done
 
     def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
-        """The card, made from the report: theorem, layers, certificate, how to load."""
+        """The card: the report's summary, and how to load the network."""
         return self._card(certify_report(self.network, Report.of(self.network)), kwargs.get("repo_id"))
 
     def _card(self, report: CertifiedReport, repository: str | None) -> ModelCard:
-        about = self._hub_mixin_info.model_card_data.to_yaml()
-        text = card_text(report, architecture=self.built_by, repository=repository or "USER/NAME")
+        about, load = self._hub_mixin_info.model_card_data.to_yaml(), _loading(self.built_by, repository or "USER/NAME")
+        text = _TEXT.format(ours=_OURS, summary=report.summary.in_words, load=load, version=version("conv2attn"))
         return ModelCard(f"---\n{about}\n---\n\n{text}")
 
     def _save_pretrained(self, save_directory: Path) -> None:
@@ -98,7 +114,7 @@ class HubNetwork(
         with TemporaryDirectory(prefix=".conv2attn-", dir=folder) as temporary:
             made = Path(temporary) / "made"
             save_converted(self.network, made, report=report, architecture=self.built_by)
-            if not card.exists() or OURS in card.read_text(encoding="utf-8", errors="replace"):
+            if not card.exists() or _OURS in card.read_text(encoding="utf-8", errors="replace"):
                 self._card(report, None).save(made / _CARD)
             for path in sorted(made.iterdir()):
                 os.replace(path, folder / path.name)
@@ -147,3 +163,12 @@ class HubNetwork(
             )
         built_by = None if isinstance(architecture, nn.Module) else architecture
         return cls(load_converted(folder, architecture=architecture), built_by=built_by)
+
+
+def _loading(built_by: Architecture | None, repository: str) -> str:
+    """Code that loads a network from a repository."""
+    found = f"from conv2attn import HubNetwork\n\nnetwork = HubNetwork.from_pretrained({repository!r}, architecture="
+    if built_by is None:
+        return f"{found}...)  # the CNN, as a new nn.Module"
+    made = f"Architecture({built_by.spec!r}, {dict(built_by.arguments)!r})"
+    return f"from conv2attn.convert.files.architecture import Architecture\n{found}{made})"

@@ -62,15 +62,12 @@ def test_a_network_of_the_users_own_code_needs_its_architecture(tmp_path: Path) 
     assert "architecture=..." in (tmp_path / "net" / "README.md").read_text()
 
 
-def test_the_card_has_its_tags_and_a_row_for_each_layer(made: tuple[HubNetwork, Path]) -> None:
-    saved, folder = made
-    card = ModelCard.load(folder / "README.md")
+def test_the_card_has_its_tags_and_the_report_s_summary(made: tuple[HubNetwork, Path]) -> None:
+    card = ModelCard.load(made[1] / "README.md")
     assert card.data.library_name == "conv2attn"
     assert {"self-attention", "arxiv:1911.03584"} <= set(card.data.tags or ())
-    for name, layer in saved.network.named_modules():
-        if isinstance(layer, SelfAttention):
-            row = next(line for line in card.text.splitlines() if line.startswith(f"| `{name}` |"))
-            assert f"| {layer.num_heads} | 128 | " in row
+    layers = [layer for layer in made[0].network.modules() if isinstance(layer, SelfAttention)]
+    assert f"{len(layers)} layers, {sum(layer.num_heads for layer in layers)} heads." in card.text
 
 
 def test_the_cards_example_runs(made: tuple[HubNetwork, Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +83,7 @@ def test_the_cards_example_runs(made: tuple[HubNetwork, Path], monkeypatch: pyte
 def test_a_card_of_ours_is_renewed_and_one_of_the_users_stays(made: tuple[HubNetwork, Path], tmp_path: Path) -> None:
     card, soft = shutil.copytree(made[1], tmp_path / "net") / "README.md", network(2.0)
     soft.save_pretrained(tmp_path / "net")
-    assert "| 2 |" in card.read_text()
+    assert "same bits as the CNN" not in card.read_text()
     assert_same(HubNetwork.from_pretrained(tmp_path / "net"), soft)
     card.write_text("my own words")
     (tmp_path / "net" / "notes.txt").write_text("kept")
