@@ -59,8 +59,8 @@ build/katex:
 	@command -v npm >/dev/null || { echo "make docs needs npm for KaTeX: apt-get install npm" >&2; exit 2; }
 	npm install --silent --no-audit --no-fund --prefix $@ katex@0.16.22
 
-bench: .venv/runtime  ## Measure the attention beside the convolution.
-	$(BIN)/conv2attn bench
+bench: .venv/runtime  ## Measure networks of torchvision, which must be installed, beside their attention.
+	$(BIN)/python benchmarks/bench.py
 
 formal: coq checker .venv/dev  ## Check the theorems of proofs/formal with Coq, and that it refuses planted faults and tampered certificates.
 	$(BIN)/conv2attn formal

@@ -21,7 +21,6 @@ from .proofs.terminal.options import (
     CheckpointArgument,
     DeviceOption,
     DevicesOption,
-    Dtype,
     DtypeOption,
     EngineOption,
     ExcludeOption,
@@ -45,7 +44,6 @@ from .proofs.terminal.options import (
     range_of,
     refuse_options,
     size_of,
-    torch_device,
     torch_dtype,
 )
 from .proofs.terminal.outcome import Done, Outcome, outcome_json, result_file, wrote
@@ -356,71 +354,6 @@ def check(
 
     with progress("Checking certificates", total=None) as advance:
         return check_folder(folder, progress=advance)
-
-
-@command(app, LOOK, example="--table resnet50")
-def bench(
-    table: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="resnet50, mobilenetv2, ladder, positions, content or network. Repeatable (default: all).",
-        ),
-    ] = None,
-    device: Annotated[str, typer.Option(help="Device to measure on: cpu, cuda, ...")] = "cpu",
-    dtype: Annotated[Dtype, typer.Option(help="Precision of weights and inputs.")] = "float32",
-    backward: Annotated[bool, typer.Option("--backward", help="Also measure forward and backward together.")] = False,
-    compiled: Annotated[
-        bool, typer.Option("--compile", help="Also measure the layers compiled by torch.compile.")
-    ] = False,
-    batch: Annotated[
-        int | None, typer.Option(min=1, help="Batch size (default 8 for layers, 4 for the network).")
-    ] = None,
-    rounds: Annotated[
-        int | None, typer.Option(min=5, help="Number of samples of each call. The median is reported.")
-    ] = None,
-    threads: Annotated[
-        int | None, typer.Option(min=1, help="Number of torch threads (default: torch's own choice).")
-    ] = None,
-    tf32: Annotated[bool, typer.Option("--tf32", help="Let a GPU round float32 factors to TF32.")] = False,
-    limit: Annotated[
-        float | None,
-        typer.Option(
-            callback=positive, metavar="FLOPS", help="Leave out quadratic attention that needs more than this."
-        ),
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed for weights, inputs and free heads.")] = 0,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE.svg", help="Plot the ladder table: time against number of pixels.")
-    ] = None,
-    markdown: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE.md", help="Append the results to this file, in the format of benchmarks/RESULTS.md."
-        ),
-    ] = None,
-) -> Outcome:
-    """Measure time, memory and error of attention and convolution."""
-    from .proofs.benchmark.measure import ROUNDS, Settings
-    from .proofs.benchmark.run import check_outputs, measurements, run_benchmark, write_outputs
-
-    settings = Settings(
-        device=torch_device(device),
-        dtype=torch_dtype(dtype),
-        backward=backward,
-        compile=compiled,
-        batch=batch,
-        rounds=rounds or ROUNDS,
-        threads=threads,
-        tf32=tf32,
-        seed=seed,
-        limit_flops=limit,
-    )
-    check_outputs(table or (), plot=plot, markdown=markdown)
-    with progress("Measuring", total=len(measurements(table or (), settings))) as advance:
-        benchmark = run_benchmark(table or (), settings, progress=advance)
-    write_outputs(benchmark, plot=plot, markdown=markdown)
-    return benchmark
 
 
 @command(app, CHECK, example="attention --data pictures")

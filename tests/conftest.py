@@ -20,7 +20,6 @@ SLOW = frozenset(
         "convert/test_tracing",
         "convert/test_transforms",
         "learn/training/test_fit",
-        "proofs/benchmark/test_benchmark",
         "proofs/show/test_melting",
         "test_packaging",
     )

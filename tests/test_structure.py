@@ -52,7 +52,6 @@ ROOMS = [
     "proofs/evidence/campaign/checks",
     "proofs/evidence/campaign",
     "proofs/show/pictures",
-    "proofs/benchmark",
     "proofs/show/page",
     "proofs/show/trained",
     "proofs/show",
