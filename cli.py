@@ -570,7 +570,7 @@ def merge(
     return found
 
 
-@command(app, TRAIN, example="attention --data pictures --content 8 --out melted")
+@command(app, TRAIN, example="attention --data pictures --out melted")
 def melt(
     out: Annotated[
         Path, typer.Option(metavar="DIR", help="Folder to write. It keeps every run, and --resume continues them.")
@@ -604,14 +604,8 @@ def melt(
     alpha: Annotated[
         float | None, typer.Option(callback=positive, help="Initial locality strength (default 4).")
     ] = None,
-    content: Annotated[
-        int | None, typer.Option(min=1, metavar="DIM", help="Add gated content attention of this dimension.")
-    ] = None,
     last: Annotated[
-        int | None,
-        typer.Option(
-            min=1, help="Melt only this many of the last layers (default: all; with --content, the last stage)."
-        ),
+        int | None, typer.Option(min=1, help="Melt only this many of the last layers (default: all).")
     ] = None,
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
@@ -621,29 +615,17 @@ def melt(
         list[float] | None,
         typer.Option(
             callback=positive,
-            help="Peak learning rate. Positions and gates use ten times this. Repeatable: each side tries each, and "
-            "validation images choose (default 1e-4; with --content, 3e-4 and 1e-3).",
+            help="Peak learning rate. Positions use ten times this. Repeatable: each side tries each, and validation "
+            "images choose (default 1e-4).",
         ),
     ] = None,
-    weight_decay: Annotated[float, typer.Option(min=0, help="Weight decay. Positions and gates have none.")] = 0.01,
+    weight_decay: Annotated[float, typer.Option(min=0, help="Weight decay. Positions have none.")] = 0.01,
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs. The table shows their spread.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 0,
     accelerator: AcceleratorOption = "auto",
     devices: DevicesOption = 1,
     strategy: StrategyOption = "auto",
     precision: PrecisionOption = "32-true",
-    example: Annotated[
-        str | None,
-        typer.Option(
-            metavar="stamps|photographs", help="Run an example that cleans images, and write tables and pictures."
-        ),
-    ] = None,
-    full: Annotated[
-        bool,
-        typer.Option(
-            "--full", help="Run the example with every control and a sweep of learning rates for each: about an hour."
-        ),
-    ] = False,
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was interrupted in DIR.")] = False,
 ) -> Outcome:
     """Fine-tune a CNN as attention and as a CNN, and compare the two."""
@@ -652,8 +634,6 @@ def melt(
     from .learn.melting.compare import FINE_TUNING
     from .proofs.show.melting import melt_checkpoint
 
-    if example is not None:
-        return _example(example, checkpoint, out, full=full, seeds=seeds, resume=resume)
     if data is None and checkpoint is not None:
         wanted = "is required with a checkpoint: the images it is fine-tuned on, such as a folder of pictures"
         raise typer.BadParameter(wanted, param_hint="--data")
@@ -667,7 +647,7 @@ def melt(
         data=data or "digits",
         size=size_of(size, axes=2),
         normalization=normalization_of(mean, std),
-        melting={"tolerance": tolerance, "alpha": alpha, "content": content, "last": last},
+        melting={"tolerance": tolerance, "alpha": alpha, "last": last},
         include=include or (),
         exclude=exclude or (),
         recipe=recipe,
@@ -675,18 +655,6 @@ def melt(
         seeds=seeds,
         session=_session(accelerator, devices, strategy, precision, resume=resume),
     )
-
-
-def _example(name: str, checkpoint: Path | None, out: Path, *, full: bool, seeds: int, resume: bool) -> Outcome:
-    """Runs an example of melting."""
-    from .learn.examples.examples import EXAMPLES
-    from .proofs.show.examples import show_example
-
-    if name not in EXAMPLES:
-        raise typer.BadParameter(f"there are {' and '.join(EXAMPLES)}; got {name!r}", param_hint="--example")
-    if checkpoint is not None:
-        raise typer.BadParameter("trains a network of its own, and takes no checkpoint", param_hint="--example")
-    return show_example(EXAMPLES[name], out, full=full, seeds=seeds, session=_session(resume=resume))
 
 
 def _session(
@@ -703,7 +671,9 @@ def _session(
 @command(app, TRAIN, example="melted --tolerance 0.05 --out frozen.pt2")
 def freeze(
     checkpoint: CheckpointArgument,
-    out: Annotated[Path, typer.Option(metavar="FILE.pt2", help="Program to write. torch.export.load reads it.")],
+    out: Annotated[
+        Path, typer.Option(metavar="FILE", help="File to write: a program (.pt2), or weights (.pth, .safetensors).")
+    ],
     tolerance: Annotated[
         float,
         typer.Option(callback=positive, help="Largest allowed difference of a layer's outputs away from borders."),
@@ -716,9 +686,6 @@ def freeze(
     data: Annotated[
         str | None,
         typer.Option(metavar="KIND", help="Report test accuracy before and after on this data, as for melt."),
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Plot kernel size against tolerance (.png, .svg, .pdf).")
     ] = None,
     force: ForceOption = False,
 ) -> Outcome:
@@ -733,7 +700,6 @@ def freeze(
         input_range=range_of(input_range),
         size=size_of(size, axes=2),
         data=data,
-        plot=plot,
         force=force,
     )
 

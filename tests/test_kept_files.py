@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import math
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import onnx
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention, attention_from_conv, certify, load_converted, restore_model
 from conv2attn.convert.bounds.rounding import gamma, unit_roundoff
+from conv2attn.convert.errors import CheckpointError, ConversionError
 from conv2attn.convert.files.folder import read_folder
 from conv2attn.convert.files.open import open_network
 from conv2attn.convert.spec import Convolution
@@ -125,6 +128,24 @@ def test_a_melted_layer_of_version_1_computes_what_it_did(name: str) -> None:
     scale = x.abs().max().item() * layer.kernel.detach().abs().flatten(1).sum(1).max().item()
     apart = (layer(x) - seen["output"]).abs().max().item()
     assert apart <= output_bound(layer, x) + 2 * math.expm1(2 * wrong) * scale
+
+
+def test_content_behind_a_gate_which_only_version_1_has_is_refused(tmp_path: Path) -> None:
+    layer, state = kept_layer("conv2d", CONTENT)
+    del state["input"], state["output"]
+    state["content.gate"] = torch.zeros(layer.num_heads)
+    with pytest.raises(ConversionError, match=r"content\.gate: content behind a gate is of version 1"):
+        layer.load_state_dict(state, strict=False)
+    folder = shutil.copytree(KEPT / "melted", tmp_path / "gated")
+    tensors = load_file(folder / "model.safetensors")
+    config = json.loads((folder / "config.json").read_text())
+    name = config["layers"][0]["names"][0]
+    tensors[f"{name}.content.gate"] = torch.zeros(9)
+    config["tensors"].append(f"{name}.content.gate")
+    save_file(tensors, folder / "model.safetensors", {"conv2attn": "4"})
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(CheckpointError, match=f"content of {name} is behind a gate, which only version 1 has"):
+        load_converted(folder, architecture=FOLDERS["melted"]())
 
 
 @pytest.mark.parametrize("name", ["layer", "melted"])

@@ -35,7 +35,6 @@ ROOMS = [
     "learn/training",
     "learn/melting",
     "learn/freezing",
-    "learn/examples",
     "learn/experiment",
     "proofs/terminal",
     "proofs/formal/coq",
@@ -73,7 +72,6 @@ LONG = {
     "convert/bounds/rounding.py": "one derivation, formula after formula",
     "convert/spec.py": "one geometry, with what each of its options means and may be",
     "convert/files/open.py": "the one door, with all that can be behind it",
-    "proofs/evidence/campaign/checks/all.py": "every check of a layer",
 }
 
 

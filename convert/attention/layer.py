@@ -294,23 +294,20 @@ class SelfAttention(RestingPositions):
         """
         _learned(self)._train_positions()
 
-    def add_content(self, key_dim: int, *, gated: bool = False) -> ContentTerms:
+    def add_content(self, key_dim: int) -> ContentTerms:
         """Adds the content terms (a), (b) and (c): the layer becomes a ``LearnedAttention``, in place.
 
-        What it computes does not change. In one softmax with the positions, as eq. (7) has it, W_qry and u start at
-        zero, so the new scores are zero until training changes them (``proofs/claims/theorem/position_alone.py``).
-        Behind a gate the terms have a softmax of their own, p = (1 - g) p_position + g p_content, and the gate g of
-        every head starts at zero (``heads/content.py``); this can be trained from any alpha on. Once training has
-        changed either, the layer is more than a convolution.
+        What it computes does not change: the terms share one softmax with the positions, as eq. (7) has it, and W_qry
+        and u start at zero, so the new scores are zero until training changes them
+        (``proofs/claims/theorem/position_alone.py``). Then the layer is more than a convolution.
 
         Args:
             key_dim: Dimension D_k in which queries and keys are compared.
-            gated: Whether the terms are behind a gate.
 
         Raises:
             ConversionError: key_dim is not a positive integer, or the layer is of a class of its own.
         """
-        added: ContentTerms = _learned(self)._add_content(as_integer(key_dim, "key_dim", least=1), gated=gated)
+        added: ContentTerms = _learned(self)._add_content(as_integer(key_dim, "key_dim", least=1))
         return added
 
     def set_axis_scores(self, *tables: Tensor) -> AxisScores:

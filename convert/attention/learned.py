@@ -21,9 +21,8 @@ from ..errors import ConversionError
 from ..heads.content import ContentTerms
 from ..heads.encoding import encoding_dim
 from ..heads.regime import Regime, compute_dtype
-from ..heads.values import LayerValues, opened_gate
+from ..heads.values import LayerValues
 from ..spec import ConvSpec
-from ..transforms import is_transformed
 from .layer import LEARNED, SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
 
 
@@ -89,13 +88,12 @@ class LearnedAttention(SelfAttention):
             self._parameters["log_alpha"] = nn.Parameter(alpha.log().to(regime.dtype))
             self._parameters["centers"] = nn.Parameter(centers)
 
-    def _add_content(self, key_dim: int, *, gated: bool) -> ContentTerms:
+    def _add_content(self, key_dim: int) -> ContentTerms:
         self.content = ContentTerms(
             self.num_heads,
             self.spec.in_channels,
             key_dim=key_dim,
             encoding_dim=encoding_dim(self.spec.axes),
-            gated=gated,
             device=self.weight.device,
             dtype=self.weight.dtype,
         )
@@ -113,16 +111,7 @@ class LearnedAttention(SelfAttention):
                 raise ConversionError(f"positions must be at least float32; got {dtype}")
             unread = Regime.unread(values.spec, compute_dtype(values.weight.dtype))
             values = values._replace(regime=unread, trained=(self._alpha(), self._centers()))
-        content = self._content_that_counts()
-        return values._replace(content=content, axis_scores=self.axis_scores, opened=opened_gate(content))
-
-    def _content_that_counts(self) -> ContentTerms | None:
-        """The content terms, but where a closed gate is known without waiting, and nothing is to be learned of it."""
-        content = self.content
-        if content is None or content.gate is None or is_transformed() or not content.gate.is_cpu:
-            return content
-        learns = torch.is_grad_enabled() and content.gate.requires_grad
-        return None if not learns and content.is_off() else content
+        return values._replace(content=self.content, axis_scores=self.axis_scores)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
@@ -143,11 +132,8 @@ class LearnedAttention(SelfAttention):
         return nn.Module._load_from_state_dict(self, state, prefix, local_metadata, strict, *lists)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """As ``nn.Module``'s; positions and gates never get less than float32."""
-        gate = None if self.content is None else self.content.gate
-        precise = [
-            p for p in (self._parameters.get("log_alpha"), self._parameters.get("centers"), gate) if p is not None
-        ]
+        """As ``nn.Module``'s; positions never get less than float32."""
+        precise = [p for p in (self._parameters.get("log_alpha"), self._parameters.get("centers")) if p is not None]
         kept = {id(tensor) for one in precise for tensor in (one, one.grad) if tensor is not None}
 
         def apply(tensor: Tensor) -> Tensor:

@@ -3,17 +3,16 @@
 Away from borders a head whose attention goes by position is a convolution with the kernel W_h p_h(z), where p_h is what
 it gives to the pixel at offset z if all of Z^n were keys. Compared with a kernel R that reads some offsets,
 
-    D(z) = sum_h (1 - g_h) W_h p_h(z) - R(z),       s = sum_h W_h - sum_z R(z)
+    D(z) = sum_h W_h p_h(z) - R(z),       s = sum_h W_h - sum_z R(z)
 
 for inputs with |x_c - m_c| <= osc_c / 2, and each output channel,
 
-    | Attention - Conv_R |  <=  sum_c |m_c| |s|  +  osc_c / 2 ( sum_z |D(z)|  +  sum_h (1 - P_h) (1 - g_h) |W_h|
-                                                                              +  sum_h g_h |W_h| )  +  |bias difference|
+    | Attention - Conv_R |  <=  sum_c |m_c| |s|  +  osc_c / 2 ( sum_z |D(z)|  +  sum_h (1 - P_h) |W_h| )
+                                                                                     +  |bias difference|
 
 P_h is the sum of p_h over offsets that are keys of every query: a softmax over fewer keys gives each 1 / P_h times as
-much (``proofs/claims/certificate/frozen_kernel.py``). Content behind a gate g_h may look anywhere, so all of its share
-counts. In exact arithmetic: rounding is not in it, but for that of the two kernels, which are compared as they are
-stored.
+much (``proofs/claims/certificate/frozen_kernel.py``). In exact arithmetic: rounding is not in it, but for that of the
+two kernels, which are compared as they are stored.
 """
 
 from __future__ import annotations
@@ -27,7 +26,6 @@ from torch import Tensor
 
 from ..attention.checked import checked_layer
 from ..errors import ConversionError
-from ..heads.content import opening
 from ..heads.values import AttentionLayer
 from .layer import InputRange, padded_range
 
@@ -80,8 +78,8 @@ def distance_from_convolution(
         bias: Its bias, given with ``weight``; by default the layer's.
 
     Raises:
-        ConversionError: The layer's scores are learned tables, its content has no gate, the convolution has another
-            shape, or the range is not one.
+        ConversionError: The layer's scores are learned tables or read the image, the convolution has another shape, or
+            the range is not one.
     """
     layer, spec = checked_layer(layer), layer.spec
     given = layer.weight if weight is None else weight
@@ -123,28 +121,28 @@ def kernel_difference(
             more.
 
     Raises:
-        ConversionError: The layer's scores are learned tables, or its content has no gate.
+        ConversionError: The layer's scores are learned tables or read the image.
     """
     spec, weight = layer.spec, layer.kernel.detach().double().cpu().flatten(2)
-    shut = 1 - _openings(layer)
+    _check_positions_alone(layer)
     size, middle = (high - low) / 2, (high + low).abs() / 2
     absolute = weight.abs()
     shift = (weight.sum(-1) - window.kernel.flatten(2).sum(-1)).abs()
     probabilities, first = _probabilities(layer, window)
     if probabilities is None:
         change = absolute.sum(-1) + window.kernel.flatten(2).abs().sum(-1)
-        border = absolute @ shut
+        border = absolute.sum(-1)
     else:
-        kernel = torch.tensordot(weight * shut, probabilities.flatten(1), dims=1).unflatten(-1, probabilities.shape[1:])
+        kernel = torch.tensordot(weight, probabilities.flatten(1), dims=1).unflatten(-1, probabilities.shape[1:])
         _part(kernel, first, window.first, window.last).sub_(window.kernel)
         change = kernel.flatten(2).abs().sum(-1)
         inside = _part(probabilities.unsqueeze(0), first, *keys).flatten(2).sum(2).squeeze(0)
-        border = absolute @ (shut * (1 - inside))
+        border = absolute @ (1 - inside)
     if padded:
         outside = window.kernel.abs()
         _part(outside, window.first, *keys).zero_()
         border = border + outside.flatten(2).sum(-1)
-    change = change + border + absolute @ (1 - shut)
+    change = change + border
     points = window.kernel[0, 0].numel() + (0 if probabilities is None else probabilities.numel())
     slack = max(_SLACK, 8 * _UNIT * points)  # half of it for sums over points and heads, in any order
     change, shift = (
@@ -183,18 +181,12 @@ def _known(bounds: Tensor) -> Tensor:
     return known
 
 
-def _openings(layer: AttentionLayer) -> Tensor:
-    """g_h, [num_heads]; 0 without content."""
+def _check_positions_alone(layer: AttentionLayer) -> None:
+    """Refuses a layer whose attention does not go by position alone."""
     if layer.axis_scores is not None:
         raise ConversionError("no distance from a convolution is known of learned tables of scores")
-    if layer.content is None:
-        return torch.zeros(layer.spec.num_heads, dtype=torch.float64)
-    if layer.content.gate is None:
-        if layer.content.is_off():
-            return torch.zeros(layer.spec.num_heads, dtype=torch.float64)
-        raise ConversionError("no distance from a convolution is known of content terms without a gate")
-    opened: Tensor = opening(layer.content.gate.detach()).double().cpu()
-    return opened
+    if layer.content is not None and not layer.content.is_off():
+        raise ConversionError("no distance from a convolution is known of content terms")
 
 
 def _probabilities(layer: AttentionLayer, window: Window) -> tuple[Tensor | None, tuple[int, ...]]:

@@ -47,7 +47,7 @@ from ..bounds.subnormal import is_subnormal, magnitudes
 from ..bounds.tail import absolute_products, softmax_tail
 from ..engines import AUTO, check_engine_name, engine_error
 from ..errors import ConversionError
-from ..heads.values import AttentionLayer, without_closed_gate
+from ..heads.values import AttentionLayer
 from ..spec import ConvSpec
 from .wording import told
 
@@ -105,7 +105,7 @@ def certify(
             layer of it (``comparison.py`` measures that one).
     """
     check_engine_name(engine)
-    layer = without_closed_gate(checked_layer(layer))
+    layer = checked_layer(layer)
     return certify_error(layer, engine_error(layer, engine), input_range=input_range, sums=sums)
 
 
@@ -162,8 +162,8 @@ def _total(parts: Sequence[Tensor]) -> Tensor:
 
 
 def _certifiable(layer: AttentionLayer) -> AttentionLayer:
-    """The layer without a closed gate, refused where nothing is certified of it."""
-    layer, dtype = without_closed_gate(layer), autocast_dtype(layer.weight.device)
+    """The layer, refused where nothing is certified of it."""
+    dtype = autocast_dtype(layer.weight.device)
     if dtype is not None and layer.weight.dtype != torch.float64:  # which autocast leaves as it is
         raise ConversionError(
             f"autocast to {dtype} is on, under which a layer rounds its weights and its input: certify it outside of "
@@ -171,8 +171,7 @@ def _certifiable(layer: AttentionLayer) -> AttentionLayer:
         )
     if layer.content is not None or layer.axis_scores is not None or not layer.regime.at_taps:
         raise ConversionError(
-            "only a layer with quadratic scores alone (or content behind a closed gate) and its heads at the kernel's "
-            "taps is certified"
+            "only a layer with quadratic scores alone and its heads at the kernel's taps is certified"
         )
     parameters = (layer.weight, *(() if layer.bias is None else (layer.bias,)))
     if not all(bool(parameter.detach().isfinite().all()) for parameter in parameters):

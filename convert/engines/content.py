@@ -10,21 +10,13 @@ With phi(k) = (|k|^2, k) the encoding is linear in it up to a constant of the qu
     a |k - q|^2 + b . (k - q)  =  a |k|^2 + (b - 2 a q) . k  +  constant
 
 so the score is one dot product of longer vectors, (W_qry x_q + u, a, b - 2 a q) with (W_key x_k, |k|^2, k), and no bias
-for every pair is needed. Positions are counted from the grid's middle, where they are smallest. In one softmax with
-sharp positions large terms cancel, so scores are then computed in double precision.
-
-Behind a gate v is not part of the score, and the output is a sum of two layers with the same heads, since it is linear
-in the value projections:
-
-    sum_h W_h ((1 - g_h) P_h + g_h P'_h) X  =  sum_h ((1 - g_h) W_h) P_h X  +  sum_h (g_h W_h) P'_h X
-
-The first is a layer without content, which is computed as any other: where all g are 0, it is the convolution itself.
+for every pair is needed. Positions are counted from the grid's middle, where they are smallest. With sharp positions
+large terms cancel, so scores are computed in double precision.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -32,15 +24,13 @@ from torch import Tensor
 
 from ..heads.content import ContentTerms
 from ..heads.encoding import head_vectors, key_numbers, key_positions
-from ..heads.values import AttentionLayer, LayerValues
+from ..heads.values import AttentionLayer
 from ..size import Size
 from ..transforms import is_traced, is_transformed
 from .base import Cost
-from .factored import FactoredEngine
 from .head_sum import head_weights
 from .literal import all_queries
 
-_FACTORED = FactoredEngine()
 _CACHE = 2**21  # bytes of scores that are formed at once
 _SCORES = 2**26  # bytes of scores up to which all are formed; beyond, torch's fused kernel takes them by parts
 
@@ -48,7 +38,7 @@ _SCORES = 2**26  # bytes of scores up to which all are formed; beyond, torch's f
 def content_cost(layer: AttentionLayer, content: ContentTerms, size: Size, *, batch: int) -> Cost:
     """All pairs; memory for the queries, keys and values of all heads, and for the scores where they are formed."""
     spec, grid = layer.spec, layer.spec.padded_size(size)
-    element = 8 if content.gate is None else layer.regime.dtype.itemsize
+    element = 8  # of double precision
     queries, keys, key_dim = math.prod(spec.output_size(size)), math.prod(grid), content.key_weight.shape[1]
     pairs = batch * spec.num_heads * queries * keys
     mixing = batch * queries * spec.num_heads * spec.out_channels * spec.in_channels // spec.groups
@@ -60,64 +50,29 @@ def content_cost(layer: AttentionLayer, content: ContentTerms, size: Size, *, ba
     return Cost(flops, (held + formed) * element)
 
 
-def without_content(layer: AttentionLayer, content: ContentTerms, size: Size, *, batch: int) -> LayerValues:
-    """The positional part of a layer, which has the memory that content leaves; a trace, of symbols, counts none."""
-    held = 0 if is_traced() else content_cost(layer, content, size, batch=batch).bytes
-    return LayerValues.of(layer)._replace(content=None, memory_limit=max(layer.memory_limit - held, 0))
-
-
-def attend_content(
-    layer: AttentionLayer, content: ContentTerms, x: Tensor, by_position: Callable[[AttentionLayer, Tensor], Tensor]
-) -> Tensor:
+def attend_content(layer: AttentionLayer, content: ContentTerms, x: Tensor) -> Tensor:
     """Computes a layer with content terms.
 
     Args:
         layer: The layer.
         content: Its content terms.
         x: [batch, in_channels, *size].
-        by_position: Computes a layer without content, if it is no smoothing before a convolution.
 
     Returns:
         [batch, out_channels, *output size].
     """
-    opened = LayerValues.of(layer).opened
-    if opened is None:
-        weight = head_weights(layer, torch.float64)
-        vectors = head_vectors(layer.alpha.double(), layer.centers.double())
-        output, bias = _content_sum(layer, content, x, weight, vectors), layer.bias
-        return (output if bias is None else output + bias.view(-1, *(1,) * layer.spec.axes)).to(x.dtype)
-    weight, opened = head_weights(layer, layer.regime.dtype), opened.to(layer.regime.dtype)
-    by_content = _content_sum(layer, content, x, opened.view(-1, 1, 1, 1) * weight, None)
-    positions = without_content(layer, content, Size(*x.shape[2:]), batch=x.shape[0])
-    values = _closed(positions, 1 - opened)
-    positional = by_position if _FACTORED.refusal(values) is not None else _FACTORED.attend
-    return positional(values, x) + by_content.to(x.dtype)
-
-
-def _content_sum(
-    layer: AttentionLayer, content: ContentTerms, x: Tensor, weight: Tensor, vectors: Tensor | None
-) -> Tensor:
-    """sum_h W_h P_h X, [batch, out_channels, *output size], in the dtype of W.
-
-    Args:
-        layer: The layer.
-        content: Its content terms.
-        x: [batch, in_channels, *size].
-        weight: W, [num_heads, groups, out_channels / groups, in_channels / groups].
-        vectors: v, [num_heads, axes + 1], or None for zeros.
-    """
-    spec, size, dtype = layer.spec, Size(*x.shape[2:]), weight.dtype
-    pixels = spec.pad(x).to(dtype).flatten(2).transpose(1, 2)
-    queries, keys = _queries_and_keys(layer, content, pixels, size, vectors)
+    spec, size, bias = layer.spec, Size(*x.shape[2:]), layer.bias
+    pixels = spec.pad(x).to(torch.float64).flatten(2).transpose(1, 2)
+    queries, keys = _queries_and_keys(layer, content, pixels, size)
     attended = _attention(queries, keys, pixels.unsqueeze(1))  # [batch, heads, queries, in_channels]
     grouped = torch.unflatten(attended, 3, (spec.groups, -1)).permute(0, 3, 2, 1, 4).flatten(3)
-    mixing = weight.permute(1, 0, 3, 2).flatten(1, 2)
-    output = (grouped @ mixing).transpose(2, 3).flatten(1, 2)
-    return torch.unflatten(output, 2, tuple(spec.output_size(size)))
+    mixing = head_weights(layer, torch.float64).permute(1, 0, 3, 2).flatten(1, 2)
+    output = torch.unflatten((grouped @ mixing).transpose(2, 3).flatten(1, 2), 2, tuple(spec.output_size(size)))
+    return (output if bias is None else output + bias.view(-1, *(1,) * spec.axes)).to(x.dtype)
 
 
 def _queries_and_keys(
-    layer: AttentionLayer, content: ContentTerms, pixels: Tensor, size: Size, vectors: Tensor | None
+    layer: AttentionLayer, content: ContentTerms, pixels: Tensor, size: Size
 ) -> tuple[Tensor, Tensor]:
     """The longer vectors, [batch, num_heads, queries or keys, key_dim + axes + 1].
 
@@ -126,15 +81,13 @@ def _queries_and_keys(
         content: Its content terms.
         pixels: The padded input, [batch, keys, in_channels].
         size: Size of the input, without padding.
-        vectors: As for ``_content_sum``.
     """
     grid, dtype = layer.spec.padded_size(size), pixels.dtype
     positions = all_queries(layer.spec, size, like=pixels)
     asked = torch.einsum("bqc,hdc->bhqd", pixels[:, key_numbers(positions, grid)], content.query_weight.to(dtype))
     shown = torch.einsum("bkc,hdc->bhkd", pixels, content.key_weight.to(dtype))
     of_query = torch.einsum("bhqd,hdp->bhqp", asked, content.position_weight.to(dtype))
-    if vectors is not None:
-        of_query = of_query + vectors.unsqueeze(1)
+    of_query = of_query + head_vectors(layer.alpha.double(), layer.centers.double()).unsqueeze(1)
     middle = torch.stack([positions.new_full((), (length - 1) / 2) for length in grid])
     at = (key_positions(grid, like=pixels) - middle.to(dtype)).to(dtype)
     square, linear = of_query[..., :1], of_query[..., 1:] - 2 * of_query[..., :1] * (positions - middle).to(dtype)
@@ -166,11 +119,3 @@ def _formed(queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
     """The same, by one product with V for all heads."""
     probabilities = torch.softmax(queries @ keys.transpose(2, 3), -1)
     return torch.unflatten(probabilities.flatten(1, 2) @ values.squeeze(1), 1, (queries.shape[1], -1))
-
-
-def _closed(layer: LayerValues, closed: Tensor) -> LayerValues:
-    """The layer with each head's value projection times a number, [num_heads]."""
-    factors = closed.to(layer.weight.dtype).view(layer.spec.kernel_size)
-    if layer.spec.transposed:
-        factors = factors.flip(tuple(range(factors.ndim)))  # as ``ConvSpec.kernel`` flips its weight
-    return layer._replace(weight=layer.weight * factors)

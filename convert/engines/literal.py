@@ -4,7 +4,6 @@ For every query, head and key it forms the score r_delta . v_h, takes the softma
 the values with the probabilities, which tend to one-hot (``proofs/claims/theorem/one_hot.py``):
 
     probabilities_h = softmax_k( r_delta . v_h [+ content terms] )       [num_queries, num_keys]
-                      [or (1 - g_h) softmax_k( r_delta . v_h ) + g_h softmax_k( content terms ), behind a gate]
     values_h        = W_val^(h) x_k,   W_val^(h) = W_Delta               [num_keys, out_channels]
     output          = concat_h(probabilities_h values_h) W_out + b,      W_out = the identities, stacked
 
@@ -25,7 +24,6 @@ from torch import Tensor
 
 from ..bounds.rounding import literal_error
 from ..errors import EngineError
-from ..heads.content import mixed
 from ..heads.encoding import (
     encoding_dim,
     grid_points,
@@ -135,10 +133,7 @@ def attention_probabilities(layer: LayerValues, size: Size, queries: Tensor, pad
         raise EngineError("the layer has content terms, so its attention depends on the input: pass x")
     keys = padded.flatten(2).transpose(1, 2)
     from_content = layer.content.scores(keys[:, key_numbers(queries, grid)], keys, encoding)
-    if layer.opened is None:
-        return (scores + from_content).softmax(dim=-1).to(layer.regime.dtype)
-    gated = mixed(layer.opened, scores.softmax(dim=-1), from_content.softmax(dim=-1))
-    return gated.to(layer.regime.dtype)
+    return (scores + from_content).softmax(dim=-1).to(layer.regime.dtype)
 
 
 def score_dtype(layer: AttentionLayer, grid: Size) -> torch.dtype:
@@ -189,8 +184,7 @@ def bytes_needed(layer: AttentionLayer, size: Size, *, batch: int) -> tuple[int,
     spec, grid = layer.spec, layer.spec.padded_size(size)
     keys, element = math.prod(grid), layer.regime.dtype.itemsize
     scores = spec.num_heads * keys * (1 if layer.content is None else batch)
-    copies = 3 if layer.content is None or layer.content.gate is None else 5  # gated, two softmaxes are mixed
-    query = (2 * encoding_dim(spec.axes) * keys + copies * scores) * score_dtype(layer, grid).itemsize
+    query = (2 * encoding_dim(spec.axes) * keys + 3 * scores) * score_dtype(layer, grid).itemsize
     return spec.num_heads * keys * batch * spec.out_channels * element, query, scores * element
 
 

@@ -31,7 +31,7 @@ from ..size import Size
 from ..transforms import is_traced
 from .axes import Axis, axis_probabilities, pad_for_tables, table, without_negligible
 from .base import Cost, Engine
-from .content import attend_content, content_cost, without_content
+from .content import attend_content, content_cost
 from .convolution import laid_out_like
 from .head_sum import bytes_held, head_sum, head_weights, project
 from .stencil import keys_read
@@ -47,18 +47,14 @@ class SeparableEngine(Engine):
 
     def refusal(self, layer: AttentionLayer) -> str | None:
         """It needs positional scores that are a sum of one term an axis; ``content.py`` computes the others."""
-        if layer.content is not None and layer.content.gate is None and layer.axis_scores is not None:
+        if layer.content is not None and layer.axis_scores is not None:
             return "the layer has content terms in one softmax with learned tables"
         return None
 
     def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
-        """The passes over all distinct tables, and the channels in between; what content costs comes on top."""
+        """The passes over all distinct tables, and the channels in between; with content, all pairs."""
         if layer.content is not None:
-            behind = content_cost(layer, layer.content, size, batch=batch)
-            if layer.content.gate is None:
-                return behind
-            positions = without_content(layer, layer.content, size, batch=batch)
-            return behind + self.cost(positions, size, batch=batch)
+            return content_cost(layer, layer.content, size, batch=batch)
         spec, output, grid = layer.spec, layer.spec.output_size(size), layer.spec.padded_size(size)
         names = list(zip(*_table_names(layer), strict=True))
         leading, lengths = 0, list(grid)
@@ -83,7 +79,7 @@ class SeparableEngine(Engine):
         """Computes the layer."""
         self.check_memory(layer, x)
         if layer.content is not None:
-            return attend_content(layer, layer.content, x, self.attend)
+            return attend_content(layer, layer.content, x)
         output = _by_table(layer, x) if _is_at_rest(layer) else _by_head(layer, x)
         if layer.bias is not None:
             output = output + layer.bias.to(output.dtype).view(-1, *(1,) * layer.spec.axes)

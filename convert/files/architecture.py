@@ -28,7 +28,6 @@ from .named.registries import FORM, import_module, named_factory, similar_names
 OWN_ARCHITECTURES = (
     *(f"conv2attn.convert.examples.networks:{name}" for name in ("plain_cnn", "residual_cnn", "mobile_cnn")),
     "conv2attn.learn.melting.start:small_cnn",
-    *(f"conv2attn.learn.examples.denoiser:{name}" for name in ("PageDenoiser", "PhotographDenoiser")),
 )
 _JSON = "a number, true, false, null, a list, an object or a quoted word"
 _serial = itertools.count()

@@ -25,7 +25,7 @@ from ..attention.construction import attention_with
 from ..attention.layer import SelfAttention
 from ..attention.reader import geometry
 from ..attention.supported import ForeignConvolution
-from ..errors import CheckpointError, ConversionError, first_line
+from ..errors import CheckpointError, ConversionError, first_line, listed
 from ..heads.axis_scores import AXES
 from ..model.convert import is_convolution
 from ..model.report import LayerRecord, kind_of
@@ -40,10 +40,12 @@ ATTENTION_KEYS = (
     "alpha",
     "log_alpha",
     "centers",
-    *(f"content.{name}" for name in ("query_weight", "key_weight", "position_weight", "key_bias", "gate")),
+    *(f"content.{name}" for name in ("query_weight", "key_weight", "position_weight", "key_bias")),
     *(f"axis_scores.{axis}" for axis in AXES),
 )
 """Keys that the state dict of an attention layer can have beside its convolution's."""
+GATE_KEY = "content.gate"
+"""The key of a gate in version 1."""
 
 
 class Layers(nn.Module):
@@ -170,7 +172,7 @@ def configure(record: LayerRecord, layer: SelfAttention, saved: Mapping[str, Ten
         if "log_alpha" in own_tensors:
             layer.train_positions()
         if (keys := own_tensors.get("content.key_weight")) is not None and keys.ndim == 3:
-            layer.add_content(keys.shape[1], gated="content.gate" in own_tensors)
+            layer.add_content(keys.shape[1])
         if any(table is not None for table in tables):
             layer.set_axis_scores(*(table for table in tables if table is not None))
     except ConversionError as error:
@@ -198,8 +200,18 @@ def attention_layers(cnn: nn.Module, state: Mapping[str, Tensor]) -> tuple[Layer
 
 
 def without_attention(state: Mapping[str, Tensor], records: Iterable[LayerRecord]) -> dict[str, Tensor]:
-    """The tensors of a converted network that its CNN has, too."""
-    extra = {state_key(name, own) for record in records for name in record.names for own in ATTENTION_KEYS}
+    """The tensors of a converted network that its CNN has, too.
+
+    Raises:
+        CheckpointError: A layer has a gate.
+    """
+    names = [name for record in records for name in record.names]
+    if gated := [name for name in names if state_key(name, GATE_KEY) in state]:
+        raise CheckpointError(
+            f"content of {listed(gated)} is behind a gate, which only version 1 has: train it on or restore its CNN "
+            "there"
+        )
+    extra = {state_key(name, own) for name in names for own in ATTENTION_KEYS}
     return {key: value for key, value in state.items() if key not in extra}
 
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from ..autocast import rounded
 from ..spec import ConvSpec
 from .axis_scores import AxisScores
-from .content import ContentTerms, opening
+from .content import ContentTerms
 from .regime import Regime
 
 
@@ -68,7 +68,6 @@ class LayerValues(NamedTuple):
     Attributes:
         spec: As ``AttentionLayer.spec``, and likewise the others.
         trained: alpha and centers where they are parameters; None where they rest.
-        opened: g of the gate that content terms are behind, [num_heads], opened once a call.
     """
 
     spec: ConvSpec
@@ -79,7 +78,6 @@ class LayerValues(NamedTuple):
     trained: tuple[Tensor, Tensor] | None = None
     content: ContentTerms | None = None
     axis_scores: AxisScores | None = None
-    opened: Tensor | None = None
 
     @classmethod
     def of(cls, layer: AttentionLayer) -> LayerValues:
@@ -87,8 +85,7 @@ class LayerValues(NamedTuple):
         if isinstance(layer, LayerValues):
             return layer
         trained = (layer.alpha, layer.centers) if layer.trains_positions else None
-        content = layer.content
-        parts = trained, content, layer.axis_scores, opened_gate(content)
+        parts = trained, layer.content, layer.axis_scores
         return cls(layer.spec, layer.weight, layer.bias, layer.regime, layer.memory_limit, *parts)
 
     @property
@@ -124,19 +121,6 @@ def constant(values: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=dtype).pin_memory().to(device, non_blocking=True)
 
 
-def opened_gate(content: ContentTerms | None) -> Tensor | None:
-    """g of the gate that content terms are behind, [num_heads]; None if there is no gate."""
-    return None if content is None or content.gate is None else opening(content.gate)
-
-
 def scores_cancel(layer: AttentionLayer) -> bool:
     """Whether scores r . v would lose one-hot attention (``Regime.cancels``); learned tables are no such products."""
     return layer.axis_scores is None and layer.regime.cancels
-
-
-def without_closed_gate(layer: AttentionLayer) -> AttentionLayer:
-    """The layer without content terms, where their gate is closed: they change no output then."""
-    content = layer.content
-    if content is None or content.gate is None or not content.is_off():
-        return layer
-    return LayerValues.of(layer)._replace(content=None)

@@ -1,7 +1,4 @@
-"""Convolutions that pad by their input's size, of PyTorch alone: what ``freeze`` makes of a layer that does so.
-
-``freeze`` writes the source of these classes into its module, so that nothing else is needed to load the weights.
-"""
+"""Convolutions that pad by their input's size, of PyTorch alone: what ``freeze`` makes of a layer that does so."""
 
 from __future__ import annotations
 

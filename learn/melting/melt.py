@@ -1,17 +1,11 @@
-"""From a CNN to attention that trains: soft by a known amount, positions free, content behind a closed gate.
+"""From a CNN to attention whose positions train, soft by a known amount.
 
 1. convert the layers that are chosen, if they are not attention yet
 2. give each an alpha below the exact regime: one that is given, or one that is certified for a tolerance
 3. let alpha and centres train
-4. add content behind a gate that is 0, if it is asked for; then positions may stay exact, and rest
 
-At step 0 the network's function is the CNN's within its certificate, with exact positions bit for bit. Every new
-parameter has a gradient, content's projections as soon as a step has opened their gate.
-
-Content goes to the last stage, where it costs least and sees most: what comes after the last layer that makes the image
-smaller, a stride or a pooling. There pixels are fewest, so all pairs of them are, and features are those of the largest
-parts of the image. Of its layers those count that look at more than one pixel, in the order in which the network holds
-them.
+At step 0 the network's function is the CNN's within its certificate, and every new parameter has a gradient. It is for
+studying what positions learn.
 """
 
 from __future__ import annotations
@@ -37,8 +31,7 @@ from ...convert.names import modules_of
 
 MELTED_ALPHA = 4.0  # a head keeps 93 % of its attention; docs/melting.md has what that costs, and what others do
 INPUT_RANGE = -1.0, 1.0
-AT_REST = "attention is exactly one-hot at this alpha, and positions have no gradient: give a smaller alpha, or content"
-_POOLS = (nn.MaxPool1d, nn.MaxPool2d, nn.MaxPool3d, nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
+AT_REST = "attention is exactly one-hot at this alpha, and positions have no gradient: give a smaller alpha"
 
 
 def melt(
@@ -46,7 +39,6 @@ def melt(
     *,
     tolerance: float | None = None,
     alpha: float | None = None,
-    content: int | None = None,
     last: int | None = None,
     filter_fn: Filter | None = None,
     input_range: InputRange = INPUT_RANGE,
@@ -56,12 +48,9 @@ def melt(
     Args:
         model: A CNN, or a network that ``convert_model`` made of one.
         tolerance: Each layer gets an alpha (``alpha_for``) certified to keep it so near to its convolution.
-        alpha: The alpha of all heads; by default, and without a tolerance, ``MELTED_ALPHA``. With content the default
-            is what the layers have, which is exactly one-hot after a conversion. Then the function stays as it is, bit
-            for bit, and positions, which would have no gradient, rest; without content, a warning says so.
-        content: Dimension of queries and keys of content attention behind a gate; None adds none.
-        last: Melt so many layers, the last ones that see several pixels. With content, and without ``filter_fn``, the
-            default is the last stage: content in every layer costs most where images are largest.
+        alpha: The alpha of all heads; by default, and without a tolerance, ``MELTED_ALPHA``. From the exact regime on
+            the function stays as it is, bit for bit, and positions, which would have no gradient, rest, with a warning.
+        last: Melt this many layers, the last ones that see several pixels; by default all layers.
         filter_fn: Called with each layer and its name; False leaves it as it is. Not with ``last``.
         input_range: What a tolerance is certified for: the smallest and largest value of every layer's input.
 
@@ -76,51 +65,39 @@ def melt(
     """
     if alpha is not None and tolerance is not None:
         raise OptionError("alpha and tolerance both say how soft attention is; give one of them")
-    content = None if content is None else as_integer(content, "content", least=1)
     model = copy.deepcopy(changeable_model(model))
-    filter_fn = _chosen(model, content=content, last=last, filter_fn=filter_fn)
+    filter_fn = _chosen(model, last=last, filter_fn=filter_fn)
     if not any(isinstance(module, SelfAttention) for module in model.modules()):
         model = convert_model(model, filter_fn=filter_fn, inplace=True).model
     chosen = [(name, layer) for name, layer in attention_layers(model) if filter_fn is None or filter_fn(layer, name)]
     if not chosen:
         raise ConversionError("nothing would be melted: no attention layer of the model is chosen")
-    check = partial(_alpha, alpha=alpha, tolerance=tolerance, input_range=input_range, rests=content is not None)
+    check = partial(_alpha, alpha=alpha, tolerance=tolerance, input_range=input_range)
     alphas = [check(name, layer) for name, layer in chosen]  # before anything changes
     for (_, layer), value in zip(chosen, alphas, strict=True):
         layer.set_positions(alpha=value)
         if not layer.regime.is_exact:
             layer.train_positions()
-        if content is not None:
-            layer.add_content(content, gated=True)
-    if content is None and all(layer.regime.is_exact for _, layer in chosen):
+    if all(layer.regime.is_exact for _, layer in chosen):
         warnings.warn(AT_REST, stacklevel=2)
     return model
 
 
-def _chosen(model: nn.Module, *, content: int | None, last: int | None, filter_fn: Filter | None) -> Filter | None:
+def _chosen(model: nn.Module, *, last: int | None, filter_fn: Filter | None) -> Filter | None:
     """The layers to melt, as a filter; None for all."""
-    if last is not None and filter_fn is not None:
-        raise OptionError("last and filter_fn both choose the layers to melt; give one of them")
-    if filter_fn is not None or (last is None and content is None):
+    if last is None:
         return filter_fn
+    if filter_fn is not None:
+        raise OptionError("last and filter_fn both choose the layers to melt; give one of them")
     seeing: list[str] = []  # layers that look at more than one pixel
-    begins: int | None = None  # of the last stage among them, where something makes the image smaller
     for name, module in model.named_modules():
         if isinstance(module, SelfAttention) or is_convolution(module):
             spec: Any = module.spec if isinstance(module, SelfAttention) else module
             if math.prod(spec.kernel_size) > 1:
                 seeing.append(name)
-            smaller = max(spec.stride) > 1 and not spec.transposed
-        else:
-            smaller = isinstance(module, _POOLS) and module.stride not in (1, (1,) * 2, (1,) * 3)
-        begins = len(seeing) if smaller else begins
-    if last is not None and len(seeing) < as_integer(last, "last", least=1):
+    if len(seeing) < as_integer(last, "last", least=1):
         raise ConversionError(f"last must be at most {len(seeing)}, the layers that see several pixels; got {last}")
-    if not seeing:
-        raise ConversionError("no layer of the model sees more than one pixel; choose the layers to melt by name")
-    stage = [] if begins is None else seeing[begins:]
-    names = (stage or seeing[-1:]) if last is None else seeing[-last:]
-    return lambda _, name: name in names
+    return lambda _, name: name in seeing[-last:]
 
 
 def attention_layers(model: nn.Module) -> Iterator[tuple[str, SelfAttention]]:
@@ -130,15 +107,9 @@ def attention_layers(model: nn.Module) -> Iterator[tuple[str, SelfAttention]]:
 
 
 def _alpha(
-    name: str,
-    layer: SelfAttention,
-    alpha: float | None,
-    tolerance: float | None,
-    input_range: InputRange,
-    *,
-    rests: bool,
+    name: str, layer: SelfAttention, alpha: float | None, tolerance: float | None, input_range: InputRange
 ) -> float:
-    """The locality strength that a layer gets: by default, with content (``rests``), that of positions at rest."""
+    """The locality strength that a layer gets."""
     if layer.axis_scores is not None:
         raise ConversionError(f"the layer {name!r} has learned tables of scores, which alpha and centers do not enter")
     if tolerance is not None:
@@ -149,8 +120,7 @@ def _alpha(
                 f"{largest:g} on attention is exactly one-hot in {layer.regime.dtype}, and positions have no gradient"
             )
         return found
-    given = max(layer.regime.alpha) if rests and layer.regime.is_exact else MELTED_ALPHA
-    found = given if alpha is None else as_number(alpha, "alpha")
+    found = MELTED_ALPHA if alpha is None else as_number(alpha, "alpha")
     if not 0 < found < math.inf:
         raise ConversionError(f"alpha must be positive and finite; got {found:g}")
     return found

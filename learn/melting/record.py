@@ -15,7 +15,6 @@ from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.distance import distance_from_convolution
 from ...convert.certificate.sampled import inputs_of_layers
 from ...convert.engines.literal import all_queries
-from ...convert.heads.content import opening
 from ...convert.heads.encoding import key_positions
 from ...convert.size import Size
 from ..training.folders import Record
@@ -53,12 +52,10 @@ class AttentionRecorder:
         for name, layer in attention_layers(model):
             if name in inputs:
                 weight, bias = self.origin[name]
-                gate = None if layer.content is None else layer.content.gate
                 distance = distance_from_convolution(layer, input_range=INPUT_RANGE, weight=weight, bias=bias)
                 layers[name] = {
                     "alpha": list(layer.regime.alpha),
                     "centers": [list(center) for center in layer.regime.centers],
-                    "gate": None if gate is None else opening(gate.detach()).tolist(),
                     "distance": distance.bound,
                     "nonlocality": nonlocality(layer, inputs[name]),
                 }
@@ -80,7 +77,9 @@ def nonlocality(layer: SelfAttention, x: Tensor) -> float:
     taken = torch.linspace(0, len(pixels) - 1, min(_QUERIES, len(pixels))).long()
     total = 0.0
     for rows in taken.split(_AT_ONCE):
-        seen = layer.attention_probabilities(size, queries=pixels[rows].tolist(), x=x if layer.content else None)
+        seen = layer.attention_probabilities(
+            size, queries=pixels[rows].tolist(), x=None if layer.content is None else x
+        )
         far = torch.cdist(queries[rows], keys)
         total += len(rows) * float((seen.cpu().double().flatten(-spec.axes) * far).sum(-1).mean())
     return total / len(taken)

@@ -72,10 +72,6 @@ class Recipe:
         """The course of the learning rate over so many steps: it rises linearly, and falls as a cosine."""
         return torch.optim.lr_scheduler.LambdaLR(optimizer, partial(self._factor, steps=steps))
 
-    def travel(self, steps: int) -> float:
-        """About how far AdamW can move a parameter in so many steps: by the rate in each, always the same way."""
-        return self.lr * sum(self._factor(step, steps=steps) for step in range(steps))
-
     def _factor(self, step: int, *, steps: int) -> float:
         """The share of the highest rate that a step has."""
         rise = round(self.warmup * steps)

@@ -21,7 +21,7 @@ from ...convert.names import names_by_module
 from ...convert.preprocessing import Normalization, Preprocessing
 from ...convert.size import Size
 from ...learn.data.kinds import load_data
-from ...learn.melting.compare import CLEAN, compare
+from ...learn.melting.compare import ACCURACY, compare
 from ...learn.melting.comparison import ArmResult, Outcomes
 from ...learn.training.folders import write_json
 from ...learn.training.recipe import Recipe, Session
@@ -93,18 +93,12 @@ def melt_checkpoint(
         f"Learning rates: {chosen_rates}. Seeds {', '.join(map(str, run))}. Wrote {out}; show, verify and freeze take "
         f"it as the attention of seed {run[0]}",
     ]
-    verdicts = [_verdict(kind, points) for kind, points in ahead.items()]
-    return Done(found, [_scores_table(arms), *verdicts, _layers_table(arms["attention"][0]), *lines])
+    return Done(found, [_scores_table(arms), _verdict(ahead), _layers_table(arms["attention"][0]), *lines])
 
 
-def points_ahead(outcomes: Outcomes) -> dict[str, list[float]]:
-    """Accuracy of attention minus that of the fine-tuned CNN, in points, for each seed: clean, and corrupted."""
-    arms = _by_arm(outcomes)
-    pairs = [(one.scores, other.scores) for one, other in zip(arms["attention"], arms["cnn"], strict=True)]
-    return {
-        CLEAN: [100 * (one[CLEAN] - other[CLEAN]) for one, other in pairs],
-        "corrupted": [100 * (_corrupted(one) - _corrupted(other)) for one, other in pairs],
-    }
+def points_ahead(outcomes: Outcomes) -> list[float]:
+    """Accuracy of attention minus that of the fine-tuned CNN, in points, for each seed."""
+    return [100 * gain for gain in outcomes.gains("attention", ACCURACY)]
 
 
 def _by_arm(outcomes: Outcomes) -> dict[str, list[ArmResult]]:
@@ -113,20 +107,18 @@ def _by_arm(outcomes: Outcomes) -> dict[str, list[ArmResult]]:
 
 
 def _scores_table(arms: Mapping[str, Sequence[ArmResult]]) -> Table:
-    kinds, rows = list(arms["start"][0].scores), []
-    for name, title in _ROWS.items():
-        found = [result.scores for result in arms[name]]
-        cells = [spread([100 * each[kind] for each in found], 1) for kind in kinds]
-        rows.append((title, *cells, spread([100 * _corrupted(each) for each in found], 1)))
-    return Table(("test accuracy, %", *kinds, "mean corrupted"), tuple(rows))
+    rows = tuple(
+        (title, spread([100 * each.scores[ACCURACY] for each in arms[name]], 1)) for name, title in _ROWS.items()
+    )
+    return Table(("", "test accuracy, %"), rows)
 
 
-def _verdict(kind: str, points: Sequence[float]) -> str:
+def _verdict(points: Sequence[float]) -> str:
     better = sum(each > 0 for each in points), sum(each < 0 for each in points)
     mean = statistics.fmean(points)
     who = "attention is ahead" if mean > 0 else "the CNN is ahead" if mean < 0 else "neither is ahead"
     return (
-        f"On {kind} test images {who}: attention minus CNN is {spread(points, 1, signed=True)} points; "
+        f"On test images {who}: attention minus CNN is {spread(points, 1, signed=True)} points; "
         f"attention is better for {better[0]} of {len(points)} seeds, the CNN for {better[1]}"
     )
 
@@ -135,12 +127,6 @@ def _layers_table(attention: ArmResult) -> Table:
     far = "mean attended distance, pixels", "distance from its convolution at most, on [-1, 1]"
     rows = []
     for name, layer in attention.layers.items():
-        gates = layer["gate"]
         alphas = f"{min(layer['alpha']):.3g} to {max(layer['alpha']):.3g}"
-        opened = "none" if gates is None else f"{min(gates):.2g} to {max(gates):.2g}"
-        rows.append((layer_name(name), alphas, opened, f"{layer['nonlocality']:.2f}", f"{layer['distance']:.3g}"))
-    return Table(("layer", "alpha", "gates", *far), tuple(rows))
-
-
-def _corrupted(accuracies: dict[str, float]) -> float:
-    return statistics.fmean(value for kind, value in accuracies.items() if kind != CLEAN)
+        rows.append((layer_name(name), alphas, f"{layer['nonlocality']:.2f}", f"{layer['distance']:.3g}"))
+    return Table(("layer", "alpha", *far), tuple(rows))

@@ -62,7 +62,7 @@ def test_a_training_step_of_positions_waits_for_nothing(content: bool, device: s
         if isinstance(module, SelfAttention2d):
             module.train_positions()
             if content:
-                module.add_content(2, gated=True)
+                module.add_content(2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for _ in range(2):
         model(image(device, (23, 18))).square().sum().backward()

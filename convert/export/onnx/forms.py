@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...bounds.rounding import joined_error, literal_error
 from ...errors import OptionError
-from ...heads.values import AttentionLayer, without_closed_gate
+from ...heads.values import AttentionLayer
 from .grid import Grid
 from .heads import Heads
 from .literal import literal
@@ -54,7 +54,7 @@ def form_named(name: str) -> Form:
 
 def refusal(layer: AttentionLayer) -> str | None:
     """Why a layer cannot be written as ONNX, or None if it can."""
-    if without_closed_gate(layer).content is not None:
+    if layer.content is not None:
         return "its content terms have no form in ONNX here"
     if layer.axis_scores is not None:
         return "its positional scores are learned tables, which have no form in ONNX here"

@@ -42,16 +42,13 @@ def test_soft_attention_is_a_convolution_only_within_a_tolerance() -> None:
     assert torch.equal(conv_from_attention(layer, tolerance=difference).weight, layer.weight)
 
 
-@pytest.mark.parametrize("gated", [False, True])
-def test_content_that_is_off_or_behind_a_closed_gate_leaves_the_convolution_and_one_that_is_on_does_not(
-    gated: bool,
-) -> None:
+def test_content_that_is_off_leaves_the_convolution_and_one_that_is_on_does_not() -> None:
     conv = nn.Conv2d(2, 2, 3)
     layer = attention_from_conv(conv)
-    content = layer.add_content(4, gated=gated)
+    content = layer.add_content(4)
     assert torch.equal(conv_from_attention(layer).weight, conv.weight)
     with torch.no_grad():
-        (content.key_bias if content.gate is None else content.gate).view(-1)[3] = 1e-6
+        content.key_bias.view(-1)[3] = 1e-6
     with pytest.raises(NotAConvolutionError, match="content terms are on"):
         conv_from_attention(layer)
 

@@ -28,10 +28,10 @@ def test_the_weights_mix_the_values_into_the_output() -> None:
     assert torch.equal(output.flatten(2), mixed)
 
 
-@pytest.mark.parametrize(("gated", "average"), [(False, True), (True, False)])
-def test_with_content_every_input_has_weights_of_its_own(gated: bool, average: bool) -> None:
+@pytest.mark.parametrize("average", [True, False])
+def test_with_content_every_input_has_weights_of_its_own(average: bool) -> None:
     layer, x = strided(alpha=0.5), torch.randn(3, 4, 7, 5)
-    for parameter in layer.add_content(5, gated=gated).parameters():
+    for parameter in layer.add_content(5).parameters():
         nn.init.normal_(parameter)
     weights = layer(x, need_weights=True, average_attn_weights=average)[1]
     maps = layer.attention_probabilities((7, 5), x=x).flatten(3)

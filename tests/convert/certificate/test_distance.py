@@ -22,7 +22,7 @@ from conv2attn.convert.certificate.distance import (
 )
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.spec import CONVOLUTIONS, Convolution
-from tests.convert.certificate.trained import ROUNDING, trained
+from tests.convert.certificate.trained import CASES, ROUNDING, trained
 
 CLOSE = 1e-9  # far above what sums in double precision, and the slack for them, make of the formula
 RANGES = [(-1.0, 1.0), (0.0, 3.0), (2.0, 2.5)]
@@ -40,12 +40,9 @@ def worst_inputs(conv: nn.Conv2d, layer: SelfAttention, low: float, high: float)
     return torch.cat(found)
 
 
-@pytest.mark.parametrize(
-    ("case", "gated"),
-    [("padded", False), ("padded", True), ("valid", True), ("strided", False), ("dilated", True), ("grouped", False)],
-)
-def test_no_input_is_beyond_the_distance(case: str, gated: bool) -> None:
-    conv, layer = trained(case, gated=gated)
+@pytest.mark.parametrize("case", CASES)
+def test_no_input_is_beyond_the_distance(case: str) -> None:
+    conv, layer = trained(case)
     for ends in RANGES:
         bound = distance_from_convolution(layer, input_range=ends, weight=conv.weight, bias=conv.bias)
         x = worst_inputs(conv, layer, *ends)
@@ -53,16 +50,16 @@ def test_no_input_is_beyond_the_distance(case: str, gated: bool) -> None:
             apart = (layer(x) - conv(x)).abs().amax((0, 2, 3))
         assert bool((apart <= torch.tensor(bound.per_channel) + ROUNDING).all())
         assert bound.bound == max(bound.per_channel)
-        if not gated and case == "padded":
+        if case == "padded":
             assert float(apart[0]) > bound.per_channel[0] / 4
 
 
 def test_what_has_no_known_distance_is_refused() -> None:
-    conv, layer = trained("padded", gated=False)
+    conv, layer = trained("padded")
     for other in (conv.weight[:, :1], torch.zeros(6, 3, 3, 4), torch.zeros(6, 3, 4, 3)):
         with pytest.raises(ConversionError, match="must have a weight"):
             distance_from_convolution(layer, input_range=(-1, 1), weight=other, bias=conv.bias)
-    bare, moved_bare = trained("grouped", gated=False)
+    bare, moved_bare = trained("grouped")
     with pytest.raises(ConversionError, match="bias as the layer"):
         distance_from_convolution(moved_bare, input_range=(-1, 1), weight=bare.weight, bias=torch.zeros(6))
     with pytest.raises(ConversionError, match="bias as the layer"):
@@ -71,7 +68,7 @@ def test_what_has_no_known_distance_is_refused() -> None:
     assert distance_from_convolution(layer, input_range=(-1, 1)).bound > 0  # content that is off
     with torch.no_grad():
         content.query_weight.fill_(1.0)
-    with pytest.raises(ConversionError, match="without a gate"):
+    with pytest.raises(ConversionError, match="of content terms"):
         distance_from_convolution(layer, input_range=(-1, 1))
 
 
@@ -87,7 +84,7 @@ LOW, HIGH = torch.tensor([-1.0, 0.5, 2.0, -3.0]).double(), torch.tensor([0.5, 1.
 Offset = tuple[int, ...]
 
 
-def moved(axes: int, gates: Sequence[float] = ()) -> tuple[Convolution, SelfAttention]:
+def moved(axes: int) -> tuple[Convolution, SelfAttention]:
     """A convolution of two groups, and a layer whose heads left its taps, each in its own way."""
     torch.manual_seed(axes)
     conv = CONVOLUTIONS[axes, False](4, 6, groups=2, dtype=torch.float64, **GEOMETRIES[axes])
@@ -98,10 +95,6 @@ def moved(axes: int, gates: Sequence[float] = ()) -> tuple[Convolution, SelfAtte
         layer.weight.mul_(torch.rand_like(layer.weight) + 0.5)
         if layer.bias is not None:
             layer.bias.add_(torch.randn_like(layer.bias))
-        if gates:
-            content = layer.add_content(2, gated=True)
-            assert content.gate is not None
-            content.gate.copy_(torch.tensor([gates[head % len(gates)] for head in range(layer.spec.num_heads)]))
     return conv, layer
 
 
@@ -118,24 +111,21 @@ def formula(
     read: dict[Offset, Tensor],
     keys: set[Offset],
     ends: tuple[Tensor, Tensor] = (LOW, HIGH),
-    gates: Sequence[float] = (0.0,),
 ) -> Tensor:
-    """sum_c |m_c||s| + osc_c / 2 (sum_z |D(z)| + sum_h (1 - P_h)(1 - g_h)|W_h| + sum_h g_h |W_h|): [out_channels].
+    """sum_c |m_c||s| + osc_c / 2 (sum_z |D(z)| + sum_h (1 - P_h)|W_h|): [out_channels].
 
     Args:
         layer: The layer.
         read: R at the offsets that the convolution reads: [out_channels, in_channels / groups] each.
         keys: The offsets that are keys of every query.
         ends: Lowest and highest value of each channel.
-        gates: g_h of the first heads, and so on around.
     """
     weight, (offsets, given) = layer.weight.detach().flatten(2), looks(layer)
-    opened = torch.tensor([gates[head % len(gates)] for head in range(layer.spec.num_heads)]).double()
     inside = given[:, [offset in keys for offset in offsets]].sum(-1)
-    kernel = (weight * (1 - opened)) @ given
+    kernel = weight @ given
     for offset, taps in read.items():
         kernel[..., offsets.index(offset)] -= taps
-    each = kernel.abs().sum(-1) + weight.abs() @ ((1 - inside) * (1 - opened) + opened)
+    each = kernel.abs().sum(-1) + weight.abs() @ (1 - inside)
     shift = (weight.sum(-1) - torch.stack(list(read.values())).sum(0)).abs()
     halves, middles = ((ends[1] - ends[0]) / 2).split(2), ((ends[1] + ends[0]) / 2).abs().split(2)
     rows = (slice(0, 3), slice(3, 6))
@@ -147,15 +137,14 @@ def box(first: Sequence[int], last: Sequence[int]) -> list[Offset]:
     return list(product(*(range(low, high + 1) for low, high in zip(first, last, strict=True))))
 
 
-@pytest.mark.parametrize("gates", [(), (0.25, 0.0, 1.0)], ids=["open to nothing", "gated"])
 @pytest.mark.parametrize("axes", GEOMETRIES)
-def test_the_distance_is_its_formula(axes: int, gates: tuple[float, ...]) -> None:
-    conv, layer = moved(axes, gates)
+def test_the_distance_is_its_formula(axes: int) -> None:
+    conv, layer = moved(axes)
     taps = [tuple(map(int, tap)) for tap in layer.spec.tap_offsets]
     read = dict(zip(taps, conv.weight.detach().flatten(2).unbind(-1), strict=True))
     keys = set(box([min(places) for places in zip(*taps, strict=True)], [max(p) for p in zip(*taps, strict=True)]))
     ends = (LOW.clamp(max=0), HIGH.clamp(min=0)) if layer.spec.adds_zeros else (LOW, HIGH)
-    expected = formula(layer, read, keys, ends, gates or (0.0,))
+    expected = formula(layer, read, keys, ends)
     if layer.bias is not None and conv.bias is not None:
         expected = expected + (layer.bias - conv.bias).detach().abs()
     found = distance_from_convolution(layer, input_range=(LOW, HIGH), weight=conv.weight, bias=conv.bias)
@@ -200,7 +189,7 @@ def test_the_kernel_of_a_layer_is_what_its_heads_give_to_each_offset(axes: int) 
 
 
 def test_where_heads_reach_over_too_much_every_weight_counts_and_half_of_what_the_input_varies() -> None:
-    conv, layer = moved(2, (0.25, 0.0, 1.0))
+    conv, layer = moved(2)
     with torch.no_grad():
         layer.set_positions(alpha=2.0**-16)
     found = distance_from_convolution(layer, input_range=(-2, 2), weight=conv.weight, bias=conv.bias)

@@ -20,7 +20,7 @@ CASES: dict[str, dict[str, Any]] = {
 ROUNDING = 1e-10  # the layers here are of double precision: 1e5 units in the last place of outputs below 10
 
 
-def trained(case: str, *, gated: bool, seed: int = 0) -> tuple[nn.Conv2d, SelfAttention]:
+def trained(case: str, *, seed: int = 0) -> tuple[nn.Conv2d, SelfAttention]:
     """A convolution, and its attention after what might have been training."""
     torch.manual_seed(seed)
     conv = (
@@ -35,8 +35,4 @@ def trained(case: str, *, gated: bool, seed: int = 0) -> tuple[nn.Conv2d, SelfAt
         layer.weight.add_(torch.randn_like(layer.weight) / 20)
         if layer.bias is not None:
             layer.bias.add_(torch.randn_like(layer.bias) / 20)
-        if gated:
-            content = layer.add_content(2, gated=True)
-            assert content.gate is not None
-            content.gate.uniform_(0, 0.5)
     return conv, layer

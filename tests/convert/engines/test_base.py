@@ -118,23 +118,3 @@ def test_the_error_of_auto_is_the_largest_of_the_engines_that_it_may_choose() ->
 
 def test_an_engine_that_says_nothing_of_its_rounding_has_no_known_error() -> None:
     assert Engine.error(ENGINES["literal"], layer()) == math.inf
-
-
-def test_content_behind_a_gate_leaves_positions_the_memory_that_it_does_not_need() -> None:
-    batch = 5
-    made, x, engine = layer(2.0), torch.randn(batch, 2, 6, 7), ENGINES["separable"]
-    made.add_content(3, gated=True)
-    move_center(made, 0, 0.5)
-    whole, most = made(x), engine.cost(made, Size(6, 7), batch=batch).bytes
-    made.memory_limit = 0
-    least = engine.cost(made, Size(6, 7), batch=batch).bytes
-    for limit in range(least, most, max((most - least) // 40, 1)):
-        made.memory_limit = limit
-        assert engine.cost(made, Size(6, 7), batch=batch).bytes <= limit
-    made.memory_limit = least
-    assert (made(x) - whole).abs().max() <= 2 * engine_error(
-        made, "separable"
-    ) * made.weight.abs().sum() * x.abs().max()
-    made.memory_limit -= 1
-    with pytest.raises(EngineError, match="the separable engine needs"):
-        made(x)

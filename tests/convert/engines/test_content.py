@@ -25,19 +25,17 @@ CASES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 KEY_DIM = 3
 
 
-def layer_and_input(case: str, *, gated: bool) -> tuple[SelfAttention, Tensor]:
+def layer_and_input(case: str) -> tuple[SelfAttention, Tensor]:
     """A layer with content terms of small integers, all of whose positions and parameters are trained, and an input."""
     conv, size = CASES[case]
     layer = attention_from_conv(conv.double(), alpha=0.5)  # type: ignore[call-overload]
     assert isinstance(layer, SelfAttention)
-    terms = layer.add_content(KEY_DIM, gated=gated)
+    terms = layer.add_content(KEY_DIM)
     layer.train_positions()
     with torch.no_grad():
         for parameter in (layer.weight, *terms.parameters()):
             parameter.copy_(integers(*parameter.shape, largest=1))
         layer.weight.abs_().add_(1)
-        if terms.gate is not None:
-            terms.gate.copy_(torch.linspace(-0.5, 1.5, layer.num_heads))
     for parameter in layer.parameters():
         parameter.requires_grad_()
     return layer, integers(2, layer.spec.in_channels, *size, largest=1, dtype=torch.float64).requires_grad_()
@@ -57,23 +55,21 @@ def gradient_bound(layer: SelfAttention, x: Tensor, cotangent: Tensor) -> float:
 
 
 @pytest.mark.parametrize(
-    ("case", "gated", "formed"),
+    ("case", "formed"),
     [
-        ("sequence", False, 0),
-        ("image", True, 0),
-        ("image", False, 2**20),
-        ("groups", True, 2**20),
-        ("groups", False, 0),
-        ("volume", False, 2**20),
-        ("transposed", True, 2**20),
-        ("transposed", False, 0),
+        ("sequence", 0),
+        ("image", 2**20),
+        ("groups", 2**20),
+        ("groups", 0),
+        ("volume", 2**20),
+        ("transposed", 0),
     ],
 )
 def test_values_and_derivatives_are_the_literal_engines(
-    case: str, gated: bool, formed: int, monkeypatch: pytest.MonkeyPatch
+    case: str, formed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(content, "_SCORES", formed)  # all scores at once, or torch's fused kernel
-    layer, x = layer_and_input(case, gated=gated)
+    layer, x = layer_and_input(case)
     found: dict[str, tuple[Tensor, tuple[Tensor, ...]]] = {}
     for engine in ("literal", "separable"):
         layer.engine = engine
@@ -86,9 +82,8 @@ def test_values_and_derivatives_are_the_literal_engines(
         assert (gradient - right).abs().max() <= gradient_bound(layer, x, cotangent)
 
 
-@pytest.mark.parametrize("gated", [False, True])
-def test_derivatives_can_be_differentiated(gated: bool) -> None:
-    layer, x = layer_and_input("image", gated=gated)
+def test_derivatives_can_be_differentiated() -> None:
+    layer, x = layer_and_input("image")
     assert layer.content is not None
     second = []
     for engine in ("literal", "separable"):
@@ -109,10 +104,9 @@ def test_torch_never_forms_all_pairs_where_they_are_many(channels: int, monkeypa
         assert layer(torch.randn(2, channels, 5, 6)).isfinite().all()
 
 
-@pytest.mark.parametrize("gated", [False, True])
 @pytest.mark.parametrize("case", CASES)
-def test_a_batch_of_no_images_has_no_outputs_and_gradients_of_zero(case: str, gated: bool) -> None:
-    layer, x = layer_and_input(case, gated=gated)
+def test_a_batch_of_no_images_has_no_outputs_and_gradients_of_zero(case: str) -> None:
+    layer, x = layer_and_input(case)
     nothing = x[:0].detach().requires_grad_()
     layer(nothing).sum().backward()
     assert layer(nothing).shape == layer(x)[:0].shape

@@ -82,23 +82,18 @@ def test_the_output_is_the_formula(geometry: str, groups: int) -> None:
     assert float((observed.flatten(2) - output).detach().abs().max()) <= 4 * literal_error(layer) * magnitude
 
 
-@pytest.mark.parametrize(("geometry", "gated"), [*zip(GEOMETRIES, (True, False, False, True), strict=True)])
-def test_with_content_the_output_is_the_formula_in_one_softmax_or_behind_a_gate(geometry: str, gated: bool) -> None:
+@pytest.mark.parametrize("geometry", GEOMETRIES)
+def test_with_content_the_output_is_the_formula_in_one_softmax(geometry: str) -> None:
     layer, size = layer_of(geometry)
-    content = with_integers(layer.add_content(2, gated=gated), largest=1)
+    content = with_integers(layer.add_content(2), largest=1)
     x = integers(3, 4, *size, largest=1, dtype=torch.float64)
     with torch.no_grad():
-        if content.gate is not None:
-            content.gate.copy_(torch.linspace(0, 1, layer.num_heads))
         padded, asked = layer.spec.pad(x), all_queries(layer.spec, size, like=x)
         keys = padded.flatten(2).mT
         lying = (asked * torch.tensor(padded[0, 0].stride())).sum(1).long()
         encoding = relative_encoding(relative_positions(asked, key_positions(Size(*padded.shape[2:]), like=x)))
         positional, scores = shares(layer, size), content.scores(keys[:, lying], keys, encoding)
-        if content.gate is None:
-            table = (positional.log() + scores).softmax(-1)
-        else:
-            table = (1 - content.gate.unsqueeze(1)) * positional + content.gate.unsqueeze(1) * scores.softmax(-1)
+        table = (positional.log() + scores).softmax(-1)
         expected = torch.einsum("bqhk,hkbo->boq", table, project_values(layer, padded))
         if layer.bias is not None:
             expected += layer.bias.view(-1, 1)

@@ -72,7 +72,7 @@ def soft_and_mixed(model: nn.Module) -> None:
 def content_terms(model: nn.Module) -> None:
     for parameter in attention(model, "stem").add_content(3).parameters():
         nn.init.normal_(parameter, std=0.1)
-    for parameter in attention(model, "tied").add_content(1, gated=True).parameters():
+    for parameter in attention(model, "tied").add_content(1).parameters():
         nn.init.uniform_(parameter)
 
 

@@ -131,7 +131,7 @@ def test_the_state_dict_of_a_converted_network_opens_as_that_network(
 
 def test_the_keys_of_an_attention_layer_are_all_known() -> None:
     layer = attention(converted(), "stem")
-    layer.add_content(2, gated=True)
+    layer.add_content(2)
     layer.set_axis_scores(torch.rand(6, 9), torch.rand(6, 9))
     keys = set(layer.state_dict())
     layer.train_positions()

@@ -11,7 +11,6 @@ from PIL import Image
 
 from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, OutputError
 from conv2attn.convert.size import Size
-from conv2attn.learn.data.corruptions import corrupted, corruptions
 from conv2attn.learn.data.images import ImageData
 from conv2attn.learn.data.kinds import load_data
 from conv2attn.learn.training.batches import DRAWS, augmented
@@ -111,21 +110,6 @@ def test_images_are_not_bent_to_a_network(tmp_path: Path) -> None:
         load_data("digits", size=Size(16, 16))
     archive = write_archive(tmp_path / "cifar.tar.gz", batches())
     assert load_data(f"cifar10:{archive}", channels=3).size == Size(32, 32)
-
-
-@pytest.mark.parametrize("kind", ["digits", "drawn"])
-def test_corrupted_images_are_always_the_same_and_never_the_clean_ones(kind: str) -> None:
-    split = load_data(kind).validation
-    few = type(split)(split.images[:20], split.labels[:20])
-    torch.rand(3)
-    found, again = corrupted(few), corrupted(few)
-    assert set(found) == set(corruptions()) == {"noise", "blur", "contrast", "brightness", "pixelate", "jpeg"}
-    for name, changed in found.items():
-        assert torch.equal(changed.images, again[name].images)
-        assert torch.equal(changed.labels, few.labels)
-        assert changed.images.shape == few.images.shape
-        assert changed.images.abs().max() <= 1
-        assert (changed.images - few.images.clamp(-1, 1)).abs().mean() > 0.01, name
 
 
 def test_augmented_images_are_shifted_and_mirrored() -> None:

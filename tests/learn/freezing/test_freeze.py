@@ -55,13 +55,13 @@ def assert_within_certificate(layer: SelfAttention, tolerance: float, ends: tupl
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize(("ends", "tolerance"), [((-1.0, 1.0), 0.3), ((0.0, 3.0), 0.01)])
 def test_no_input_is_beyond_the_certificate(case: str, ends: tuple[float, float], tolerance: float) -> None:
-    assert_within_certificate(trained(case, gated=False)[1], tolerance, ends)
+    assert_within_certificate(trained(case)[1], tolerance, ends)
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("tolerance", [0.3, 1e-4])
 def test_a_smaller_kernel_violates_the_tolerance(case: str, tolerance: float) -> None:
-    _, layer = trained(case, gated=False)
+    _, layer = trained(case)
     conv = freeze_layer(layer, tolerance).convolution
     padding = [int(pad) for pad in conv.padding]
     smaller = 0
@@ -74,7 +74,7 @@ def test_a_smaller_kernel_violates_the_tolerance(case: str, tolerance: float) ->
 
 
 def test_the_worst_input_comes_near_the_cut_off() -> None:
-    _, layer = trained("padded", gated=False)
+    _, layer = trained("padded")
     frozen = freeze_layer(layer, 0.3)
     one = torch.zeros(1, 3, 41, 41, dtype=torch.float64, requires_grad=True)
     outputs = (layer(one) - frozen.convolution(one))[0, :, 20, 20]
@@ -125,11 +125,13 @@ def test_a_network_is_frozen_layer_by_layer_and_left_alone() -> None:
 
 
 def test_what_looks_at_the_image_is_not_frozen() -> None:
-    model = melt(network(), content=2, last=2)
-    assert freeze(model, 0.1).layers  # behind closed gates
+    model = melt(network())
+    for _, layer in attention_layers(model):
+        layer.add_content(2)
+    assert freeze(model, 0.1).layers  # content that is off
     with torch.no_grad():
         for name in ("0", "3"):
-            model.get_parameter(f"{name}.content.gate").fill_(0.5)
+            model.get_parameter(f"{name}.content.query_weight").fill_(0.5)
     with pytest.raises(NotAConvolutionError, match=r"0: it looks at the image .*; 3: it looks at the image"):
         freeze(model, 0.1)
     with pytest.raises(NotAConvolutionError, match="no attention layer"):

@@ -40,11 +40,11 @@ def test_a_melted_layer_may_be_checkpointed(kind: str) -> None:
     assert_recomputed(melt(conv), x)
 
 
-@pytest.mark.parametrize(("kind", "gated"), [("image", False), ("transposed", True)])
-def test_a_layer_whose_content_is_on_may_be_checkpointed(kind: str, gated: bool) -> None:
+@pytest.mark.parametrize("kind", CONVOLUTIONS)
+def test_a_layer_whose_content_is_on_may_be_checkpointed(kind: str) -> None:
     conv, x = CONVOLUTIONS[kind]
     layer = attention_from_conv(conv, alpha=2.0)
-    added = layer.add_content(3, gated=gated)
+    added = layer.add_content(3)
     with torch.no_grad():
         for parameter in added.parameters():
             parameter.uniform_(0.1, 0.5)

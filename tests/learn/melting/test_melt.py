@@ -31,11 +31,6 @@ IMAGES, LABELS = draw_images(12, seed=77)
 NOISE = torch.rand(IMAGES.shape, generator=torch.Generator().manual_seed(1)) * 2 - 1
 
 
-def every(_: nn.Module, name: str) -> bool:
-    """Chooses every layer."""
-    return bool(name)
-
-
 def learned(model: nn.Module) -> dict[str, Tensor]:
     """The gradients that a batch of images gives."""
     model.eval().zero_grad()
@@ -54,26 +49,16 @@ def test_at_step_0_the_network_is_the_cnn_within_its_certificate(name: str) -> N
     assert 0 < difference <= bound
 
 
-@pytest.mark.parametrize(("name", "content"), [("plain", None), ("residual", 3), ("mobile", 3)])
-def test_every_position_gate_and_weight_has_a_gradient(name: str, content: int | None) -> None:
+@pytest.mark.parametrize("name", NETWORKS)
+def test_every_position_and_weight_has_a_gradient(name: str) -> None:
     torch.manual_seed(0)
-    model = melt(load_example(name), content=content, alpha=4.0, filter_fn=every)
+    model = melt(load_example(name), alpha=4.0)
     gradients = learned(model)
     assert gradients.keys() == dict(model.named_parameters()).keys()
-    kinds = ("log_alpha", "centers", "gate") if content else ("log_alpha", "centers")
-    for kind in kinds:
+    for kind in ("log_alpha", "centers"):
         own = [gradient for key, gradient in gradients.items() if key.endswith(f".{kind}")]
         assert len(own) == len(list(attention_layers(model)))
         assert all(bool((gradient != 0).all()) for gradient in own), kind
-    open_gates(model, 0.1)  # as soon as which, content learns
-    assert all(bool((gradient != 0).any()) for key, gradient in learned(model).items() if ".content." in key)
-
-
-def open_gates(model: nn.Module, gate: float) -> None:
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if name.endswith("gate"):
-                parameter.fill_(gate)
 
 
 def test_alpha_is_the_given_one_or_that_of_a_tolerance_layer_by_layer() -> None:
@@ -97,18 +82,6 @@ def test_only_chosen_layers_melt_and_the_model_is_left_alone() -> None:
     assert not any(layer.trains_positions for _, layer in attention_layers(converted))
 
 
-@pytest.mark.parametrize("name", NETWORKS)
-def test_with_content_positions_rest_and_the_function_is_the_cnn_s_bit_for_bit(name: str) -> None:
-    cnn = load_example(name)
-    model = melt(cnn, content=2)
-    assert not any(layer.trains_positions for _, layer in attention_layers(model))
-    assert torch.equal(model.eval()(IMAGES), cnn.eval()(IMAGES))
-    gradients = learned(model)
-    gates = [gradient for key, gradient in gradients.items() if key.endswith(".gate")]
-    assert gates
-    assert all(bool((gradient != 0).all()) for gradient in gates)
-
-
 STAGED = nn.Sequential(
     *(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 2, stride=2), nn.Conv2d(4, 4, 3, padding=1)),
     *(nn.AvgPool2d(2, 1), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 2, (1, 3))),
@@ -118,24 +91,17 @@ STAGED = nn.Sequential(
 @pytest.mark.parametrize(
     ("options", "names"),
     [
-        ({"content": 2}, ["3", "6"]),
-        ({"content": 2, "last": 1}, ["6"]),
+        ({"last": 1}, ["6"]),
+        ({"last": 2}, ["3", "6"]),
         ({}, ["0", "2", "3", "5", "6"]),
-        ({"content": 2, "filter_fn": lambda _, name: name == "0"}, ["0"]),
+        ({"filter_fn": lambda _, name: name == "0"}, ["0"]),
     ],
 )
-def test_content_goes_to_the_last_stage_and_last_counts_layers(options: dict[str, Any], names: list[str]) -> None:
+def test_last_counts_the_layers_that_see_several_pixels(options: dict[str, Any], names: list[str]) -> None:
     assert [name for name, _ in attention_layers(melt(STAGED, **options))] == names
     converted = convert_model(STAGED).model
-    content = [name for name, layer in attention_layers(melt(converted, **options)) if layer.content is not None]
-    assert content == (names if "content" in options else [])
-
-
-def test_a_network_that_nowhere_gets_smaller_has_its_last_layer_as_stage() -> None:
-    flat = nn.Sequential(nn.Conv2d(1, 4, 3), nn.Conv2d(4, 4, 1), nn.MaxPool2d(2))
-    assert [name for name, _ in attention_layers(melt(flat, content=2))] == ["0"]
-    with pytest.raises(ConversionError, match="sees more than one pixel"):
-        melt(nn.Sequential(nn.Conv2d(1, 4, 1)), content=2)
+    chosen = [name for name, layer in attention_layers(melt(converted, **options)) if layer.trains_positions]
+    assert chosen == names
 
 
 @pytest.mark.parametrize(
@@ -153,24 +119,26 @@ def test_what_cannot_be_melted_so_is_refused(options: dict[str, Any], said: str)
 
 
 def test_groups_hold_every_trained_parameter_once_and_positions_do_not_decay() -> None:
-    model = melt(network(), content=2, alpha=4.0, filter_fn=every)
+    model = melt(network(), alpha=4.0)
+    for _, layer in attention_layers(model):
+        layer.add_content(2)
     groups = parameter_groups(model, 0.01, 0.1)
     ids = [id(parameter) for group in groups for parameter in group["params"]]
     assert sorted(ids) == sorted(map(id, model.parameters()))
     decay = {id(p): (g["weight_decay"], g["lr"]) for g in groups for p in g["params"]}
     for key, parameter in model.named_parameters():
-        is_position = key.endswith(("alpha", "centers", "gate"))
+        is_position = key.endswith(("alpha", "centers"))
         wanted = (0.1 if parameter.ndim > 1 and not is_position else 0.0, 0.01 * (POSITION_RATE if is_position else 1))
         assert decay[id(parameter)] == pytest.approx(wanted)
     torch.optim.AdamW(groups)
 
 
 def test_at_a_large_alpha_positions_rest_with_a_warning_and_the_network_is_its_cnn() -> None:
-    with pytest.warns(UserWarning, match="positions have no gradient: give a smaller alpha, or content"):
+    with pytest.warns(UserWarning, match="positions have no gradient: give a smaller alpha"):
         model = melt(network(), alpha=200.0)
     x = torch.rand(2, 1, 6, 7)
     assert torch.equal(model.eval()(x), network().eval()(x))
-    assert not melt(network().eval(), content=2).training
+    assert not melt(network().eval()).training
     assert len(parameter_groups(model, 0.1, 0.0)) == 2
 
 
@@ -203,18 +171,15 @@ def test_a_melted_network_is_an_ordinary_one() -> None:
 
 
 def test_what_is_recorded_is_what_the_layers_have() -> None:
-    model = melt(load_example("plain"), content=2, alpha=4.0, filter_fn=every).eval()
+    model = melt(load_example("plain"), alpha=4.0).eval()
     record = AttentionRecorder.of(model, IMAGES[:2])
     at_first = record(model)["layers"]
     for _, layer in attention_layers(model):
         layer.set_positions(alpha=layer.alpha.detach() - 2.0, centers=layer.centers.detach() + 0.3)
-    open_gates(model, 0.2)
     later = record(model)["layers"]
     for name, layer in attention_layers(model):
         assert later[name]["alpha"] == layer.alpha.tolist()
         assert later[name]["centers"] == layer.centers.tolist()
-        assert later[name]["gate"] == pytest.approx([0.2] * layer.num_heads)
-        assert at_first[name]["gate"] == [0.0] * layer.num_heads
         assert later[name]["distance"] > at_first[name]["distance"] > 0
         assert later[name]["nonlocality"] > at_first[name]["nonlocality"] > 0
 

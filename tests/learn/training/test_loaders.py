@@ -53,7 +53,7 @@ def run(folder: Path, recipe: Recipe = RECIPE, **options: Any) -> Trained:
     """Melts a network and trains it."""
     with torch.random.fork_rng():
         torch.manual_seed(1)
-        model = melt(Named(), content=2, last=1)
+        model = melt(Named(), last=1)
     return fit(model, loaders(), recipe, folder, loss=named_loss, **options)
 
 

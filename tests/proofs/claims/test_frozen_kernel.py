@@ -6,15 +6,14 @@ from functools import partial
 
 import sympy
 
-from conv2attn.proofs.claims.certificate.frozen_kernel import SHARE, bound_failures, gate_failures
+from conv2attn.proofs.claims.certificate.frozen_kernel import SHARE, border_failures, bound_failures
 from conv2attn.proofs.claims.certificate.smoothed_kernel import range_failures
 
 FALSE_VARIANTS = {
     "half of the range is a third": partial(range_failures, factor=sympy.Rational(1, 3)),
     "half of the range is all of it": partial(range_failures, factor=sympy.Integer(1)),
-    "content adds nothing": partial(gate_failures, mass=1 - SHARE),
+    "missing keys add as much as they have": partial(border_failures, mass=SHARE),
     "borders add nothing": partial(bound_failures, border=0),
-    "gates add nothing": partial(bound_failures, gates=0),
     "padding that the layer lacks adds nothing": partial(bound_failures, padding=0),
     "the middle of the range does not matter": partial(bound_failures, shift=0),
 }

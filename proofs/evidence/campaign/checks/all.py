@@ -6,8 +6,6 @@
     gradients     of input, weight and bias, on integer tensors, are equal
     round trip    the convolution comes back bit for bit, and a saved layer computes the same
     extremes      as adversarial, on weights and inputs of every magnitude, also where subnormals are flushed
-    content       terms that read the image equal the formula written out
-    network       a network's certificate holds for the program that runs, or there is none
     autocast      under autocast, outputs differ by no more than the certificate of the rounded layer says
 
 An exception is also a violation: no request made here may be refused.
@@ -24,18 +22,16 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
-from .....convert import SelfAttention, certify, certify_network, conv_from_attention
+from .....convert import SelfAttention, certify, conv_from_attention
 from .....convert.certificate.reference import right_convolutions, untrusted_note
 from .....convert.engines import ENGINES, choose_engine
 from .....convert.spec import Convolution, ConvSpec
 from ...arithmetic import certified_arithmetic
 from ...random_layers import DTYPES, RandomLayer, channel_limits
-from .bounds import engines_bound, gate_gradient_bound
-from .case import NORMAL, ONE_HOT, SOFT, Case, Outputs, attention_of, channel_bounds, in_engines, kind_of, reference
+from .bounds import engines_bound
+from .case import NORMAL, ONE_HOT, Case, Outputs, attention_of, channel_bounds, in_engines, kind_of, reference
 from .comparison import Comparer, Comparison
-from .content import MOST_SCORES, add_content, gate_gradient, gate_of, number_of_scores, written_out
 from .inputs import PATTERNS, convolution, cotangent, extreme_convolution, extreme_images, images, perhaps_flushed
-from .programs import FOLLOWED, PROGRAMS
 
 ANYWHERE = "heads anywhere"
 _MOST_MOVED, _LARGEST_ALPHA = 2.0, 8.0  # of heads anywhere; the first in pixels
@@ -144,45 +140,6 @@ def check_extremes(case: Case) -> Iterator[Comparison]:
 
 
 @torch.no_grad()
-def check_content(case: Case) -> Iterator[Comparison]:
-    """Attention with content terms equals the formula written out in double precision."""
-    layer, cpu = case.layer, torch.device("cpu")
-    if number_of_scores(layer) > MOST_SCORES:
-        return
-    conv = convolution(layer, cpu, integers=True).double()
-    attention, x = attention_of(conv, 0.5), images(layer, cpu, integers=True).double()
-    add_content(layer, attention, gated=layer.choose("gate", (False, True)))
-    gate, bound, compare = gate_of(attention), torch.tensor(engines_bound(attention, x)), Comparer("content", SOFT)
-    expected = written_out(attention, x, None if gate is None else gate.clamp(0, 1))
-    for one in in_engines(attention, case.engines):
-        yield compare.within(f"output, {one.engine}", one(x), expected, bound)
-    if gate is None:
-        return
-    upstream = cotangent(layer, x.new_empty(expected.shape))
-    gradient, bound = gate_gradient(attention, gate, x, upstream)[None], gate_gradient_bound(attention, x, upstream)
-    for one in in_engines(attention, case.engines):
-        one.memory_limit = _limit_for_parts(layer, one) + x.element_size() * number_of_scores(layer)
-        with torch.enable_grad():
-            found = _gradients(one, x, upstream)["content.gate"][None]
-        yield compare.within(f"gradient of the gate in parts, {one.engine}", found, gradient, bound)
-
-
-@torch.no_grad()
-def check_network(case: Case) -> Iterator[Comparison]:
-    """A network's certificate holds for the program that runs, or there is none."""
-    layer, x, attention = case.layer, case.images, case.layer.choose("regime", case.attentions)
-    name = layer.choose("program", tuple(PROGRAMS))
-    cnn, network = PROGRAMS[name](case.conv).eval(), PROGRAMS[name](attention).eval()
-    bound = certify_network(network, input_range=channel_limits(x), size=layer.size).bound
-    if bound is not None:
-        expected, note = reference(cnn, x)
-        compare = Comparer("network", kind_of(attention), note)
-        yield compare.within(f"output, {name}", network(x), expected, torch.tensor(bound))
-    elif name in FOLLOWED and layer.dtype != "float16":  # which some values exceed
-        yield Comparer("network", kind_of(attention)).wrong("no bound for a network that can be followed")
-
-
-@torch.no_grad()
 def check_autocast(case: Case) -> Iterator[Comparison]:
     """Under autocast, outputs stay within the certificate of the rounded layer on the rounded input."""
     layer, conv, x = case.layer, case.conv, case.images
@@ -207,8 +164,6 @@ CHECKS: dict[str, Callable[[Case], Iterator[Comparison]]] = {
     "gradients": check_gradients,
     "round trip": check_round_trip,
     "extremes": check_extremes,
-    "content": check_content,
-    "network": check_network,
     "autocast": check_autocast,
 }
 

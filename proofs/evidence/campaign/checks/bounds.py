@@ -50,17 +50,6 @@ def engines_bound(layer: SelfAttention, x: Tensor) -> float:
     return 2 * ((relative + narrowing) * float(scale) + underflow)
 
 
-def gate_gradient_bound(layer: SelfAttention, x: Tensor, upstream: Tensor) -> Tensor:
-    """Bounds the difference of two engines in the gradient of sum(output * upstream) for a gate.
-
-    It sums ``upstream`` times the difference of two outputs of one head, each at most max |x| times the absolute sum of
-    a channel's weights. A gradient that the cut takes for 0 in one engine only differs from 0 by no more.
-    """
-    largest = float(x.abs().max()) * float(layer.kernel.detach().abs().flatten(1).sum(1).max())
-    summing = gamma(2 * upstream.numel() + 2, unit_roundoff(layer.regime.dtype)) * largest
-    return 2 * upstream.abs().sum() * (engines_bound(layer, x) + summing)
-
-
 def _content_error(layer: SelfAttention, content: ContentTerms, limit: float, grid: Size, others: float) -> float:
     """Bound on a score's error from its content terms, for pixels of absolute value at most ``limit``.
 

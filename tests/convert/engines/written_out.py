@@ -2,9 +2,8 @@
 
     score = (W_qry x_q) . (W_key x_k)  +  (W_qry x_q) . (W^_key r)  +  u . (W_key x_k)  -  alpha |delta - Delta|^2
 
-with delta = k - q and r = (|delta|^2, delta). Behind a gate g there are two softmaxes, of the last term and of the
-others; the probabilities are (1 - g) times the first plus g times the second. The pixel under the query is read by a
-convolution whose kernel is 1 at its middle tap.
+with delta = k - q and r = (|delta|^2, delta). The pixel under the query is read by a convolution whose kernel is 1 at
+its middle tap.
 """
 
 from __future__ import annotations
@@ -15,14 +14,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from .....convert import SelfAttention
-from .....convert.size import Size
-from ...random_layers import RandomLayer, random_integers
+from conv2attn.convert import SelfAttention
+from conv2attn.convert.size import Size
+from conv2attn.proofs.evidence.random_layers import RandomLayer, random_integers
 
 KEY_DIM = 2
 MOST_SCORES = 2**16  # scores of a layer that is written out
 _LIMIT = 1  # largest integer in content terms, so that every score is exact
-_GATES = torch.tensor([-0.5, 0, 0.25, 0.75, 1, 1.5], dtype=torch.float64)  # closed below 0, open above 1
 
 
 def number_of_scores(layer: RandomLayer) -> int:
@@ -32,36 +30,15 @@ def number_of_scores(layer: RandomLayer) -> int:
 
 
 @torch.no_grad()
-def add_content(layer: RandomLayer, attention: SelfAttention, *, gated: bool) -> None:
-    """Gives an attention layer content terms of small integers, and behind a gate each head one of the ``_GATES``."""
-    generator, content = layer.generator("content"), attention.add_content(KEY_DIM, gated=gated)
+def add_content(layer: RandomLayer, attention: SelfAttention) -> None:
+    """Gives an attention layer content terms of small integers."""
+    generator, content = layer.generator("content"), attention.add_content(KEY_DIM)
     for parameter in content.parameters():
         parameter.copy_(random_integers(parameter.shape, _LIMIT, generator))
-    if content.gate is not None:
-        content.gate.copy_(_GATES[torch.randint(len(_GATES), content.gate.shape, generator=generator)])
 
 
-def gate_of(attention: SelfAttention) -> Tensor | None:
-    """The gate of a layer's content terms, [num_heads], or None."""
-    return None if attention.content is None or attention.content.gate is None else attention.content.gate.detach()
-
-
-def gate_gradient(attention: SelfAttention, gate: Tensor, x: Tensor, upstream: Tensor) -> Tensor:
-    """The gradient of sum(output * upstream) for the gate, 0 where a step against it leads further from [0, 1]."""
-    opened = gate.clamp(0, 1).requires_grad_()
-    with torch.enable_grad():
-        (gradient,) = torch.autograd.grad(written_out(attention, x, opened), opened, upstream)
-    return gradient.masked_fill(((gate < 0) & (gradient > 0)) | ((gate > 1) & (gradient < 0)), 0)
-
-
-def written_out(attention: SelfAttention, x: Tensor, opened: Tensor | None) -> Tensor:
-    """Computes a layer with content terms for x [batch, in_channels, *size], in its own precision.
-
-    Args:
-        attention: The layer.
-        x: Its input.
-        opened: g of each head, [num_heads]; None for a layer without a gate.
-    """
+def written_out(attention: SelfAttention, x: Tensor) -> Tensor:
+    """Computes a layer with content terms for x [batch, in_channels, *size], in its own precision."""
     spec, content = attention.spec, attention.content
     if content is None:
         raise ValueError("the layer has no content terms")
@@ -80,10 +57,7 @@ def written_out(attention: SelfAttention, x: Tensor, opened: Tensor | None) -> T
         scores = torch.einsum("bdq,bdk->bqk", asked, keys) + torch.einsum("bdq,dqk->bqk", asked, places)
         scores = scores + torch.einsum("d,bdk->bk", content.key_bias[head], keys).unsqueeze(1)
         by_position = -attention.alpha[head] * distance
-        if opened is None:
-            probabilities = (scores + by_position).softmax(2)
-        else:
-            probabilities = (1 - opened[head]) * by_position.softmax(1) + opened[head] * scores.softmax(2)
+        probabilities = (scores + by_position).softmax(2)
         read = torch.einsum("bqk,bck->bcq", probabilities, padded.flatten(2))
         tap = attention.kernel.flatten(2)[:, :, head, None]
         output = output + F.conv1d(read, tap, groups=spec.groups)

@@ -1,0 +1,206 @@
+"""Denoising CNNs, other ways of letting a trained one see more, and the table of a comparison."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from conv2attn.learn.data.images import Loaders, Pairs
+from conv2attn.learn.melting.comparison import Comparison, Outcomes
+from conv2attn.learn.melting.run import run_comparison
+from conv2attn.learn.training.evaluate import evaluate
+from conv2attn.learn.training.folders import write_json
+from conv2attn.learn.training.recipe import Session
+
+TOKEN = 4  # pixels of a token's side, after two strides
+LOOKS = "trunk.9"  # the last layer that sees several tokens
+WIDTH = 24  # of a non-local block
+_PEAK = 2.0  # from black to white
+_BATCH = 100
+
+Draw = Callable[[int, torch.Generator], tuple[Tensor, Tensor]]
+"""Draws so many inputs, and their targets."""
+
+
+class PageDenoiser(nn.Module):
+    """Five convolutions; a token sees 17 x 17 pixels around its corner."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        alone = [nn.Conv2d(48, 48, 1, bias=False), nn.BatchNorm2d(48), nn.ReLU()]
+        self.trunk = nn.Sequential(
+            *_seeing(1, 16), *_seeing(16, 32, stride=2), *_seeing(32, 48, stride=2), *_seeing(48, 48), *alone
+        )
+        self.out = nn.Conv2d(48, TOKEN**2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Cleans pages [batch, 1, rows, columns], whose sides are multiples of 4."""
+        return F.pixel_shuffle(self.out(self.trunk(x)), TOKEN)
+
+
+class PhotographDenoiser(nn.Module):
+    """A residual denoiser (DnCNN, arXiv 1608.03981) with one way through tokens and one past them.
+
+    Pixels are seen by 3x3 convolutions; tokens, after two strides, by more; what came of them is added to the pixels'
+    features. A token sees 27 x 27 pixels around its corner. The output is the input minus the noise that was found.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(*_seeing(1, 16))
+        self.trunk = nn.Sequential(
+            *_seeing(16, 32, stride=2), *_seeing(32, 64, stride=2), *_seeing(64, 64), *_seeing(64, 64)
+        )
+        self.up = nn.Conv2d(64, 16 * TOKEN**2, 1)
+        self.out = nn.Sequential(*_seeing(16, 16), nn.Conv2d(16, 1, 3, padding=1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Cleans crops [batch, 1, rows, columns], whose sides are multiples of 4."""
+        pixels = self.stem(x)
+        noise: Tensor = self.out(pixels + F.pixel_shuffle(self.up(self.trunk(pixels)), TOKEN))
+        return x - noise
+
+
+def _seeing(before: int, width: int, *, stride: int = 1) -> list[nn.Module]:
+    convolution = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False)
+    return [convolution, nn.BatchNorm2d(width), nn.ReLU()]
+
+
+class NonLocal(nn.Module):
+    """A non-local block, embedded Gaussian (Wang et al., arXiv 1711.07971): x + W_z softmax(q k^T) v.
+
+    Args:
+        channels: Channels of x.
+        width: Dimension of queries, keys and values.
+        is_zero: Whether W_z starts at zero, so that the block starts as the identity; else as PyTorch draws it.
+    """
+
+    def __init__(self, channels: int, width: int, *, is_zero: bool = True) -> None:
+        super().__init__()
+        self.queries, self.keys, self.values = (nn.Conv2d(channels, width, 1) for _ in range(3))
+        self.out = nn.Conv2d(width, channels, 1)
+        if is_zero:
+            nn.init.zeros_(self.out.weight)
+            nn.init.zeros_(self.out.bias)  # type: ignore[arg-type]
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, channels, rows, columns] to the same."""
+        q, k, v = (each(x).flatten(2).transpose(1, 2) for each in (self.queries, self.keys, self.values))
+        seen = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).unflatten(2, x.shape[2:])
+        added: Tensor = self.out(seen)
+        return x + added
+
+
+def with_block(cnn: nn.Module, *, is_zero: bool = True) -> nn.Module:
+    """Puts a non-local block in front of the last layer that sees several tokens."""
+    layer = cnn.get_submodule(LOOKS)
+    channels = int(cnn.get_parameter(f"{LOOKS}.weight").shape[1])
+    cnn.set_submodule(LOOKS, nn.Sequential(NonLocal(channels, WIDTH, is_zero=is_zero), layer))
+    return cnn
+
+
+def with_larger_kernel(cnn: nn.Module) -> nn.Module:
+    """Gives a trained denoiser a 9x9 kernel in its last layer that sees several tokens, zeros around the trained."""
+    small = cnn.get_parameter(f"{LOOKS}.weight").detach()
+    large = nn.Conv2d(small.shape[1], len(small), 9, padding=4, bias=False)
+    large.weight = nn.Parameter(F.pad(small, ((9 - small.shape[2]) // 2,) * 4))
+    cnn.set_submodule(LOOKS, large)
+    return cnn
+
+
+def psnr(network: nn.Module, pairs: tuple[Tensor, Tensor]) -> float:
+    """Peak signal-to-noise ratio of cleaned images, in dB, by the mean square over all pairs (noisy, clean)."""
+    batches = list(zip(*(part.split(_BATCH) for part in pairs), strict=True))
+    return 10 * math.log10(_PEAK**2 / evaluate(network, batches, F.mse_loss)["loss"])
+
+
+@dataclass(frozen=True)
+class DrawnData:
+    """Data to train networks with: ``steps`` new batches in each epoch, and always the same ones to choose with.
+
+    A batch is drawn from its number, so that a killed run continues with those it would have had.
+    """
+
+    name: str
+    draw: Draw
+    validation: Callable[[], Pairs]
+    steps: int
+    batch: int
+
+    def __call__(self, seed: int) -> Loaders:
+        """The data of a seed; other seeds have other batches."""
+        loader = DataLoader(_Batches(self.draw, self.batch), sampler=_Numbers(seed, self.steps), batch_size=None)
+        return Loaders(f"{self.name}, seed {seed}", loader, self.validation())
+
+
+class _Batches(Dataset[tuple[Tensor, Tensor]]):
+    """A batch for each number."""
+
+    def __init__(self, draw: Draw, size: int) -> None:
+        self._draw, self._size = draw, size
+
+    def __getitem__(self, number: int) -> tuple[Tensor, Tensor]:
+        return self._draw(self._size, torch.Generator().manual_seed(number))
+
+
+class _Numbers(Sampler[int]):
+    """The numbers of an epoch's batches, which no other epoch or seed has."""
+
+    def __init__(self, seed: int, steps: int) -> None:
+        self._seed, self._steps, self._epoch = seed, steps, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch; Lightning calls it."""
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return self._steps
+
+    def __iter__(self) -> Iterator[int]:
+        first = (self._seed + 1) * 10**6 + self._epoch * self._steps
+        return iter(range(first, first + self._steps))
+
+
+def run(comparison: Comparison, description: str) -> None:
+    """Runs a comparison by the options of the command line, and prints its tables as Markdown."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out", type=Path, help="folder of the runs; one that exists is continued")
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    session = Session(resume=options.out.exists(), say=print)
+    outcomes = run_comparison(comparison, options.out, full=True, seeds=options.seeds, session=session)
+    write_json(options.out / "result.json", outcomes.to_json())
+    for title, columns in comparison.tables.items():
+        print(table(comparison, outcomes, title, columns))
+
+
+def table(comparison: Comparison, outcomes: Outcomes, title: str, columns: dict[str, str]) -> str:
+    """The CNN's scores, and the gain of each other arm over it: means and standard deviations over seeds."""
+    arms = {**comparison.arms, **comparison.controls}
+    lines = [
+        f"| {title} | {' | '.join(columns)} | rate | parameters | step (CNN = 1) |",
+        "| --- " * (len(columns) + 4) + "|",
+    ]
+    for name in ("start", *arms):
+        found = [seed[name] for seed in outcomes.results.values()]
+        absolute = name in ("start", "cnn")
+        cells = []
+        for measure in columns.values():
+            values = [each.scores[measure] for each in found] if absolute else outcomes.gains(name, measure)
+            spread = statistics.stdev(values) if len(values) > 1 else math.nan
+            cells.append(f"{statistics.fmean(values):{'' if absolute else '+'}.2f} ± {spread:.2f}")
+        step = outcomes.seconds[name] / outcomes.seconds["cnn"]
+        what = "the CNN at the start" if name == "start" else arms[name].title
+        lines.append(f"| {what} | {' | '.join(cells)} | {found[0].lr:g} | {found[0].parameters:,} | {step:.1f} |")
+    return "\n".join(lines)

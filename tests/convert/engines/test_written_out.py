@@ -1,0 +1,51 @@
+"""Attention with content terms equals the formula written out, pixel by pixel, in every engine that computes it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from conv2attn.convert import ConvSpec, attention_from_conv
+from conv2attn.convert.engines import ENGINES
+from conv2attn.proofs.evidence.arithmetic import certified_arithmetic
+from conv2attn.proofs.evidence.campaign.checks.bounds import engines_bound
+from conv2attn.proofs.evidence.campaign.checks.case import in_engines
+from conv2attn.proofs.evidence.campaign.checks.inputs import convolution, images
+from conv2attn.proofs.evidence.random_layers import draw_layer
+from tests.convert.engines.written_out import MOST_SCORES, add_content, number_of_scores, written_out
+
+LAYERS = 60
+CPU = torch.device("cpu")
+
+
+@torch.no_grad()
+def beyond(first: int) -> list[str]:
+    """Layers and engines that are further from the formula than rounding explains."""
+    found, compared = [], 0
+    for index in range(first, first + LAYERS):
+        layer = draw_layer(0, index)
+        if number_of_scores(layer) > MOST_SCORES:
+            continue
+        attention = attention_from_conv(convolution(layer, CPU, integers=True).double(), alpha=0.5)
+        x = images(layer, CPU, integers=True).double()
+        add_content(layer, attention)
+        expected, bound = written_out(attention, x), engines_bound(attention, x)
+        for one in in_engines(attention, tuple(ENGINES)):
+            compared += 1
+            if not (one(x) - expected).abs().max() <= bound:
+                found.append(f"{layer}, {one.engine}")
+    assert compared > LAYERS  # two engines compute content, for most of the layers
+    return found
+
+
+@pytest.mark.parametrize("first", [0, LAYERS])
+def test_every_engine_computes_the_terms_as_they_are_written_out(first: int) -> None:
+    with certified_arithmetic():
+        assert beyond(first) == []
+
+
+@pytest.mark.fault
+def test_a_query_under_the_kernels_corner_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ConvSpec, "middle", property(lambda spec: (0,) * spec.axes))
+    with certified_arithmetic():
+        assert beyond(0)
