@@ -63,16 +63,6 @@ DOORS = {
     "proofs/__init__.py",
 }  # they gather what users import
 KEPT_OUT_OF_CONVERT = {"sympy", "hypothesis", "typer", "rich", "jinja2", "matplotlib"}
-MOST_MODULES = 14
-MOST_LINES = 260
-# Longer modules, each with what keeps it in one piece.
-LONG = {
-    "cli.py": "the signatures of all commands",
-    "convert/attention/layer.py": "the layer, half of it docstrings",
-    "convert/bounds/rounding.py": "one derivation, formula after formula",
-    "convert/spec.py": "one geometry, with what each of its options means and may be",
-    "convert/files/open.py": "the one door, with all that can be behind it",
-}
 
 
 def modules(*folders: str) -> list[str]:
@@ -143,16 +133,6 @@ def test_the_conversion_imports_neither_what_proves_nor_what_prints() -> None:
     assert {pair for pair in absolute(modules("convert")) if pair[1] in KEPT_OUT_OF_CONVERT} == set()
     targets = {target for module in modules("convert") for target in followed(module)}
     assert {target for target in targets if not target.startswith("convert/")} == set()
-
-
-def test_a_room_has_few_modules() -> None:
-    rooms = [room(module) for module in PACKAGE]
-    assert {name: rooms.count(name) for name in rooms if rooms.count(name) > MOST_MODULES} == {}
-
-
-def test_a_module_is_short_or_says_why_not() -> None:
-    lengths = {module: (ROOT / module).read_text(encoding="utf-8").count("\n") for module in PACKAGE}
-    assert {module for module, length in lengths.items() if length > MOST_LINES} == set(LONG)
 
 
 def test_every_room_is_told_of() -> None:

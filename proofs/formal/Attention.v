@@ -1,7 +1,7 @@
 (** * Multi-head self-attention with relative positions, as the paper defines it
 
     Scores (draft, eq. (7)), softmax over all keys, value projection, concatenation of heads, output projection.
-    Beside proofs/claims/theorem/decomposition.py (claim decomposition-relative) and proofs/claims/errata/draft.py (claim errata-draft); the
+    Beside proofs/claims/theorem/decomposition.py (claim decomposition-relative) and proofs/claims/errata/passages.py (claim errata-draft); the
     code is convert/attention/layer.py and convert/engines/literal.py. *)
 
 From Coq Require Import Arith Lia Lra.

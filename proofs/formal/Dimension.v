@@ -1,7 +1,7 @@
 (** * The dimension of the encoding: D_p = 2 suffices; heads that each sit on one tap cannot do with D_p = 1
 
     Beside proofs/claims/sharper/encoding_dimension.py (claim two-dimensions-suffice) and proofs/claims/sharper/one_dimension.py (claim
-    one-dimension-two-targets). Heads that mix taps can do with D_p = 1 in the limit: proofs/claims/sharper/mixed_taps.py. *)
+    one-dimension-two-targets). Heads that mix taps can do with D_p = 1 in the limit. *)
 
 From Coq Require Import ZArith Lia Lra Psatz FinFun.
 From Conv2Attn Require Import Sums Encoding Softmax Theta Grid Convolution Attention Construction Theorem1.

@@ -7,4 +7,4 @@ the text as we have it, so a transcription may be at fault. An erratum has a tes
 must fail it, and as corrected pass it.
 """
 
-ORDER = ("theorem", "convolution", "draft")  # of the document
+ORDER = ("passages",)

@@ -6,18 +6,13 @@ each pair of channels, and a head *sits on a tap* if that tap gets more than hal
 | what | Theorem 1 | needed |
 | --- | --- | --- |
 | dimension of the encoding, each head on a tap of its own | 3 | 2; with 1, two taps at most |
-| dimension of the encoding, heads that mix taps | | 1, in the limit |
 | dimension of a one-hot head, alone on tap $\Delta$ | $C_{out}$ | $\operatorname{rank} W_\Delta$ |
 | heads that ignore the content, to come as near as one likes | $K^2$ | $\operatorname{rank} U$, or one more |
-| heads with finite scores, to be equal | $K^2$, in the limit only | $\operatorname{rank} U + 1$ |
 """
 
 ORDER = (  # of the document
     "encoding_dimension",
     "one_dimension",
-    "mixed_taps",
     "head_dimension",
     "head_count",
-    "exact_heads",
-    "zero_taps",
 )

@@ -122,9 +122,9 @@ ALL_KERNELS = f"{len(nonzero_kernels())} kernels of 2 to 4 taps and 1 to 4 pairs
     r"grid of keys. $A_h$ is any limit of softmaxes, so a head may attend to several taps. $U \ne 0$. *Near* "
     r"means: for all images with values in a bounded set. From below, some query must read all its taps inside "
     r"the image; from above, every target must be a key. The draft's count, one head for each tap, is for heads "
-    r"that each focus on one pixel: `zero-taps`. Coq has one kernel only: with at most eight such heads every "
-    r"layer is off by $1/2$ or more, on some image with values in $[-1, 1]$, from a 3x3 convolution whose nine "
-    r"taps read one channel each.",
+    r"that each focus on one pixel; a tap that is zero needs none. Coq has one kernel only: with at most eight such "
+    r"heads every layer is off by $1/2$ or more, on some image with values in $[-1, 1]$, from a 3x3 convolution whose "
+    r"nine taps read one channel each.",
     coq=("PositionOnly.v: eight_position_only_heads_are_too_few",),
     tests=("proofs/claims/test_sharper.py: test_heads_that_mix_taps_compute_the_same_convolution",),
 )

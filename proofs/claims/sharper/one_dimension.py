@@ -39,7 +39,7 @@ def between_failures(*, lead: int = 0) -> list[str]:
 @claim(
     status=Status.COQ,
     scope=r"Scores $v_h \cdot r_\delta$ with $D_p = 1$, any encoding and any head vectors; one query and finitely many "
-    r"keys. Heads that mix taps are another matter: `one-dimension-in-the-limit`.",
+    r"keys. Heads that mix taps are another matter.",
     coq=("Dimension.v: one_dimension_has_two_targets, one_dimension_does_not",),
     tests=("proofs/claims/test_false_variants.py: test_every_false_variant_is_rejected",),
 )

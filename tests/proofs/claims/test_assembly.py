@@ -11,8 +11,7 @@ from torch import nn
 from conv2attn.convert import attention_from_conv
 from conv2attn.convert.spec import ConvSpec
 from conv2attn.proofs.claims.common.small_convolutions import Case, symbols
-from conv2attn.proofs.claims.errata.convolution import image_keys
-from conv2attn.proofs.claims.sharper.zero_taps import sparse_failures
+from conv2attn.proofs.claims.errata.passages import image_keys
 from conv2attn.proofs.claims.theorem.assembly import (
     CASES,
     DILATION,
@@ -82,7 +81,6 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "a query under the tap behind the middle": partial(inside_failures, query=QUERY + DILATION),
     "a middle tap beyond the last": partial(inside_failures, middle=lambda taps: taps),
     "a middle tap before the first": partial(inside_failures, middle=lambda taps: taps / 2 - 1),
-    "a head too few": partial(sparse_failures, dropped=lambda kept: kept[1:]),
 }
 
 

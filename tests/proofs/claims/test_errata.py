@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 
 from conv2attn.proofs.claims import errata
-from conv2attn.proofs.claims.errata.draft import TYPOS, errata_draft
+from conv2attn.proofs.claims.errata.passages import TYPOS, errata_draft
 from conv2attn.proofs.prover.claim import Claim, all_claims
 from tests.claims import rejecting_checks
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from fractions import Fraction
 from functools import partial
 
 import sympy
@@ -26,12 +24,6 @@ from conv2attn.proofs.claims.sharper.encoding_dimension import (
     pairing,
     two_dimensions_for_every_width,
 )
-from conv2attn.proofs.claims.sharper.exact_heads import (
-    attained_failures,
-    finite_heads,
-    linear_failures,
-    positive_failures,
-)
 from conv2attn.proofs.claims.sharper.head_count import (
     bounded_failures,
     independence_failures,
@@ -41,19 +33,8 @@ from conv2attn.proofs.claims.sharper.head_count import (
 )
 from conv2attn.proofs.claims.sharper.head_dimension import SLICES, factor_failures, minor_failures, rank, rank_factors
 from conv2attn.proofs.claims.sharper.head_mixtures import KERNELS, Kernel, mixed_heads
-from conv2attn.proofs.claims.sharper.mixed_taps import (
-    EXPONENT,
-    betas_failures,
-    growth_failures,
-    miss_failures,
-    scales_failures,
-    score_failures,
-    telescoping_failures,
-    values,
-)
 from conv2attn.proofs.claims.sharper.nonnegative import column_basis, dimension, rays
 from conv2attn.proofs.claims.sharper.one_dimension import between_failures, hull_failures
-from conv2attn.proofs.claims.sharper.zero_taps import sparse_failures
 from conv2attn.proofs.claims.theorem.encoding import dot
 from conv2attn.proofs.claims.theorem.one_hot import Q
 
@@ -100,23 +81,6 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "bounded values wherever a vector >= 0 is": partial(
         bounded_failures, bounded=lambda k: bool(rays(column_basis(k), len(k)))
     ),
-    "finite scores with rank heads": partial(attained_failures, most=lambda r: r),
-    "heads that are tilted too far": partial(attained_failures, epsilon=2),
-    "no key beside the taps": partial(positive_failures, sizes=((2, 2),)),
-    "content that counts at the blank image": partial(linear_failures, extra=1),
-    "scores of the next power": partial(score_failures, exponent=EXPONENT - 1),
-    "scores without a gap": partial(score_failures, exponent=EXPONENT / 2),
-    "other keys miss nothing": partial(miss_failures, miss=lambda flat, rest: flat),
-    "seen taps are seen alike": partial(miss_failures, miss=lambda flat, rest: rest),
-    "values of the kernel's size": partial(telescoping_failures, growth=lambda taps: 2 * taps - 2),
-    "values that do not count the seen taps": partial(telescoping_failures, seen=lambda taps, head: taps),
-    "scales that are not apart": partial(scales_failures, gap=1),
-    "a thousandth of the miss": partial(scales_failures, factor=Fraction(1, 1000)),
-    "an error of the order of beta times the kernel": partial(betas_failures, factor=Fraction(1, 10**10)),
-    "small values of the Vandermonde system": partial(growth_failures, growth=18),
-    "larger values of the Vandermonde system": partial(growth_failures, growth=10**9),
-    "a dropped head too many": partial(sparse_failures, dropped=lambda kept: kept[:-1]),
-    "a head twice": partial(sparse_failures, dropped=lambda kept: [*kept[:-1], kept[0]]),
 }
 
 
@@ -165,37 +129,3 @@ def test_heads_that_mix_taps_compute_the_same_convolution() -> None:
                 sum(read[c, h] * values[h, 2 * c + o] for c in range(2) for h in range(weights.cols)) for o in (0, 1)
             ]
             assert output == expected[:, query].int().tolist()
-
-
-def test_nine_heads_with_one_dimension_come_near_a_convolution() -> None:
-    """The bound of the claim; double precision adds less than 2^-40 of the values."""
-    conv = nn.Conv2d(2, 3, 3, bias=False, dtype=torch.float64)
-    x = torch.randn(1, 2, 5, 6, dtype=torch.float64)
-    seen = nn.functional.unfold(x, 3).view(2, 9, 12)  # c, taps, queries
-    others = x.sum((0, 2, 3)).view(2, 1) - seen.sum(1)  # c, queries
-    slices = conv.weight.detach().flatten(2).unbind(-1)
-    for t in (1e3, 1e6):
-        powers = torch.tensor([[2 * (h - j) - 1 for j in range(10)] for h in range(1, 10)], dtype=torch.float64)
-        weights = torch.exp(-(t**powers))
-        weights = weights / (weights[:, 1:].sum(1, keepdim=True) + 21 * weights[:, :1])
-        read = torch.einsum("hj,cjq->hcq", weights[:, 1:], seen) + weights[:, :1, None] * others
-        output = torch.einsum("hoc,hcq->oq", torch.stack(values(slices)), read)
-        osc = x.amax((0, 2, 3)) - x.amin((0, 2, 3))
-        allowed = 18 * (1 / t + 30 * math.exp(-t)) * (conv.weight.abs().sum((2, 3)) @ osc) + 2.0**-40
-        assert ((output - conv(x).detach()[0].flatten(1)).abs() <= allowed[:, None]).all()
-
-
-def test_softmax_of_finite_scores_equals_a_convolution_with_one_head_more() -> None:
-    """Exact in fractions; here in double precision, with scores through torch's softmax."""
-    for name in (name for name in KERNELS if name != "zero"):
-        attention, products = (matrix.to_Matrix() for matrix in finite_heads(KERNELS[name], (3, 4), sympy.QQ(1, 2)))
-        x = torch.randint(-9, 10, (2, 12), dtype=torch.float64)
-        scores = torch.tensor(attention.T.tolist(), dtype=torch.float64).log().view(attention.cols, 6, 12)
-        read = torch.einsum("hqk,ck->hcq", scores.softmax(-1), x)
-        row_sums = torch.tensor(attention.T.tolist(), dtype=torch.float64).view(attention.cols, 6, 12).sum(-1)
-        values = torch.tensor(products.tolist(), dtype=torch.float64).view(attention.cols, 2, 2)  # heads, C_in, C_out
-        output = torch.einsum("hco,hq,hcq->oq", values, row_sums, read)
-        kernel = torch.tensor(KERNELS[name], dtype=torch.float64).view(2, 2, 2, 2)
-        expected = nn.functional.conv2d(x.view(1, 2, 3, 4), kernel.permute(3, 2, 0, 1))[0].flatten(1)
-        assert (output - expected).abs().max() <= 2.0**-40 * values.abs().sum() * row_sums.max()
-        assert attention.cols == rank(KERNELS[name]) + 1
