@@ -29,7 +29,6 @@ from ..spec import Convolution
 from .checked import checked_layer, checked_model
 from .computed import COMPUTABLE, carry, class_of, detached, is_computed, stand_in, uncomputable
 from .layer import LAYERS, LEARNED, SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
-from .patches import patch_attention
 from .read import OfSubclass, attention_read, convolution_read
 from .reader import reader_of
 from .supported import unsupported_reason
@@ -49,13 +48,7 @@ def attention_from_conv(
 ) -> SelfAttention3d: ...
 @overload
 def attention_from_conv(conv: Convolution, *, alpha: float | None = None, engine: str = AUTO) -> SelfAttention: ...
-@overload
-def attention_from_conv(
-    conv: nn.Conv2d, *, alpha: float | None = None, engine: str = AUTO, patch: int
-) -> nn.Sequential: ...
-def attention_from_conv(
-    conv: Convolution, *, alpha: float | None = None, engine: str = AUTO, patch: int | None = None
-) -> SelfAttention | nn.Sequential:
+def attention_from_conv(conv: Convolution, *, alpha: float | None = None, engine: str = AUTO) -> SelfAttention:
     """Constructs the self-attention layer that computes the same function as a convolution.
 
     Args:
@@ -65,13 +58,10 @@ def attention_from_conv(
             (128 in single, 1024 in double precision); a smaller one gives soft attention, whose distance from
             the convolution ``certify`` bounds.
         engine: How the layer computes, see ``SelfAttention``.
-        patch: Take patches of so many pixels a side for tokens instead of pixels (``patches.py``): for ``nn.Conv2d``
-            with a stride that divides it, and images whose sides it divides.
 
     Returns:
         A ``SelfAttention1d``, ``SelfAttention2d`` or ``SelfAttention3d`` with a head for each kernel tap, in the
-        convolution's mode, dtype and device. With ``patch``, an ``nn.Sequential`` of ``nn.PixelUnshuffle``, such a
-        layer over the patches, and ``nn.PixelShuffle``.
+        convolution's mode, dtype and device.
 
     Raises:
         UnsupportedLayerError: The module is not one of these itself; the message says what stands in the way.
@@ -80,8 +70,6 @@ def attention_from_conv(
     reason = unsupported_reason(checked_model(conv, "conv"))
     if reason is not None:
         raise UnsupportedLayerError(f"the layer cannot be converted: {reason}", [Problem("", reason)])
-    if patch is not None:
-        return patch_attention(conv, patch=patch, alpha=alpha, engine=engine)
     if is_computed(conv):
         return attention_with(copy.deepcopy(conv, detached(conv)), alpha=alpha, engine=engine)
     return _with_copies(attention_with(conv, alpha=alpha, engine=engine))
