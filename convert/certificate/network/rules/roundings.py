@@ -8,8 +8,8 @@ A value goes through ``terms`` roundings in the precision u that is computed in,
 whatever the order of the sum. The claim ``operation-roundings`` (``proofs/claims/certificate/operation_roundings.py``)
 derives each row; ``narrowings`` is the largest number that one of torch's implementations takes, whatever the memory
 format: batch norm and linear layers store more steps where memory is not contiguous, transposed convolutions what each
-tap gives, averages in three axes whose windows adapt every partial sum. A weight of linear interpolation is the
-fraction of a place among n pixels, which errs by 4 n units of the weight's; each axis may store products and sums.
+tap gives, averages in three axes whose windows adapt every partial sum. Linear interpolation stores products and sums
+of each axis; what its places err by is added by its rule (``weighted.interpolate``).
 """
 
 from __future__ import annotations
@@ -100,11 +100,6 @@ def _normalised(call: Call) -> int:
     return math.prod(shape) // (1 if call.name == "layer_norm" else groups)
 
 
-def _longest(call: Call) -> int:
-    """Pixels along the longest axis of an image: a place among them is rounded, and with it a weight."""
-    return max(call.x.low.shape[2:])
-
-
 def _softmaxed(call: Call) -> int:
     return int(call.x.low.shape[call["dim"]])
 
@@ -133,8 +128,8 @@ ROUNDINGS: dict[str, Rounding] = {
     "adaptive_avg_pool3d": Rounding(lambda call: _averaged(call) + 2, _adaptive_narrowings),
     "mean": Rounding(lambda call: _averaged(call) + 1),
     "sum": Rounding(lambda call: _averaged(call)),
-    "upsample_linear1d": Rounding(lambda call: 16 + 4 * _longest(call), _exactly(4)),
-    "upsample_bilinear2d": Rounding(lambda call: 16 + 4 * _longest(call), _exactly(7)),
+    "upsample_linear1d": Rounding(_exactly(8), _exactly(4)),
+    "upsample_bilinear2d": Rounding(_exactly(16), _exactly(7)),
     **dict.fromkeys(("sigmoid", "tanh", "hardsigmoid", "silu", "gelu", "hardswish", "elu"), _ACTIVATION),
     **dict.fromkeys(("leaky_relu", "prelu"), _ACTIVATION),
     **dict.fromkeys(("add", "sub", "rsub"), Rounding(_exactly(2), lambda call: 1 if call["alpha"] == 1 else 2)),

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ....bounds.rounding import OUTWARD
+from ....bounds.rounding import OUTWARD, unit_roundoff
 from ....bounds.subnormal import is_subnormal, magnitudes
 from .call import Call
 from .interval import Interval, UnboundedError, linear_map
@@ -59,7 +59,7 @@ def _along(values: Tensor, axes: int, channels: int) -> Tensor:
 
 
 def average(call: Call) -> Interval:
-    """Averages and sums, and convex combinations of pixels: the operation itself on every bound.
+    """Averages and sums: the operation itself on every bound.
 
     Raises:
         UnboundedError: A divisor is given, or there is nothing to average.
@@ -69,8 +69,32 @@ def average(call: Call) -> Interval:
     if call.x.low.numel() == 0:
         raise UnboundedError("an average of no values is not a number")
     exact, scale = linear_map(call.x, call.run, call.run)
-    from_sum = scale if call.name.startswith("upsample") else scale * max(1, call.x.low.numel())
-    return rounded(call, exact, scale, reach=from_sum)
+    return rounded(call, exact, scale, reach=scale * max(1, call.x.low.numel()))
+
+
+def interpolate(call: Call) -> Interval:
+    """Linear interpolation between pixels: the operation itself on every bound, at places that are rounded, too.
+
+    Output i of an axis of n pixels reads at the place p = s (i + 1/2) - 1/2, or s i with aligned corners. With p
+    between pixels j and j + 1 they have the weights 1 - w and w, w = p - j. Scale, product and difference round, and
+    s (i + 1/2) <= n, so the computed place is off by at most 3 n u + O(u^2) <= 4 n u. The interpolant is continuous in
+    p and linear between pixels: it moves by at most 4 n u times the largest |x_k - x_{k+1}| near p, k from j - 1 to
+    j + 1, even where p passes a pixel. In half precision w is stored, so both weights are off by v more. With
+    M = max |x_k| of the pixels k from j - 1 to j + 2, an axis adds at most
+
+        (8 n u + v) M,        and two axes  ((1 + 8 n u + v) (1 + 8 m u + v) - 1) M,
+
+    where a weight is 0 as well. M is bounded by interpolating the largest of five pixels around each.
+    """
+    exact, scale = linear_map(call.x, call.run, call.run)
+    pool: Any = (F.max_pool1d, F.max_pool2d)[call.x.low.ndim - 3]
+    around: Tensor = call.run(pool(call.x.largest, 5, stride=1, padding=2))
+    arithmetic, wrong = call.arithmetic, 1.0
+    for pixels in call.x.low.shape[2:]:
+        stored = unit_roundoff(arithmetic.dtype) if arithmetic.is_narrow else 0.0
+        wrong *= 1 + 8 * pixels * unit_roundoff(arithmetic.computed) + stored
+    astray = around * (wrong - 1) * OUTWARD
+    return rounded(call, exact, scale, lost=astray, reach=scale + astray)
 
 
 def batch_norm(call: Call) -> Any:

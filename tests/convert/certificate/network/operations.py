@@ -125,8 +125,14 @@ OPERATIONS: dict[str, list[Operation]] = {
     ],
     "mean": [Operation(aten.mean.dim, ([2, 3], True)), Operation(aten.mean.dim, ([1],)), Operation(aten.mean.default)],
     "sum": [Operation(aten.sum.dim_IntList, ([2, 3],))],
-    "upsample_linear1d": [Operation(aten.upsample_linear1d.vec, (None, False, [2.3]), SEQUENCE)],
-    "upsample_bilinear2d": [Operation(aten.upsample_bilinear2d.vec, ([13, 9], True, None))],
+    "upsample_linear1d": [
+        Operation(aten.upsample_linear1d.vec, (None, False, [2.3]), SEQUENCE),
+        Operation(aten.upsample_linear1d.vec, ([188], True, None), (1, 1, 100)),
+    ],
+    "upsample_bilinear2d": [
+        Operation(aten.upsample_bilinear2d.vec, ([13, 9], True, None)),
+        Operation(aten.upsample_bilinear2d.vec, (None, False, [3.9, 0.7]), (1, 1, 2, 64)),
+    ],
     **{name: [Operation(getattr(aten, name).default)] for name in ("sigmoid", "tanh", "hardsigmoid", "silu")},
     **{name: [Operation(getattr(aten, name).default)] for name in ("gelu", "hardswish", "relu", "relu6")},
     "hardtanh": [Operation(aten.hardtanh.default, (-0.7, 0.3))],

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from conv2attn.convert.certificate.network.rules import RULES, moving, roundings
+from conv2attn.convert.certificate.network.rules import RULES, moving, roundings, weighted
 from conv2attn.convert.certificate.network.rules.interval import Interval, UnboundedError
 from conv2attn.convert.certificate.network.rules.roundings import ROUNDINGS
 from tests.convert.certificate.network.operations import (
@@ -96,6 +96,28 @@ def test_one_rounding_instead_of_the_table_s_is_too_few(name: str, monkeypatch: 
     with torch.backends.mkldnn.flags(enabled=False):
         shown = [lost(OPERATIONS[name][0], dtype, trial) for dtype in HALF for trial in range(30)]
     assert max(shown) > 1
+
+
+def interpolated(dtype: torch.dtype, size: int, scale: float, *, corners: bool) -> Tensor:
+    """The error of each weight of linear interpolation, as a multiple of what is counted: [pixels, outputs]."""
+    operation = Operation(aten.upsample_linear1d.vec, (None, corners, [scale]), (size, 1, size))
+    impulses = torch.eye(size, dtype=dtype).unsqueeze(1)
+    counted = operation.bound([Interval.point(impulses)], dtype, repeatable=False).error / 2
+    apart = (operation.run([impulses]).double() - operation.run([impulses.double()], dtype)).abs()
+    return (apart / counted.clamp(min=1e-300)).squeeze(1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, *HALF])
+def test_a_weight_of_0_that_is_computed_as_another_number_is_within_the_rounding(dtype: torch.dtype) -> None:
+    for size, scale, corners in ((100, 1.88, True), (64, 3.9, False), (500, 0.97, False), (2, 2.4, False)):
+        assert float(interpolated(dtype, size, scale, corners=corners).max()) <= 1, (size, scale, corners)
+
+
+@pytest.mark.fault
+def test_places_of_interpolation_that_are_taken_for_exact_are_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weighted, "unit_roundoff", lambda dtype: 0.0)
+    shown = [float(interpolated(dtype, 64, 3.9, corners=False).max()) for dtype in (torch.float32, *HALF)]
+    assert min(shown) > 1
 
 
 @pytest.mark.parametrize("name", LINEAR)
