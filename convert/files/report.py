@@ -22,6 +22,7 @@ from ..certificate.layer import certify
 from ..certificate.network.certificate import NetworkCertificate, certify_network, converted, size_of_images
 from ..errors import ConversionError
 from ..model.report import LayerReport, Report
+from ..model.runs import PASSED_BY
 from .layers import Layers, attention_named
 from .summary import Summary
 
@@ -33,7 +34,7 @@ MOST_LAYERS = 8  # layers of a network whose outputs are bounded for every image
 CERTIFIED_RANGE = (-1.0, 1.0)  # a layer's inputs are not known here; the bound grows in proportion to them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class CertifiedReport(Report):
     """Conversion report whose layers have certificates.
 
@@ -91,7 +92,21 @@ def certify_report(
         if len(layers) <= MOST_LAYERS and not isinstance(model, Layers):
             network = certify_network(model, input_range=input_range, size=grid)
         summary = Summary.of(model, layers, size=grid)
-    return CertifiedReport(tuple(layers), report.skipped, network, input_range, summary)
+    passed_by = {each.name: f"it {PASSED_BY}" for each in summary.idle or () if each.reason == PASSED_BY}
+    return CertifiedReport(
+        layers=tuple(_withdrawn(layer, passed_by) for layer in layers),
+        skipped=report.skipped,
+        idle=report.idle if summary.idle is None else summary.idle,
+        network=network,
+        input_range=input_range,
+        summary=summary,
+    )
+
+
+def _withdrawn(layer: LayerReport, passed_by: Mapping[str, str]) -> LayerReport:
+    """A layer's record, without its certificate where the network passes the layer by."""
+    reason = passed_by.get(layer.name)
+    return layer if reason is None else replace(layer, certificate=None, uncertified=reason, dtype=None)
 
 
 def _certified(record: LayerReport, layer: SelfAttention, input_range: tuple[float, float]) -> LayerReport:

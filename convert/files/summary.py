@@ -20,11 +20,12 @@ from ..attention.layer import SelfAttention
 from ..certificate.network.same import is_same_program
 from ..certificate.sampled import LiteralSample, inputs_of_layers, sample_layer
 from ..engines.base import convolution_flops
-from ..errors import ConversionError
+from ..errors import ConversionError, Problem, listed
 from ..examples.drawn import DRAWN_SIZE, drawn_image, drawn_input, network_input
 from ..inputs import likely_channels
 from ..model.convert import restore_model
 from ..model.report import LayerReport
+from ..model.runs import watching_runs
 from ..size import Size
 from .layers import Layers, attention_named
 
@@ -40,6 +41,7 @@ class Summary:
         heads: Number of heads in all of them.
         samples: Literal attention of each that is certified and ran, by its name.
         is_same_program: Whether the converted network is the CNN's program, node for node.
+        idle: The layers that did not run on the drawn image, each with the reason; None if it did not run on one.
         image: The drawn image that it ran on, [1, channels, rows, columns]; None for layers alone, or if it did not.
     """
 
@@ -47,28 +49,31 @@ class Summary:
     heads: int
     samples: Mapping[str, LiteralSample]
     is_same_program: bool
+    idle: tuple[Problem, ...] | None = None
     image: Tensor | None = field(default=None, repr=False, compare=False)
 
     @classmethod
     def of(cls, model: nn.Module, layers: Sequence[LayerReport], *, size: Size) -> Summary:
         """Samples literal attention on a drawn image; of ``size``, where the network does not run on small ones."""
-        image, inputs, same = None, dict[str, Tensor](), False
+        image, inputs, same, idle = None, dict[str, Tensor](), False, None
         with contextlib.suppress(ConversionError):
             if isinstance(model, Layers):
                 inputs = {layer.name: drawn_input(attention_named(model, layer.name)) for layer in layers}
             else:
                 sizes = (DRAWN_SIZE, *([size] if len(size) == len(DRAWN_SIZE) else []))
-                image, inputs = run_on_drawn(model, sizes, most_flops=_FLOPS)
-                same = is_the_cnn(model, _as_taken(model, image))
+                with watching_runs(model) as runs:
+                    image, inputs = run_on_drawn(model, sizes, most_flops=_FLOPS)
+                idle = runs.idle(model)
+                same = len(idle) < len(layers) and is_the_cnn(model, _as_taken(model, image))
         samples = {}
         for name, x in inputs.items():
             with contextlib.suppress(ConversionError):  # scores cancel, or an input is not finite
                 samples[name] = sample_layer(attention_named(model, name), x)
-        return cls(len(layers), sum(layer.heads for layer in layers), samples, same, image)
+        return cls(len(layers), sum(layer.heads for layer in layers), samples, same, idle, image)
 
     @property
     def in_words(self) -> str:
-        """The summary in up to three sentences."""
+        """The summary in a few sentences."""
         told = [f"{self.layers:,} layer{'s' * (self.layers != 1)}, {self.heads:,} head{'s' * (self.heads != 1)}."]
         if self.samples:
             known = self.samples.values()
@@ -78,6 +83,8 @@ class Summary:
             told.append(f"Literal attention at {queries} queries a layer: at most {difference:.1e} apart, {limit}.")
         if self.is_same_program:
             told.append("Evaluated by the convolution's own call: same bits as the CNN.")
+        for reason in dict.fromkeys(each.reason for each in self.idle or ()):
+            told.append(f"{listed([each.name for each in self.idle or () if each.reason == reason])} {reason}.")
         return " ".join(told)
 
     def to_json(self) -> dict[str, Any]:

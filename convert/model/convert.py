@@ -15,7 +15,7 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from dataclasses import replace as replace_fields
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -23,19 +23,28 @@ from torch.nn.modules.conv import _ConvNd
 
 from ..arguments import as_tolerance
 from ..attention.checked import changeable_model, checked_model
-from ..attention.computed import detached, value
+from ..attention.computed import detached, in_eval_mode, value
 from ..attention.construction import attention_with, conv_with, not_a_convolution
 from ..attention.layer import SelfAttention
 from ..attention.positions import check_alpha
 from ..attention.supported import ForeignConvolution, unsupported_reason
 from ..certificate.distance import told_distance
 from ..engines import AUTO, check_engine_name
-from ..errors import ConversionError, NotAConvolutionError, Problem, UnsupportedLayerError
+from ..errors import (
+    ConversionError,
+    NotAConvolutionError,
+    OptionError,
+    Problem,
+    UnsupportedLayerError,
+    first_line,
+)
+from ..inputs import call_with
 from ..names import modules_of, names_by_module
 from ..spec import Convolution
 from .calls import calls_as_modules
-from .replace import guard, replace, unguard
+from .replace import guard, replace, replace_held, unguard
 from .report import LayerReport, Report
+from .runs import watching_runs
 
 Filter = Callable[[nn.Module, str], bool]
 
@@ -83,6 +92,7 @@ def convert_model(
     inplace: bool = False,
     skip_unsupported: bool = False,
     trace: bool = False,
+    example: Any = None,
 ) -> Conversion:
     """Replaces the convolutions of a model by self-attention layers that compute the same function.
 
@@ -101,6 +111,7 @@ def convert_model(
             graph, such as ``torch.export.export(...).module()``. Each becomes a module of its own (``calls.py``), and
             ``restore_model`` gives back an ``nn.Conv2d`` in its place. The returned model is then a new one; with
             ``inplace`` it has the parameters of the old.
+        example: An input, as ``inputs.as_inputs`` takes it; the report then says which layers did not run on it.
 
     Returns:
         The converted model and the report.
@@ -125,14 +136,29 @@ def convert_model(
     for names in plan.chosen:
         check_alpha(alpha, cast(Tensor, value(model.get_submodule(names[0]), "weight")).dtype)
     model = model if inplace else _copied(model)
-    reports = []
+    reports, pairs = [], list[tuple[nn.Module, nn.Module]]()
     for names in plan.chosen:
         conv = cast(Convolution, model.get_submodule(names[0]))
         layer = attention_with(conv, alpha=alpha, engine=engine)
         model = replace(model, names, conv, layer)
         reports.append(LayerReport.of(names, layer))
+        pairs.append((conv, layer))
+    replace_held(model, pairs)
     guard(model)
-    return Conversion(model, Report(tuple(reports), plan.skipped + plan.unsupported))
+    idle = None if example is None else _idle_on(model, example)
+    return Conversion(model, Report(tuple(reports), plan.skipped + plan.unsupported, idle))
+
+
+def _idle_on(model: nn.Module, example: Any) -> tuple[Problem, ...]:
+    """The layers that do not run on an example, or why the network does not run on it."""
+    try:
+        with watching_runs(model) as runs, in_eval_mode(model):
+            call_with(model, example)
+    except OptionError:
+        raise
+    except Exception as error:  # whatever the network's code raises
+        return (Problem("", f"was not run: {first_line(error)}"),)
+    return runs.idle(model)
 
 
 def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: bool = False) -> nn.Module:
@@ -161,8 +187,12 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
         count = f"{len(problems)} of {len(layers)} attention layers compute what no convolution computes"
         raise NotAConvolutionError(f"{count}: {'; '.join(problems)}")
     model = model if inplace else _copied(model)
+    pairs = []
     for names, layer in modules_of(model, SelfAttention).items():
-        model = replace(model, names, layer, conv_with(layer))
+        conv = conv_with(layer)
+        model = replace(model, names, layer, conv)
+        pairs.append((layer, conv))
+    replace_held(model, pairs)
     unguard(model)
     return model
 

@@ -7,7 +7,7 @@ would be lost without an error. ``save_converted`` and ``HubNetwork`` keep them.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
 from torch import nn
@@ -17,6 +17,7 @@ from ..attention.read import HOOKS
 from ..errors import ConversionError
 
 _NAME = "save_pretrained"
+_OWN = frozenset(vars(nn.Module()))  # tables of torch's own
 
 
 def replace(model: nn.Module, names: Sequence[str], old: nn.Module, new: nn.Module) -> nn.Module:
@@ -35,6 +36,32 @@ def replace(model: nn.Module, names: Sequence[str], old: nn.Module, new: nn.Modu
         parent, _, child = name.rpartition(".")
         setattr(model.get_submodule(parent), child, new)
     return model
+
+
+def replace_held(model: nn.Module, pairs: Sequence[tuple[nn.Module, nn.Module]]) -> None:
+    """Puts modules in others' places where a module of the model holds these in plain lists, tuples or dictionaries.
+
+    Args:
+        model: The model.
+        pairs: Each module that was replaced, with the one in its place.
+    """
+    new = {id(one): other for one, other in pairs}
+    for module in model.modules():
+        for name, value in vars(module).items():
+            if name not in _OWN and (found := _swapped(value, new)) is not value:
+                vars(module)[name] = found
+
+
+def _swapped(value: Any, new: Mapping[int, nn.Module]) -> Any:
+    """The value with modules in others' places; lists and dictionaries are changed in place."""
+    if isinstance(value, list):
+        value[:] = [_swapped(each, new) for each in value]
+    elif isinstance(value, dict):
+        value.update({key: _swapped(each, new) for key, each in value.items()})
+    elif type(value) is tuple:
+        found = tuple(_swapped(each, new) for each in value)
+        return found if any(one is not other for one, other in zip(found, value, strict=True)) else value
+    return new.get(id(value), value) if isinstance(value, nn.Module) else value
 
 
 def refuse_to_save(*_: Any, **__: Any) -> NoReturn:

@@ -125,10 +125,13 @@ class Report:
     Attributes:
         layers: The converted layers, in the model's order.
         skipped: The convolutions left as they were, each with its reason.
+        idle: The converted layers that did not run on an example, each with its reason, or a single problem without a
+            name if the network does not run on it; None if there was no example.
     """
 
     layers: tuple[LayerReport, ...]
     skipped: tuple[Problem, ...]
+    idle: tuple[Problem, ...] | None = None
 
     @staticmethod
     def of(model: nn.Module) -> Report:
@@ -148,7 +151,9 @@ class Report:
         rows = [_HEADER, *self._rows()]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
-        return "\n".join([self._title(), "", *lines, *(f"{each.name}: left, {each.reason}" for each in self.skipped)])
+        left = (f"{each.name}: left, {each.reason}" for each in self.skipped)
+        idle = (f"{each.name or 'the model'} {each.reason}" for each in self.idle or ())
+        return "\n".join([self._title(), "", *lines, *left, *idle])
 
     def _repr_html_(self) -> str:
         """The table, as notebooks show it."""

@@ -21,8 +21,9 @@ from ...convert.certificate.comparison import LayerComparison, watched
 from ...convert.certificate.reference import right_convolutions
 from ...convert.certificate.wording import told
 from ...convert.engines import AUTO
-from ...convert.errors import ConversionError
+from ...convert.errors import ConversionError, Problem
 from ...convert.inputs import as_inputs, call_with
+from ...convert.model.runs import watching_runs
 from ...convert.outputs import named_tensors, scores_of
 from ..terminal.names import layer_name, note_lines
 from ..terminal.output import Table
@@ -67,6 +68,7 @@ class Agreement:
     seconds: float  # time of the CNN
     engines: tuple[EngineAgreement, ...]  # the converted network, in each engine
     shapes: Mapping[str, LayerShape]  # the attention layers, by name
+    idle: tuple[Problem, ...] = ()  # the layers that did not run, each with the reason
 
 
 @torch.no_grad()
@@ -96,11 +98,12 @@ def compare(
     """
     batches = torch.split(inputs, batch_size) if isinstance(inputs, Tensor) else inputs
     expected, seconds = _expected(cnn, batches, progress)
-    results = []
+    results, idle = [], tuple[Problem, ...]()
     for engine in engines:
         set_engine(attention, engine)
-        with watched(cnn, attention) as watchers:
+        with watched(cnn, attention) as watchers, watching_runs(attention) as runs:
             found, elapsed = _outputs(attention, batches, progress)
+        idle = runs.idle(attention)
         apart = _apart(found, expected)
         results.append(
             EngineAgreement(
@@ -116,7 +119,7 @@ def compare(
     set_engine(attention, AUTO)
     shapes = {name: LayerShape.of(m) for name, m in attention.named_modules() if isinstance(m, SelfAttention)}
     count = sum(map(batch_length, batches))
-    return Agreement(count, _share(_answers(expected), labels), seconds, tuple(results), shapes)
+    return Agreement(count, _share(_answers(expected), labels), seconds, tuple(results), shapes, idle)
 
 
 def batch_length(batch: Any) -> int:

@@ -21,6 +21,7 @@ from ...convert.errors import ConversionError, InputError, Problem, refusing
 from ...convert.files.checkpoint import Opening
 from ...convert.files.open import open_network, placed
 from ...convert.model.convert import convert_model, restore_model
+from ...convert.model.runs import PASSED_BY
 from ...convert.size import USUAL_SIZES, Size
 from ..terminal.output import Table
 from .agreement import NOTHING_RAN, Agreement, agreement_shown, beyond_line, compare
@@ -48,8 +49,9 @@ class NetworkCheck:
 
     @property
     def exit_code(self) -> int:
-        """0 if at least one layer ran, and all layers and the whole stayed within their bounds; NaN fails."""
-        return int(not self._layers or bool(self._beyond))
+        """0 if a layer ran, none was passed by, and all layers and the whole stayed within their bounds; NaN fails."""
+        passed_by = any(each.reason == PASSED_BY for each in self.agreement.idle)
+        return int(not self._layers or passed_by or bool(self._beyond))
 
     def to_json(self) -> dict[str, Any]:
         """The check as plain data."""
@@ -65,17 +67,23 @@ class NetworkCheck:
     @property
     def verdict(self) -> tuple[str, ...]:
         """The result in a few sentences, a line each."""
+        idle = [f"{each.name} {each.reason}." for each in self.agreement.idle]
         if not self._layers:
-            return (NOTHING_RAN,)
+            return (*idle, NOTHING_RAN)
         if self._beyond:
-            return (beyond_line(self._beyond),)
+            return (*idle, beyond_line(self._beyond))
         ratio, name = max((found / bound if bound else 0.0, name) for name, found, bound in self._layers)
         count = len(self._layers) // len(self.agreement.engines)
         layers = f"All {count} layers are within their bounds; largest difference / bound {ratio:.2g}, {name}."
+        if idle:
+            layers = (
+                f"{count} of {count + len(idle)} layers verified, {len(idle)} did not run; largest difference / bound "
+                f"{ratio:.2g}, {name}."
+            )
         if self.images is None:
-            return layers, self._end_to_end
+            return *idle, self._end_to_end, layers
         told = self.images.in_words if isinstance(self.images, ImagesCertificate) else f"{_NONE}: {self.images}."
-        return layers, self._end_to_end, told
+        return *idle, self._end_to_end, told, layers
 
     @property
     def _layers(self) -> list[tuple[str, float, float]]:

@@ -31,6 +31,8 @@ from .rules import bound as bound_call
 from .rules.call import Call
 from .rules.interval import Interval
 
+NO_LAYER = "no attention layer runs in the network's program"
+
 
 @dataclass(frozen=True)
 class NetworkCertificate:
@@ -96,6 +98,8 @@ def certify_network(
         return NetworkCertificate(grid, None, (), (Problem("", str(refusal)),))
     bounds = Bounds(program)
     outputs = bounds.values_for(Interval(low, high, torch.zeros_like(low)))
+    if not bounds.layers and not bounds.problems:
+        return NetworkCertificate(grid, None, (), (Problem("", NO_LAYER),))
     bound = _largest([output.error for output in outputs]) if not bounds.problems and outputs else None
     reached = _reached(program, low, high) if bound is not None else None
     return NetworkCertificate(grid, bound, tuple(bounds.layers), tuple(dict.fromkeys(bounds.problems)), reached)

@@ -32,7 +32,7 @@ from ...bounds.rounding import OUTWARD
 from ...errors import ConversionError, Problem
 from ...size import Size
 from ..wording import told
-from .certificate import Bounds, converted, program_of
+from .certificate import NO_LAYER, Bounds, converted, program_of
 from .first_order import FirstOrder
 from .program import Program
 from .rules.interval import Interval
@@ -148,8 +148,8 @@ def certify_images(model: nn.Module, images: Tensor, *, margins: int = MARGINS) 
         margins: Number of next largest outputs for which margins are given.
 
     Raises:
-        ConversionError: The network has no attention layer, torch cannot export it, an image is not finite, or an
-            operation has no rule.
+        ConversionError: The network has no attention layer or runs none, torch cannot export it, an image is not
+            finite, or an operation has no rule.
     """
     model, first = converted(model)
     count = as_integer(margins, "margins", least=0)
@@ -170,6 +170,8 @@ def certify_images(model: nn.Module, images: Tensor, *, margins: int = MARGINS) 
 def _certified(program: Program, image: Tensor, margins: int) -> tuple[ImageCertificate, list[Problem]]:
     bounds = Bounds(program, repeatable=False)
     outputs = bounds.values_for(Interval.point(image))
+    if not bounds.layers and not bounds.problems:
+        raise ConversionError(f"nothing is certified: {NO_LAYER}")
     errors = None if bounds.problems else torch.cat([output.error.flatten() for output in outputs])
     run = FirstOrder(program, image)
     values = torch.cat([output.flatten() for output in run.outputs])

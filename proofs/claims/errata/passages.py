@@ -357,6 +357,7 @@ def errata_draft(*, typos: Mapping[str, Typo] = TYPOS) -> Checks:
       $a = c = {=typos["constants"].printed(STRENGTH)[0]}$ read $a = c = {=typos["constants"].corrected(STRENGTH)[0]}$
       (`gaussian-isotropic`).
     """
-    printed_taps, taps = (read(KERNEL_SIZE) for read in typos["taps"][1:3])
+    printed_taps = typos["taps"].printed(KERNEL_SIZE)
+    taps = typos["taps"].corrected(KERNEL_SIZE)
     for what, typo in typos.items():
         yield from readings(*typo, what)
