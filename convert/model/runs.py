@@ -2,7 +2,7 @@
 
 A converted layer stands where the convolution had its name, and where plain lists and dictionaries of the model's
 modules held it. Code that reaches the convolution another way does not meet it: an object of its own that holds it
-calls the convolution that is left there, and ``F.conv2d(x, self.conv.weight)`` uses the weight alone. Then a convolution
+calls the convolution that is left there; ``F.conv2d(x, self.conv.weight)`` uses the weight alone. Then a convolution
 computes with the layer's very parameter outside of the layer, which is seen here. A layer that nothing needs on an
 input, such as an auxiliary head in training only, merely does not run.
 """
