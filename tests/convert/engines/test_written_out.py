@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
 from conv2attn.convert import ConvSpec, attention_from_conv
 from conv2attn.convert.engines import ENGINES
 from conv2attn.proofs.evidence.arithmetic import certified_arithmetic
-from conv2attn.proofs.evidence.campaign.checks.bounds import engines_bound
 from conv2attn.proofs.evidence.campaign.checks.case import in_engines
 from conv2attn.proofs.evidence.campaign.checks.inputs import convolution, images
 from conv2attn.proofs.evidence.random_layers import draw_layer
+from tests.bounds import output_bound
 from tests.convert.engines.written_out import MOST_SCORES, add_content, number_of_scores, written_out
+from tests.faults import drop_a_head
 
 LAYERS = 60
 CPU = torch.device("cpu")
@@ -29,7 +32,7 @@ def beyond(first: int) -> list[str]:
         attention = attention_from_conv(convolution(layer, CPU, integers=True).double(), alpha=0.5)
         x = images(layer, CPU, integers=True).double()
         add_content(layer, attention)
-        expected, bound = written_out(attention, x), engines_bound(attention, x)
+        expected, bound = written_out(attention, x), output_bound(attention, x)
         for one in in_engines(attention, tuple(ENGINES)):
             compared += 1
             if not (one(x) - expected).abs().max() <= bound:
@@ -44,8 +47,15 @@ def test_every_engine_computes_the_terms_as_they_are_written_out(first: int) -> 
         assert beyond(first) == []
 
 
-@pytest.mark.fault
-def test_a_query_under_the_kernels_corner_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+def query_the_kernels_corner(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ConvSpec, "middle", property(lambda spec: (0,) * spec.axes))
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("plant", [query_the_kernels_corner, drop_a_head])
+def test_a_planted_fault_is_caught(
+    plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(monkeypatch)
     with certified_arithmetic():
         assert beyond(0)

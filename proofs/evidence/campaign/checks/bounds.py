@@ -13,7 +13,6 @@ from torch import Tensor
 
 from .....convert import SelfAttention
 from .....convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
-from .....convert.heads.content import ContentTerms
 from .....convert.size import Size
 
 _ROUNDED_PRODUCTS = 10  # in a score: four products, three sums, the head vector, the maximum; and one more
@@ -28,7 +27,6 @@ def engines_bound(layer: SelfAttention, x: Tensor) -> float:
     * sums, quotients and exponentials err by gamma_m in the precision of the probabilities;
     * a score sums products of at most alpha (2 reach)^2, where reach is the grid's diagonal and the distance of the
       centre from it, in double precision; an error s of a score makes one of e^(2 s) - 1 in a probability;
-    * a content term sums products too, in the precision of the probabilities (``_content_error``);
     * the output is rounded to the layer's precision.
 
     Underflow is added as an absolute error.
@@ -38,8 +36,6 @@ def engines_bound(layer: SelfAttention, x: Tensor) -> float:
     reach = math.hypot(*grid) + 2 * float(layer.centers.detach().abs().max())
     largest_score = float(layer.alpha.detach().max()) * (2 * reach) ** 2
     score = largest_score * gamma(_ROUNDED_PRODUCTS, unit_roundoff(torch.float64))
-    if layer.content is not None:
-        score += _content_error(layer, layer.content, float(x.abs().max()), grid, largest_score)
     terms = layer.num_heads * keys * x.shape[1] + 8 * EXP_ULPS + 2 * keys + 8
     relative = gamma(terms, unit_roundoff(dtype)) + 2 * math.expm1(2 * score)
     narrowing = unit_roundoff(x.dtype) * (1 + relative) if x.dtype != dtype else 0.0
@@ -48,17 +44,3 @@ def engines_bound(layer: SelfAttention, x: Tensor) -> float:
         scale = scale + layer.bias.detach().double().abs().max()
     underflow = terms * torch.finfo(dtype).smallest_normal + torch.finfo(x.dtype).smallest_normal
     return 2 * ((relative + narrowing) * float(scale) + underflow)
-
-
-def _content_error(layer: SelfAttention, content: ContentTerms, limit: float, grid: Size, others: float) -> float:
-    """Bound on a score's error from its content terms, for pixels of absolute value at most ``limit``.
-
-    Each is a product of factors that are sums over channels, key dimensions or parts of the encoding; sums of absolute
-    values bound them. They are added to scores of at most ``others`` in the precision of the probabilities.
-    """
-    asked, keys = (limit * weight.detach().abs().sum(2) for weight in (content.query_weight, content.key_weight))
-    farthest = torch.tensor([sum(n**2 for n in grid), *grid], dtype=asked.dtype)
-    places = content.position_weight.detach().abs() @ farthest
-    largest = float((asked * (keys + places) + content.key_bias.detach().abs() * keys).sum(1).max())
-    terms = 2 * content.query_weight.shape[2] + content.key_weight.shape[1] + len(farthest) + _ROUNDED_PRODUCTS
-    return (largest + others) * gamma(terms, unit_roundoff(layer.regime.dtype))
