@@ -134,7 +134,7 @@ def test_content_behind_a_gate_which_only_version_1_has_is_refused(tmp_path: Pat
     layer, state = kept_layer("conv2d", CONTENT)
     del state["input"], state["output"]
     state["content.gate"] = torch.zeros(layer.num_heads)
-    with pytest.raises(ConversionError, match=r"content\.gate: content behind a gate is of version 1"):
+    with pytest.raises(ConversionError, match=r"content\.gate: gated content was removed in version 2"):
         layer.load_state_dict(state, strict=False)
     folder = shutil.copytree(KEPT / "melted", tmp_path / "gated")
     tensors = load_file(folder / "model.safetensors")
@@ -144,11 +144,16 @@ def test_content_behind_a_gate_which_only_version_1_has_is_refused(tmp_path: Pat
     config["tensors"].append(f"{name}.content.gate")
     save_file(tensors, folder / "model.safetensors", {"conv2attn": "4"})
     (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match=f"content of {name} is behind a gate, which only version 1 has"):
+    with pytest.raises(CheckpointError, match=rf"holds {name}\.content\.gate: gated content was removed"):
         load_converted(folder, architecture=FOLDERS["melted"]())
 
 
-@pytest.mark.parametrize("name", ["layer", "melted"])
+def test_a_whole_layer_of_version_1_with_a_gate_is_refused() -> None:
+    with pytest.raises(ConversionError, match="pickled has a gate: gated content was removed in version 2"):
+        torch.load(KEPT / "gated.pickled.pth", weights_only=False)
+
+
+@pytest.mark.parametrize("name", ["layer", "melted", "content"])
 def test_a_whole_layer_of_version_1_is_unpickled(name: str) -> None:
     layer = torch.load(KEPT / f"{name}.pickled.pth", weights_only=False)
     assert isinstance(layer, SelfAttention)

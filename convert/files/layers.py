@@ -27,6 +27,7 @@ from ..attention.reader import geometry
 from ..attention.supported import ForeignConvolution
 from ..errors import CheckpointError, ConversionError, first_line, listed
 from ..heads.axis_scores import AXES
+from ..heads.content import GATED
 from ..model.convert import is_convolution
 from ..model.report import LayerRecord, kind_of
 from ..names import names_by_module
@@ -199,19 +200,16 @@ def attention_layers(cnn: nn.Module, state: Mapping[str, Tensor]) -> tuple[Layer
     return tuple(LayerRecord(names, geometry(conv)) for names, conv in found if isinstance(conv, Convolution))
 
 
-def without_attention(state: Mapping[str, Tensor], records: Iterable[LayerRecord]) -> dict[str, Tensor]:
-    """The tensors of a converted network that its CNN has, too.
+def check_gates(state: Mapping[str, Tensor], records: Iterable[LayerRecord], path: Path) -> None:
+    """Refuses layers with gated content, which only version 1 has; the message lists every gate."""
+    keys = [state_key(name, GATE_KEY) for record in records for name in record.names]
+    if gates := [key for key in keys if key in state]:
+        raise CheckpointError(f"{path} holds {listed(gates)}: {GATED}")
 
-    Raises:
-        CheckpointError: A layer has a gate.
-    """
-    names = [name for record in records for name in record.names]
-    if gated := [name for name in names if state_key(name, GATE_KEY) in state]:
-        raise CheckpointError(
-            f"content of {listed(gated)} is behind a gate, which only version 1 has: train it on or restore its CNN "
-            "there"
-        )
-    extra = {state_key(name, own) for name in names for own in ATTENTION_KEYS}
+
+def without_attention(state: Mapping[str, Tensor], records: Iterable[LayerRecord]) -> dict[str, Tensor]:
+    """The tensors of a converted network that its CNN has, too."""
+    extra = {state_key(name, own) for record in records for name in record.names for own in ATTENTION_KEYS}
     return {key: value for key, value in state.items() if key not in extra}
 
 

@@ -22,6 +22,8 @@ from torch import Tensor, nn
 
 from ..errors import ConversionError
 
+GATED = "gated content was removed in version 2.0; use conv2attn 1.x, or load the layer without its content"
+
 
 class ContentTerms(nn.Module):
     """Parameters of the terms (a), (b) and (c), for all heads.
@@ -65,10 +67,14 @@ class ContentTerms(nn.Module):
 
     def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *others: Any) -> None:
         if prefix + "gate" in state_dict:
-            raise ConversionError(
-                f"{prefix}gate: content behind a gate is of version 1, which trains it on or restores its CNN"
-            )
+            raise ConversionError(f"{prefix}gate: {GATED}")
         super()._load_from_state_dict(state_dict, prefix, *others)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Refuses a pickled layer with a gate, which would compute another function without it."""
+        if state["_parameters"].pop("gate", None) is not None:  # version 1 wrote None where there was none
+            raise ConversionError(f"a layer that was pickled has a gate: {GATED}")
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
 
     @property
     def score_flops(self) -> int:
