@@ -22,7 +22,6 @@ class Arm:
         build: Makes the network from a trained CNN, whose own it may be.
         lr: The rate, where none is chosen.
         longer: Epochs, in multiples of the others'.
-        scratch: Whether it begins with random weights, not with the trained ones.
         rate_of: The arm whose rate it takes, where none is chosen for it.
     """
 
@@ -30,7 +29,6 @@ class Arm:
     build: Callable[[nn.Module], nn.Module]
     lr: float
     longer: float = 1.0
-    scratch: bool = False
     rate_of: str | None = None
 
 

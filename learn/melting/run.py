@@ -99,7 +99,7 @@ class _Runs:
         """An arm's run."""
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            network = arm.build(self.new(seed) if arm.scratch else copy.deepcopy(cnn))
+            network = arm.build(copy.deepcopy(cnn))
         recipe = self.comparison.onward
         epochs = max(1, round(arm.longer * recipe.epochs))
         return self.train(network, replace(recipe, seed=seed, lr=arm.lr, epochs=epochs), folder, stage=1)
