@@ -95,7 +95,6 @@ def attention(
     center: Positions = head_center,
     score: Score = score,
     keys: Callable[[Case], list[Pixel]] = padded_keys,
-    taps: Sequence[Pixel] | None = None,
 ) -> dict[tuple[int, int, int], Element]:
     """b + sum over heads of W_Delta sum_k p_k x_k, by (output channel, row, column).
 
@@ -106,11 +105,10 @@ def attention(
         center: Where a tap's head looks, from its query.
         score: v . r_delta.
         keys: The pixels that are looked at.
-        taps: The taps that have a head; None means all.
     """
     values, grid = pad(case, s), keys(case)
     outputs = {(o, *pixel): s.bias[o] for o in range(case.channels[1]) for pixel in pixels(case.output)}
-    for (i, j), (m, n) in product(pixels(case.output), case.taps if taps is None else taps):
+    for (i, j), (m, n) in product(pixels(case.output), case.taps):
         q, Delta = query(case, (i, j)), center(case, (m, n))
         probabilities = one_hot([score((k[0] - q[0], k[1] - q[1]), Delta) for k in grid])
         seen = [(p, k) for p, k in zip(probabilities, grid, strict=True) if p]
