@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -127,6 +128,14 @@ def test_imports_inside_the_package_are_relative() -> None:
 def test_outside_the_package_imports_are_absolute() -> None:
     assert [module for module in OUTSIDE for _, level, _ in imported(module) if level] == []
     assert {pair for pair in absolute(OUTSIDE) if pair[1] in {"convert", "learn", "proofs", "cli"}} == set()
+
+
+def test_benchmarks_import_what_the_package_has() -> None:
+    for module in modules("benchmarks"):
+        for name, _, parts in imported(module):
+            if name.partition(".")[0] == "conv2attn":
+                found = importlib.import_module(name)
+                assert [part for part in parts if not hasattr(found, part)] == [], module
 
 
 def test_the_conversion_imports_neither_what_proves_nor_what_prints() -> None:
