@@ -46,7 +46,7 @@ from ..spec import ConvSpec
 from .onnx.forms import DEFAULT_FORM, form_named, refusal
 from .onnx.whole import WholeModel, attention_model, flaw
 
-_OPSET = 18  # at least; what torch's exporter is made for
+_OPSET = 18  # what torch's exporter is made for
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def export_onnx(
         size: An image size that the network runs on; others work where its code allows it. By default the usual one of
             its number of axes (``USUAL_SIZES``).
         inputs: The network's inputs, if not one image: tensors by place or by name (``inputs.as_inputs``).
-        form: Form of the attention: "separable", "literal" or "attention".
+        form: Form of the attention: "separable" or "literal".
         force: Replace a file that is there.
         sources: Files that the network was read from, none of which the file may be.
 
@@ -97,7 +97,7 @@ def export_onnx(
         OutputError: The file exists, or cannot be written.
     """
     checked_model(model)
-    opset = max(form_named(form).opset, _OPSET)
+    form_named(form)
     plain, layers = with_convolutions(model)
     reasons = {name: refusal(LayerValues.of(layer)) for name, layer in layers.items()}
     problems = [Problem(name, reason) for name, reason in reasons.items() if reason is not None]
@@ -112,7 +112,7 @@ def export_onnx(
         call_with(plain, example)
     with TemporaryDirectory() as folder:
         traced = Path(folder) / "traced.onnx"
-        _trace(plain, example, opset).save(traced)
+        _trace(plain, example).save(traced)
         whole = attention_model(traced, layers.get, form=form)
         unused = _check_complete(whole, layers, plain, example)
         write_file(Path(path), partial(_write, whole), force=force, sources=sources)
@@ -149,7 +149,7 @@ def traced_geometry(spec: ConvSpec) -> ConvSpec:
     return spec
 
 
-def _trace(plain: nn.Module, inputs: Any, opset: int) -> torch.onnx.ONNXProgram:
+def _trace(plain: nn.Module, inputs: Any) -> torch.onnx.ONNXProgram:
     """The network as ONNX: for any batch and size where its code allows that, else for the shapes of the inputs."""
     placed, named = fitted(plain, inputs)
     names = [*inspect.signature(plain.forward).parameters][: len(placed)]
@@ -165,7 +165,7 @@ def _trace(plain: nn.Module, inputs: Any, opset: int) -> torch.onnx.ONNXProgram:
                 program = export(dynamic_shapes=shapes)
             except Exception:  # whatever the network's code raises where a size is left open
                 program = export()
-            made = torch.onnx.export(program, (), dynamo=True, optimize=False, opset_version=opset, verbose=False)
+            made = torch.onnx.export(program, (), dynamo=True, optimize=False, opset_version=_OPSET, verbose=False)
     except ImportError as error:
         raise ToolError(f'exporting needs onnx and onnxscript (pip install "conv2attn[onnx]"): {error}') from error
     except Exception as error:  # whatever the network's code and torch's exporter raise

@@ -129,14 +129,6 @@ def check_marked(target: Path, marks: Collection[str], sources: Iterable[Path] =
                 raise OutputError(f"{target} exists, and conv2attn did not write it; it stays")
 
 
-def check_distinct(targets: Iterable[Path]) -> None:
-    """Refuses outputs of one run if two of them are the same file, perhaps by a link."""
-    known: dict[Path, Path] = {}
-    for target in targets:
-        if (first := known.setdefault(target.resolve(), target)) is not target:
-            raise OutputError(f"{first} and {target} are the same file; each output needs its own file")
-
-
 def check_apart(target: Path, sources: Iterable[Path]) -> None:
     """Refuses a target that is, or holds, what is being read, as the file system compares files."""
     for source in sources:

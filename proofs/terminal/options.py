@@ -22,8 +22,6 @@ Dtype = Literal["float64", "float32", "bfloat16", "float16"]
 Picture = Literal["maps", "contours", "error", "kernel", "training", "curves", "table"]
 """Pictures of a converted network: the first four; of an experiment: maps, contours and the last three."""
 
-"""Attention formats of other libraries."""
-
 ProofFormat = Literal["text", "markdown", "json"]
 """Formats of the document that holds the proofs."""
 
@@ -162,16 +160,6 @@ def torch_dtype(dtype: Dtype | None) -> Any:
     import torch
 
     return None if dtype is None else getattr(torch, dtype)
-
-
-def torch_device(name: str) -> Any:
-    """Returns torch's device of a name."""
-    import torch
-
-    try:
-        return torch.device(name)
-    except RuntimeError as error:
-        raise typer.BadParameter(f"there is no device {name!r}", param_hint="--device") from error
 
 
 def size_of(text: str | None, axes: int | None = None) -> Size | None:

@@ -24,25 +24,25 @@ class Form(NamedTuple):
     Attributes:
         name: Name.
         write: Adds the attention of all heads to a graph.
-        opset: The first version of the standard that has its operators.
         error: Its error in floating point, as ``Engine.error``, whatever the order of its sums.
     """
 
     name: str
     write: Callable[[Nodes, Grid, Heads, str], str]
-    opset: int
     error: Callable[[AttentionLayer], float]
 
 
 FORMS = {
     form.name: form
     for form in (
-        Form("separable", separable, 11, joined_error),  # a softmax an axis, which is affordable at any size
-        Form("literal", literal, 11, literal_error),  # scores, softmax over all keys, products: as the paper writes it
+        Form("separable", separable, joined_error),  # a softmax an axis, which is affordable at any size
+        Form("literal", literal, literal_error),  # scores, softmax over all keys, products: as the paper writes it
     )
 }
 """The forms by name."""
 DEFAULT_FORM = "separable"
+OPSET = 11
+"""The first version of the standard that has the operators of the forms."""
 
 
 def form_named(name: str) -> Form:

@@ -5,7 +5,7 @@
 3. Everything else keeps its meaning. Weights stay under their names, once: the new nodes take them as the old ones did.
 
 External data and functions of the model come into the file, which is complete by itself. An older model is brought to
-the version of the standard that the form needs.
+the version of the standard that the forms need.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ...errors import CheckpointError, Problem, ToolError, first_line
 from ...files.readers.onnx import onnx_package
 from ...heads.values import LayerValues
 from ...spec import ConvSpec
-from .forms import form_named, layer_nodes, refusal
+from .forms import OPSET, form_named, layer_nodes, refusal
 
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
@@ -84,7 +84,7 @@ def attention_model(
         remarks: Metadata of each layer by its name, besides its geometry, heads and alpha.
 
     Raises:
-        CheckpointError: The file is damaged, or cannot be brought to the version of the standard that the form needs.
+        CheckpointError: The file is damaged, or cannot be brought to the version of the standard that the forms need.
     """
     whole = _replacements(path, attention, form)
     _replace_nodes([(found, nodes) for found, _, nodes in whole.replaced])
@@ -109,7 +109,7 @@ def flaw(path: Path) -> str | None:
 
 def _replacements(path: Path, attention: Callable[[str], nn.Module | None], form: str) -> WholeModel:
     """The network as it is, and the nodes that could take the places of its convolutions; as ``attention_model``."""
-    needed = form_named(form).opset
+    form_named(form)
     onnx_package("writing ONNX files")
     from onnx import version_converter
 
@@ -117,11 +117,11 @@ def _replacements(path: Path, attention: Callable[[str], nn.Module | None], form
     from ...files.readers.onnx.load import OWN_DOMAINS, load_model
 
     model, _ = load_model(path)
-    if max((one.version for one in model.opset_import if one.domain in OWN_DOMAINS), default=1) < needed:
+    if max((one.version for one in model.opset_import if one.domain in OWN_DOMAINS), default=1) < OPSET:
         try:
-            model = version_converter.convert_version(model, needed)
+            model = version_converter.convert_version(model, OPSET)
         except Exception as error:  # whatever onnx's own code raises
-            raise CheckpointError(f"onnx cannot bring {path} to opset {needed}: {first_line(error)}") from error
+            raise CheckpointError(f"onnx cannot bring {path} to opset {OPSET}: {first_line(error)}") from error
 
     replaced, left, refused = [], list[Problem](), list[Problem]()
     for found in read_model(model, path).nodes:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -121,17 +121,13 @@ class Call:
 
     def each(self, bound: str) -> Any:
         """The operator with one of the bounds in place of every interval, and of every constant's."""
-        return self.applied(lambda interval: getattr(interval, bound))
-
-    def applied(self, choose: Callable[[Interval], Tensor]) -> Any:
-        """The operator with a tensor in place of every interval, and of every constant's."""
 
         def replaced(value: Any) -> Any:
             if isinstance(value, list | tuple):
                 return [replaced(each) for each in value]
             if isinstance(value, Tensor) and value.is_floating_point():  # places among others stay integers
                 value = Interval.point(value)
-            return choose(value) if isinstance(value, Interval) else value
+            return getattr(value, bound) if isinstance(value, Interval) else value
 
         return self._called({name: replaced(value) for name, value in self.arguments.items()})
 

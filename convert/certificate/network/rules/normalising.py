@@ -35,7 +35,7 @@ def normalise(call: Call) -> Interval:
     Raises:
         UnboundedError: Instance norm has statistics of its own, or rounding may eat up the variance.
     """
-    x, shape, view = call.x, call.x.low.shape, normalised_view(call)
+    x, shape, view = call.x, call.x.low.shape, _normalised_view(call)
     weight, bias = (
         _scales(call.constant(name), default, x.low, call.name) for name, default in (("weight", 1.0), ("bias", 0.0))
     )
@@ -49,7 +49,7 @@ def normalise(call: Call) -> Interval:
     return rounded(call, moved, outer, lost=lost * weight.abs() + 8 * call.arithmetic.smallest)
 
 
-def normalised_view(call: Call) -> tuple[int, ...]:
+def _normalised_view(call: Call) -> tuple[int, ...]:
     """The shape in which the values that are normalised together lie along the last dimension.
 
     Raises:
