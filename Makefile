@@ -59,6 +59,9 @@ build/katex:
 	@command -v npm >/dev/null || { echo "make docs needs npm for KaTeX: apt-get install npm" >&2; exit 2; }
 	npm install --silent --no-audit --no-fund --prefix $@ katex@0.16.22
 
+wrong-convolutions: .venv/runtime  ## Print which convolutions torch gets wrong on this processor.
+	$(BIN)/python benchmarks/wrong_convolutions.py
+
 bench: .venv/runtime  ## Measure networks of torchvision, which must be installed, beside their attention.
 	$(BIN)/python benchmarks/bench.py
 

@@ -26,7 +26,10 @@ def classifier(channels: int) -> nn.Sequential:
 
 
 class Bottleneck(nn.Module):
-    """ResNet (arXiv 1512.03385), and with groups ResNeXt (arXiv 1611.05431): a strided shortcut beside it."""
+    """ResNet (arXiv 1512.03385), and with groups ResNeXt (arXiv 1611.05431): a strided shortcut beside it.
+
+    With fewer than 16 input channels torch gets the shortcut's gradient wrong on AVX2.
+    """
 
     def __init__(self, in_channels: int, out_channels: int, *, stride: int, groups: int = 1) -> None:
         super().__init__()
@@ -153,13 +156,13 @@ class UNet(nn.Module):
 
 SMALL_MODELS: dict[str, Callable[[], nn.Module]] = {
     "ResNet": lambda: nn.Sequential(
-        nn.Conv2d(3, 6, 7, 2, 3, bias=False),
+        nn.Conv2d(3, 16, 7, 2, 3, bias=False),
         nn.MaxPool2d(3, 2, 1),
-        Bottleneck(6, 10, stride=2),
+        Bottleneck(16, 10, stride=2),
         Bottleneck(10, 10, stride=1),
         classifier(10),
     ),
-    "ResNeXt": lambda: nn.Sequential(conv_norm(3, 6, 3), Bottleneck(6, 10, stride=2, groups=4), classifier(10)),
+    "ResNeXt": lambda: nn.Sequential(conv_norm(3, 16, 3), Bottleneck(16, 10, stride=2, groups=4), classifier(10)),
     "MobileNetV2": lambda: nn.Sequential(conv_norm(3, 4, 3, stride=2), InvertedResidual(4, 12), classifier(4)),
     "ConvNeXt": lambda: nn.Sequential(nn.Conv2d(3, 6, 2, stride=2), ConvNeXtBlock(6), classifier(6)),
     "EfficientNet": lambda: nn.Sequential(conv_norm(3, 6, 3, stride=2), nn.SiLU(), SqueezeExcite(6), classifier(6)),

@@ -12,11 +12,12 @@ layer on the rounded input (``autocast.py``).
 
 from __future__ import annotations
 
+import copy
 import math
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
@@ -30,7 +31,7 @@ from ..autocast import autocast_dtype, rounded, without_autocast
 from ..errors import ConversionError
 from ..heads.values import LayerValues
 from .data import certify_measured, measure_input
-from .reference import right_convolutions, untrusted_note
+from .layer import Certificate
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class LayerComparison:
         inherited: Largest difference that the convolution makes of the difference in its input.
         total: Largest difference between the layer and the convolution, each in its own network.
         outputs: Largest absolute value of the convolution's outputs; a larger bound is not useful (``wording.py``).
-        note: Why torch's own convolution was not the reference, if it was not.
+        note: That the convolution's own call is wrong on this processor, where that is why the bound is exceeded.
     """
 
     name: str
@@ -60,7 +61,7 @@ class LayerComparison:
         """The larger of each number, or NaN where one is."""
         pairs = zip(self._numbers, other._numbers, strict=True)
         own, bound, inherited, total, outputs = (math.nan if math.isnan(a + b) else max(a, b) for a, b in pairs)
-        return LayerComparison(self.name, own, bound, inherited, total, outputs)
+        return LayerComparison(self.name, own, bound, inherited, total, outputs, self.note or other.note)
 
     @property
     def _numbers(self) -> tuple[float, ...]:
@@ -104,7 +105,6 @@ class LayerWatcher:
         self.name, self.layer, self.conv, self.seconds = name, layer, conv, 0.0
         self.expected: list[Tensor] = []
         self._found: LayerComparison | None = None
-        self._faults: list[str] = []
         self._parameters = list(map(id, layer.parameters()))
 
     @property
@@ -120,7 +120,7 @@ class LayerWatcher:
         """
         if self._found is None:
             raise ConversionError(f"no image came to {self.name}")
-        return replace(self._found, note=untrusted_note(self._faults))
+        return self._found
 
     def __call__(self, module: nn.Module, inputs: tuple[Any, ...], options: dict[str, Any], output: Tensor) -> None:
         """Compares an output of the attention layer; a transposed one accepts an output size."""
@@ -134,27 +134,53 @@ class LayerWatcher:
                 f"{self.name or 'the layer'} was called with other parameters than its own, as functional_call does: "
                 "there is no certificate of what it computed"
             )
-        with right_convolutions() as faults:
-            here, there = self.conv(*inputs, **options), self.expected.pop(0)
+        here, there = self.conv(*inputs, **options), self.expected.pop(0)
         if not output.numel():
             return
-        self._faults.extend(fault for fault in faults if fault not in self._faults)
-        apart = _largest(output, here), self._bound(inputs[0]), _largest(here, there), _largest(output, there)
-        found = LayerComparison(self.name, *apart, _largest(here))
+        certificate = self._certificate(inputs[0])
+        bound = math.nan if certificate is None else certificate.bound
+        apart = _largest(output, here), bound, _largest(here, there), _largest(output, there)
+        note = None
+        if certificate is not None and not apart[0] <= bound:
+            note = wrong_call(self.conv, inputs, options, here, certificate.rounding_convolution)
+        found = LayerComparison(self.name, *apart, _largest(here), note)
         self._found = found if self._found is None else self._found.joined(found)
         self.seconds += time.perf_counter() - start
 
-    def _bound(self, x: Tensor) -> float:
-        """The certificate for an input, of the layer as autocast makes it."""
+    def _certificate(self, x: Tensor) -> Certificate | None:
+        """The certificate for an input, of the layer as autocast makes it; None if a number is not finite."""
         layer, dtype = LayerValues.of(checked_layer(self.layer)), autocast_dtype(x.device)
         if dtype is not None:
             layer, x = layer.rounded(dtype), rounded(x, dtype)
         read = [tensor for tensor in (x, layer.weight, layer.bias) if tensor is not None]
         if not all(bool(tensor.isfinite().all()) for tensor in read):
-            return math.nan
+            return None
         batch = x if x.ndim == layer.spec.axes + 2 else x.unsqueeze(0)
         with without_autocast(layer.weight.device):
-            return certify_measured(layer, measure_input(layer, [batch]), engine=self.layer.engine).bound
+            return certify_measured(layer, measure_input(layer, [batch]), engine=self.layer.engine)
+
+
+def wrong_call(conv: nn.Module, inputs: Any, options: Any, output: Tensor, allowed: float) -> str | None:
+    """A sentence that a convolution's own call is wrong, or None if rounding explains its distance from float64.
+
+    Args:
+        conv: The convolution.
+        inputs: What it was called with, by place.
+        options: What it was called with, by name.
+        output: Its result.
+        allowed: Bound on what rounding makes of it; float64's own is smaller by the ratio of the precisions, and at
+            most as large.
+    """
+    precise = copy.deepcopy(conv).double()
+    with without_autocast(output.device):
+        exact = precise(*tree_map_only(Tensor, Tensor.double, tuple(inputs)), **options)
+    apart = _largest(output.double(), exact)
+    if apart <= 2 * allowed:
+        return None
+    return (
+        f"torch's own convolution is wrong on this processor: {apart:.2g} from its result in float64, where rounding "
+        f"explains {allowed:.2g}"
+    )
 
 
 @contextmanager
@@ -178,8 +204,7 @@ def watched(cnn: nn.Module, model: nn.Module) -> Iterator[list[LayerWatcher]]:
         kept = [each.conv.register_forward_hook(lambda *given, each=each: keep(each, given[-1])) for each in watchers]
         try:
             copies, named = tree_map_only(Tensor, Tensor.clone, (inputs, options))
-            with right_convolutions():
-                cnn(*copies, **named)
+            cnn(*copies, **named)
         finally:
             for handle in kept:
                 handle.remove()

@@ -18,7 +18,6 @@ from torch import Tensor, nn
 
 from ...convert.attention.layer import SelfAttention, set_engine
 from ...convert.certificate.comparison import LayerComparison, watched
-from ...convert.certificate.reference import right_convolutions
 from ...convert.certificate.wording import told
 from ...convert.engines import AUTO
 from ...convert.errors import ConversionError, Problem
@@ -97,7 +96,7 @@ def compare(
         ConversionError: The network gives no tensor.
     """
     batches = torch.split(inputs, batch_size) if isinstance(inputs, Tensor) else inputs
-    expected, seconds = _expected(cnn, batches, progress)
+    expected, seconds = _outputs(cnn, batches, progress)
     results, idle = [], tuple[Problem, ...]()
     for engine in engines:
         set_engine(attention, engine)
@@ -127,16 +126,6 @@ def batch_length(batch: Any) -> int:
     placed, named = as_inputs(batch)
     first = next(iter((*placed, *named.values())))
     return len(first) if first.ndim else 1
-
-
-def _expected(cnn: nn.Module, batches: Sequence[Any], progress: Callable[[int], None]) -> tuple[Outputs, float]:
-    """Outputs of the CNN, with convolutions that are right, and the seconds that torch's own convolutions take."""
-    found, seconds = _outputs(cnn, batches, progress)
-    with right_convolutions() as faults:
-        call_with(cnn, batches[0])
-        if faults:
-            found, _ = _outputs(cnn, batches, lambda _: None)
-    return found, seconds
 
 
 def _outputs(network: nn.Module, batches: Sequence[Any], progress: Callable[[int], None]) -> tuple[Outputs, float]:

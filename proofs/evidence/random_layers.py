@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ...convert.size import Size
 from ...convert.spec import ConvSpec, PaddingMode
+from .wrong_calls import may_be_wrong
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")
 DEFAULT_MAX_SIZE = 64  # pixels along the longer side of an input
@@ -76,7 +77,7 @@ class RandomLayer:
 def draw_layer(
     seed: int, index: int, *, dtypes: Sequence[str] = DTYPES, max_size: int = DEFAULT_MAX_SIZE
 ) -> RandomLayer:
-    """Layer ``index`` of a seed.
+    """Layer ``index`` of a seed; calls that torch may compute wrongly are left out (``wrong_calls.py``).
 
     Args:
         seed: Seed of the campaign.
@@ -87,6 +88,14 @@ def draw_layer(
     """
     choices = Random(f"layer {index} of seed {seed}")  # seeded by the text's SHA-512, the same everywhere
     kind = Random(f"kind of layer {index} of seed {seed}").choice(KINDS)
+    while True:
+        layer = _drawn(choices, kind, dtypes, max_size)
+        if not may_be_wrong(layer.spec, layer.size, layer.dtype):
+            return layer
+
+
+def _drawn(choices: Random, kind: tuple[int, bool], dtypes: Sequence[str], max_size: int) -> RandomLayer:
+    """Any layer of a kind."""
     if kind != PLAIN:
         spec, size = _other(choices, max_size, *kind)
     elif choices.randint(1, 4) == 1:

@@ -12,7 +12,6 @@ from ..random_layers import SMALL_SIZE, RandomLayer
 from .checks.comparison import Comparison
 
 KEPT_FAILURES = 10  # layers that are named; all are counted
-UNTRUSTED = "a convolution that torch gets wrong"  # where the reference was computed another way
 
 
 @dataclass(frozen=True, order=True)
@@ -63,8 +62,7 @@ class Tally:
             checks[name] = checks.get(name, CheckTally()) + one
             if not made.holds:
                 wrong.append(Finding(found.ratio, seed, index, str(made), described))
-        notes = [UNTRUSTED] if any(made.note is not None for made in comparisons) else []
-        return cls(1, dict.fromkeys([*options(layer), *notes], 1), checks, int(bool(wrong)), tuple(wrong[:1]))
+        return cls(1, dict.fromkeys(options(layer), 1), checks, int(bool(wrong)), tuple(wrong[:1]))
 
     def __add__(self, other: Tally) -> Tally:
         names = dict.fromkeys([*self.checks, *other.checks])

@@ -25,7 +25,6 @@ from conv2attn.convert import (
 from conv2attn.convert.bounds.rounding import gamma, unit_roundoff
 from conv2attn.convert.bounds.tail import softmax_tail, tail_per_unit
 from conv2attn.convert.certificate.layer import padded_range
-from conv2attn.convert.certificate.reference import right_convolutions
 from conv2attn.convert.errors import GeometryError
 from conv2attn.convert.heads.encoding import key_positions
 from conv2attn.convert.size import Size
@@ -107,8 +106,7 @@ def test_each_part_bounds_what_it_says_in_exact_arithmetic(
         unseen = 1e-50  # fewer than 1000 terms below 1e4, each of 60 digits
         assert largest_difference(attention, convolution) <= certificate.tail + unseen
         assert largest_difference(as_matrix(layer(x)[:1]), attention) <= certificate.rounding_attention
-        with right_convolutions():
-            computed = conv(x)
+        computed = conv(x)
         assert largest_difference(as_matrix(computed[:1]), convolution) <= certificate.rounding_convolution
 
 

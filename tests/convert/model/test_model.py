@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import ConversionError, ConvSpec, certify, convert_model
-from conv2attn.convert.certificate.reference import right_convolutions
 from conv2attn.convert.errors import Problem, UnsupportedLayerError
 from conv2attn.convert.files.report import certify_report
 from conv2attn.convert.model.convert import NOT_SELECTED
@@ -80,9 +79,8 @@ def test_a_root_that_is_a_convolution_becomes_attention(case: tuple[nn.Conv2d, T
     model, report = convert_model(conv)
     assert attention(model).spec == report.layers[0].spec
     assert report.layers[0].names == ("",)
-    with right_convolutions():
-        assert torch.equal(model(x), conv(x))
-        assert torch.equal(model(x[0]), conv(x[0]))
+    assert torch.equal(model(x), conv(x))
+    assert torch.equal(model(x[0]), conv(x[0]))
 
 
 @pytest.mark.parametrize(

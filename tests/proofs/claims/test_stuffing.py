@@ -7,9 +7,10 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from conv2attn.convert.engines.convolution import Geometry, convolve, convolve_transposed
+from conv2attn.convert.engines.convolution import Geometry, convolve
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import ConvSpec
 from conv2attn.proofs.claims.common.small_transposed import (
@@ -29,6 +30,8 @@ from conv2attn.proofs.claims.theorem.stuffing import (
     stuffed,
     stuffing_failures,
 )
+
+TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}  # by axes
 
 
 def unpadded(line: Line) -> Any:
@@ -124,8 +127,9 @@ def test_the_definition_is_that_of_pytorch() -> None:
     for case in (case for case in CASES if not spec_of(case).is_uneven):
         given, weight, bias, x = integer_numbers(case, 7)
         spec = spec_of(case)
-        geometry = Geometry(spec.stride, tuple(line.near for line in case.lines), spec.dilation, spec.groups)
-        found = convolve_transposed(x, weight, bias, geometry, spec.output_padding)[0]
+        cropped = tuple(line.near for line in case.lines)
+        geometry = spec.stride, cropped, spec.output_padding, spec.groups, spec.dilation
+        found = TRANSPOSED[spec.axes](x, weight, bias, *geometry)[0]
         expected = transposed_convolution(case, given)
         assert found.numel() == len(expected)
         assert all(found[place] == value for place, value in expected.items())

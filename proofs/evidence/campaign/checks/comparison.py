@@ -20,7 +20,6 @@ class Comparison:
     # largest allowed error; 0 where equality must be bitwise. An infinite one allows nothing: inputs are chosen so
     # that the certificate can be finite.
     bound: float
-    note: str | None = None  # why torch's own convolution was not the reference, if it was not
 
     @property
     def holds(self) -> bool:
@@ -47,7 +46,6 @@ class Comparer:
 
     check: str
     kind: str
-    note: str | None = None
 
     def same(self, what: str, observed: Tensor, expected: Tensor) -> Comparison:
         """Compares two tensors that must be equal."""
@@ -57,7 +55,7 @@ class Comparer:
         difference = 0.0
         if not torch.equal(observed, expected):
             difference = float((observed.double() - expected.double()).abs().max()) or math.inf
-        return Comparison(self.check, self.kind, what, difference, 0.0, self.note)
+        return Comparison(self.check, self.kind, what, difference, 0.0)
 
     def within(self, what: str, observed: Tensor, expected: Tensor, bound: Tensor) -> Comparison:
         """Compares two outputs [batch, out_channels, *size] with a bound for each channel, or one for all.
@@ -70,14 +68,12 @@ class Comparer:
             return self.wrong(f"{what}, {unlike}")
         errors = (observed.double() - expected.double()).abs().transpose(0, 1).flatten(1).amax(1).tolist()
         allowed = bound.expand(len(errors)).tolist()
-        channels = (
-            Comparison(self.check, self.kind, what, *pair, self.note) for pair in zip(errors, allowed, strict=True)
-        )
+        channels = (Comparison(self.check, self.kind, what, *pair) for pair in zip(errors, allowed, strict=True))
         return max(channels, key=lambda comparison: comparison.ratio)
 
     def wrong(self, what: str) -> Comparison:
         """A violation that no number describes."""
-        return Comparison(self.check, self.kind, what, math.inf, 0.0, self.note)
+        return Comparison(self.check, self.kind, what, math.inf, 0.0)
 
 
 def _unlike(observed: Tensor, expected: Tensor) -> str | None:

@@ -24,7 +24,6 @@ from conv2attn.convert import (
 from conv2attn.convert.certificate.network import certificate as certificates
 from conv2attn.convert.certificate.network.attention import LayerBound
 from conv2attn.convert.certificate.network.rules.interval import Interval
-from conv2attn.convert.certificate.reference import right_convolutions
 from conv2attn.convert.certificate.wording import told
 from conv2attn.convert.errors import Problem
 from conv2attn.convert.padded import PaddedConv2d
@@ -69,7 +68,7 @@ def excess(seed: int) -> float:
     images[3:] = torch.where(images[3:] > (low + high) / 2, high, low)
     worst = -math.inf
     for image in images.to(dtype).clamp(low, high).split(1):
-        with torch.no_grad(), right_convolutions():
+        with torch.no_grad():
             computed = (network(image).double() for network in (cnn, model))
             worst = max(worst, float((next(computed) - next(computed)).abs().max()) - certificate.bound)
     return worst
@@ -106,7 +105,7 @@ def test_a_layer_of_any_geometry_has_its_own_certificate_as_the_network_s(conv: 
     fewer = math.prod(layer.spec.stride) if layer.spec.transposed else 1
     assert own.bound / (2 * fewer**2) < found.bound <= own.bound * (1 + 1e-6)
     x = torch.rand(1, 2, *size) * 4 - 1
-    with torch.no_grad(), right_convolutions():
+    with torch.no_grad():
         assert float((layer(x) - conv(x)).abs().max()) <= found.bound
 
 
@@ -116,7 +115,7 @@ def test_a_transposed_layer_may_be_asked_for_an_output_of_another_size() -> None
     found = certify_network(model, input_range=(-1, 2), size=(3, 4))
     assert found.unbounded == ()
     x = torch.rand(1, 1, 3, 4)
-    with torch.no_grad(), right_convolutions():
+    with torch.no_grad():
         apart = float((model(x) - conv(x, output_size=(8, 9))).abs().max())
     assert found.bound is not None
     assert apart <= found.bound

@@ -13,7 +13,6 @@ from conv2attn.convert import ConversionError, certify_images, convert_model
 from conv2attn.convert.attention.layer import SelfAttention
 from conv2attn.convert.certificate.network import first_order
 from conv2attn.convert.certificate.network.attention import bound_layer
-from conv2attn.convert.certificate.reference import right_convolutions
 from tests.convert.certificate.network.networks import CHANNELS, SIZE, attention, layers_of, random_pair
 
 SEARCHED = 16  # networks; 200 were searched once, with the same function
@@ -46,7 +45,7 @@ def programs(cnn: nn.Module, model: nn.Module) -> list[nn.Module]:
 
 
 def outputs(program: nn.Module, images: Tensor) -> Tensor:
-    with torch.no_grad(), right_convolutions():
+    with torch.no_grad():
         computed: Tensor = program(images)
         return computed.double().flatten(1)
 

@@ -1,0 +1,147 @@
+"""Which calls of a convolution are wrong on this processor: ``docs/wrong-convolutions.md`` has the table.
+
+    python benchmarks/wrong_convolutions.py [--seconds 20]
+
+Torch makes each call in a process of its own, since some crash and some never return. Engines make their own
+convolutions by ``convert.engines.convolution.convolve``, which must be right everywhere, in this process. Result and
+gradients are compared with float64's; numbers are -1, 0 and 1, whose sums no precision rounds here.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Annotated, NamedTuple
+
+import torch
+import torch.nn.functional as F
+import typer
+from torch import Tensor
+
+from conv2attn.convert.engines.convolution import Geometry, convolve
+
+MEMORY_FORMATS = {"contiguous": torch.contiguous_format, "channels last": torch.channels_last}
+RIGHT, CRASHES, NEVER = "right", "crashes", "does not return"
+_TIMES = 20  # a fault may depend on what freed memory holds
+
+
+class Call(NamedTuple):
+    """Shapes, dtype and geometry of a convolution call, and whether it adds ones as a bias."""
+
+    image: tuple[int, int, int, int]
+    kernel: tuple[int, int, int, int]
+    geometry: Geometry
+    dtype: torch.dtype = torch.bfloat16
+    has_bias: bool = False
+
+    def tensors(self, memory_format: torch.memory_format) -> tuple[Tensor, Tensor]:
+        """Image and kernel."""
+        generator = torch.Generator().manual_seed(sum(self.image))
+        image, kernel = (
+            torch.randint(-1, 2, shape, generator=generator).to(self.dtype) for shape in (self.image, self.kernel)
+        )
+        return laid_out(image, memory_format), kernel
+
+
+def strided(
+    stride: int | tuple[int, int] = 1, pad: int | tuple[int, int] = 0, by: int | tuple[int, int] = 1
+) -> Geometry:
+    """A geometry in one group: stride, zeros around the image, and pixels between taps."""
+    stride, pad, by = (each if isinstance(each, tuple) else (each, each) for each in (stride, pad, by))
+    return Geometry(stride, pad, by)
+
+
+TABLE = {
+    "one strided column, depthwise": Call((2, 2, 40, 2), (6, 1, 3, 2), Geometry((1, 3), (1, 1), (1, 1), 2)),
+    "one strided column, one channel": Call((3, 1, 4, 4), (17, 1, 3, 4), strided((1, 3)), torch.float32),
+    "one strided column, patches": Call((2, 16, 5, 4), (1, 16, 3, 4), strided((1, 4))),
+    "a wide depthwise kernel": Call((1, 8, 3, 32), (8, 1, 1, 19), Geometry((1, 1), (0, 9), (1, 1), 8)),
+    "a wide kernel": Call((1, 8, 1, 22), (2, 8, 1, 12), strided()),
+    "a stride as wide as the kernel": Call((2, 16, 5, 8), (1, 16, 3, 4), strided((1, 4))),
+    "beyond a narrow image, biased": Call(
+        (3, 3, 5, 1), (1, 3, 3, 1), strided((3, 2), (2, 3), (1, 2)), torch.float32, has_bias=True
+    ),
+    "beyond a narrow image": Call((2, 32, 3, 1), (32, 2, 2, 1), Geometry((3, 3), (0, 2), (1, 3), 16)),
+    "beyond a narrow image, a wider kernel": Call((3, 8, 10, 1), (8, 8, 3, 4), strided((1, 4), (2, 7), 2)),
+    "rows that see padding only": Call((1, 1, 2, 5), (16, 1, 4, 4), strided(3, (7, 1), (3, 1))),
+    "taps that see padding only": Call((2, 3, 6, 1), (3, 3, 1, 16), strided((3, 2), (0, 15))),
+    "taps that see padding only, contiguous": Call((3, 17, 4, 2), (1, 17, 4, 4), strided(4, (0, 3))),
+    "dilated rows of wide images": Call((1, 24, 4, 43), (24, 1, 2, 7), Geometry((1, 1), (1, 2), (3, 1), 24)),
+    "a stride larger than the image": Call((1, 48, 9, 1), (48, 2, 5, 1), Geometry((2, 2), (0, 1), (2, 3), 24)),
+    "one tap that reads every other pixel": Call((32, 4, 32, 32), (8, 4, 1, 1), strided(2), torch.float32),
+}
+
+
+def laid_out(x: Tensor, memory_format: torch.memory_format) -> Tensor:
+    """A copy with the strides of a memory format, also where one channel or column makes several formats the same."""
+    return torch.empty_like(x, memory_format=memory_format).copy_(x)
+
+
+def disagreement(call: Call, memory_format: torch.memory_format, caller: str = "engines") -> str | None:
+    """What of a call, its result and its gradients, does not equal that of float64, if anything."""
+    x, weight = (tensor.requires_grad_() for tensor in call.tensors(memory_format))
+    bias = torch.ones(len(weight), dtype=call.dtype) if call.has_bias else None
+    _poison()
+    output = (
+        F.conv2d(x, weight, bias, *call.geometry) if caller == "torch" else convolve(x, weight, bias, call.geometry)
+    )
+    upstream = torch.randint(-1, 2, output.shape, generator=torch.Generator().manual_seed(1)).to(call.dtype)
+    _poison()
+    found = {"result": output, **_gradients(output, x, weight, upstream)}
+    x64, weight64 = (tensor.detach().double().contiguous().requires_grad_() for tensor in (x, weight))
+    exact = F.conv2d(x64, weight64, None if bias is None else bias.double(), *call.geometry)
+    expected = {"result": exact, **_gradients(exact, x64, weight64, upstream.double())}
+    wrong = [name for name in found if not torch.equal(found[name].double(), expected[name].to(call.dtype).double())]
+    return ", ".join(wrong) or None
+
+
+def _gradients(output: Tensor, x: Tensor, weight: Tensor, upstream: Tensor) -> dict[str, Tensor]:
+    image, kernel = torch.autograd.grad(output, [x, weight], upstream)
+    return {"gradient of the image": image, "gradient of the kernel": kernel}
+
+
+def _poison() -> None:
+    """Fills memory that is free with NaN, so that results which are not written to the end are seen."""
+    for count in (16, 64, 1024, 2**14, 2**16):
+        torch.full((count,), float("nan"))
+
+
+def found_here(name: str, lies: str, seconds: float) -> str:
+    """What torch makes of a call of the table on this processor, in a process of its own."""
+    program = [sys.executable, __file__, "--call", name, "--lies", lies]
+    try:
+        done = subprocess.run(program, capture_output=True, text=True, timeout=seconds, check=False)
+    except subprocess.TimeoutExpired:
+        return NEVER
+    return done.stdout.strip() if done.returncode == 0 else CRASHES
+
+
+def outcome(name: str, lies: str, caller: str) -> str:
+    """What a caller makes of a call of the table, in this process."""
+    wrong = (disagreement(TABLE[name], MEMORY_FORMATS[lies], caller) for _ in range(_TIMES))
+    return next((f"wrong {what}" for what in wrong if what is not None), RIGHT)
+
+
+def main(
+    seconds: Annotated[float, typer.Option(help="How long a call may take, with the start of its process.")] = 20,
+    call: Annotated[str, typer.Option(help="Make this call only, in this process.")] = "",
+    lies: Annotated[str, typer.Option(help="How its image lies in memory.")] = "contiguous",
+    engines: Annotated[bool, typer.Option("--engines", help="Make the engines' calls only, in this process.")] = False,
+) -> None:
+    """Prints a table of calls, and of what torch makes of each on this processor; the engines' own must be right."""
+    torch.set_num_threads(1)
+    if call:
+        print(outcome(call, lies, "torch"))
+        return
+    wrong = [f"{name}, {each}" for name in TABLE for each in MEMORY_FORMATS if outcome(name, each, "engines") != RIGHT]
+    print(f"Wrong as engines make them: {'; '.join(wrong) or 'none'}")
+    if not engines:
+        print(f"| call ({torch.backends.cpu.get_cpu_capability()}) | {' | '.join(MEMORY_FORMATS)} |")
+        print("| --- | --- | --- |")
+        for name in TABLE:
+            print(f"| {name} | {' | '.join(found_here(name, each, seconds) for each in MEMORY_FORMATS)} |", flush=True)
+    raise typer.Exit(int(bool(wrong)))
+
+
+if __name__ == "__main__":
+    typer.run(main)
