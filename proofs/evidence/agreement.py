@@ -33,16 +33,20 @@ NOTHING_RAN = "No attention layer ran: nothing is verified."
 
 @dataclass(frozen=True)
 class LayerShape:
-    """An attention layer, for a table: its geometry in words, its heads, and the smallest locality strength."""
+    """An attention layer, for a table: its geometry in words, its heads, and the smallest locality strength.
+
+    A soft one computes another function than its convolution.
+    """
 
     geometry: str
     heads: int
     alpha: float
+    is_soft: bool = False
 
     @classmethod
     def of(cls, layer: SelfAttention) -> LayerShape:
         """The shape of a layer."""
-        return cls(str(layer.spec), layer.num_heads, min(layer.regime.alpha))
+        return cls(str(layer.spec), layer.num_heads, min(layer.regime.alpha), not layer.regime.is_exact)
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,8 @@ class EngineAgreement:
     """Agreement of a whole network, in one engine, with the CNN."""
 
     engine: str
-    top1_agreement: float | None  # share of images with the same highest score; None where no output is known as scores
+    # share of images with the same highest score; None where no output is known as scores, NaN where one is not finite
+    top1_agreement: float | None
     accuracy: float | None  # share of images whose highest score is the label's; None without labels
     logit_difference: float  # largest difference of a number that the network gives
     outputs: dict[str, float]  # the same of each tensor that it gives, by its name
@@ -155,18 +160,27 @@ def _difference(one: Tensor | None, other: Tensor | None) -> float:
 
 
 def _answers(found: Outputs) -> Tensor | None:
-    """The class with the highest score for each image or pixel; None if no output is known to be scores."""
+    """The class with the highest score for each image or pixel; None if no output is known to be scores.
+
+    An empty tensor where a score is NaN or infinite: no answer is defined.
+    """
     try:
         scores = [scores_of(each) for each in found]
     except ConversionError:
         return None
     if any(each.ndim < 2 or not each.is_floating_point() or not each.shape[1] for each in scores):
         return None
+    if not all(bool(each.isfinite().all()) for each in scores):
+        return torch.empty(0)
     return torch.cat([each.argmax(1).flatten() for each in scores])
 
 
 def _share(found: Tensor | None, wanted: Tensor | None) -> float | None:
-    if found is None or wanted is None or found.shape != wanted.shape:
+    if found is None or wanted is None:
+        return None
+    if not found.numel() or not wanted.numel():
+        return math.nan
+    if found.shape != wanted.shape:
         return None
     return float((found == wanted).double().mean())
 
@@ -213,4 +227,6 @@ def _networks(agreement: Agreement) -> Table:
 
 
 def _percent(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.1%}"
+    if value is None:
+        return "unknown"
+    return "undefined" if math.isnan(value) else f"{value:.1%}"

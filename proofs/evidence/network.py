@@ -67,23 +67,36 @@ class NetworkCheck:
     @property
     def verdict(self) -> tuple[str, ...]:
         """The result in a few sentences, a line each."""
-        idle = [f"{each.name} {each.reason}." for each in self.agreement.idle]
+        first = [*self._what_it_is, *(f"{each.name} {each.reason}." for each in self.agreement.idle)]
         if not self._layers:
-            return (*idle, NOTHING_RAN)
+            return (*first, NOTHING_RAN)
         if self._beyond:
-            return (*idle, beyond_line(self._beyond))
+            return (*first, beyond_line(self._beyond))
         ratio, name = max((found / bound if bound else 0.0, name) for name, found, bound in self._layers)
         count = len(self._layers) // len(self.agreement.engines)
         layers = f"All {count} layers are within their bounds; largest difference / bound {ratio:.2g}, {name}."
-        if idle:
+        if unused := len(self.agreement.idle):
             layers = (
-                f"{count} of {count + len(idle)} layers verified, {len(idle)} did not run; largest difference / bound "
+                f"{count} of {count + unused} layers verified, {unused} did not run; largest difference / bound "
                 f"{ratio:.2g}, {name}."
             )
         if self.images is None:
-            return *idle, self._end_to_end, layers
+            return *first, self._end_to_end, layers
         told = self.images.in_words if isinstance(self.images, ImagesCertificate) else f"{_NONE}: {self.images}."
-        return *idle, self._end_to_end, told, layers
+        return *first, self._end_to_end, told, layers
+
+    @property
+    def _what_it_is(self) -> list[str]:
+        """What must be known before any number is read."""
+        engines, said = self.agreement.engines, []
+        apart = max(engine.logit_difference for engine in engines)
+        if any(math.isnan(each.logit_difference) or math.isnan(each.top1_agreement or 0.0) for each in engines):
+            said.append("Outputs are NaN or infinite: agreement is undefined.")
+        elif any(shape.is_soft for shape in self.agreement.shapes.values()):
+            said.append(
+                f"Soft: outputs differ from the CNN's by {apart:.2g}; alpha_for gives the alpha of a tolerance."
+            )
+        return said
 
     @property
     def _layers(self) -> list[tuple[str, float, float]]:

@@ -184,3 +184,23 @@ def test_inputs_are_described_by_name_shape_and_dtype(run: Run) -> None:
     assert "this one takes other inputs" in found["certificate"]["unbounded"][0]["reason"]
     assert run("verify", *network, *inputs, "--size", "7x6")[0] == 2
     assert run("verify", *network, "--input", "sample=2xx6")[0] == 2
+
+
+def test_weights_that_are_not_finite_leave_agreement_undefined(run: Run) -> None:
+    network = write_network("nn.Sequential(nn.Conv2d(1, 3, 3), nn.Flatten())")
+    torch.save({"0.weight": torch.full((3, 1, 3, 3), torch.nan), "0.bias": torch.zeros(3)}, "net.pt")
+    code, out, _ = run("verify", *network, "--random", "2", "--size", "3x3")
+    assert code == 1
+    assert "undefined" in out
+    assert "100.0%" not in out
+    assert "Outputs are NaN or infinite: agreement is undefined.\nBeyond the bound, or not finite: 0 (separable)" in out
+
+
+def test_soft_attention_is_said_to_be_another_function_before_all_else(run: Run) -> None:
+    network = write_network("nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten())")
+    code, shown, _ = run("verify", *network, "--random", "2", "--size", "8x8", "--alpha", "1")
+    assert code == 0
+    told = shown.index("Soft: outputs differ from the CNN's by 0.")
+    assert told < shown.index("within their bounds")
+    _, exact, _ = run("verify", *network, "--random", "2", "--size", "8x8")
+    assert "Soft" not in exact
