@@ -154,14 +154,19 @@ class UNet(nn.Module):
         return scores
 
 
-SMALL_MODELS: dict[str, Callable[[], nn.Module]] = {
-    "ResNet": lambda: nn.Sequential(
-        nn.Conv2d(3, 16, 7, 2, 3, bias=False),
+def resnet(stem: int) -> nn.Sequential:
+    """A small ResNet with so many channels in front."""
+    return nn.Sequential(
+        nn.Conv2d(3, stem, 7, 2, 3, bias=False),
         nn.MaxPool2d(3, 2, 1),
-        Bottleneck(16, 10, stride=2),
+        Bottleneck(stem, 10, stride=2),
         Bottleneck(10, 10, stride=1),
         classifier(10),
-    ),
+    )
+
+
+SMALL_MODELS: dict[str, Callable[[], nn.Module]] = {
+    "ResNet": lambda: resnet(16),
     "ResNeXt": lambda: nn.Sequential(conv_norm(3, 16, 3), Bottleneck(16, 10, stride=2, groups=4), classifier(10)),
     "MobileNetV2": lambda: nn.Sequential(conv_norm(3, 4, 3, stride=2), InvertedResidual(4, 12), classifier(4)),
     "ConvNeXt": lambda: nn.Sequential(nn.Conv2d(3, 6, 2, stride=2), ConvNeXtBlock(6), classifier(6)),

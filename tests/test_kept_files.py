@@ -24,13 +24,13 @@ from conv2attn.learn.experiment.folder import read_experiment, read_results
 from conv2attn.learn.experiment.history import read_history
 from conv2attn.proofs.evidence.campaign.result import read_campaign
 from tests.bounds import output_bound
-from tests.small_models import SMALL_MODELS, Composite
+from tests.small_models import SMALL_MODELS, Composite, resnet
 
 KEPT = Path(__file__).parent / "kept" / "version1"
 FOLDERS: dict[str, Callable[[], nn.Module]] = {
     "exact": Composite,
     "soft": lambda: SMALL_MODELS["U-Net"]().double(),
-    "melted": SMALL_MODELS["ResNet"],
+    "melted": lambda: resnet(6),
 }
 CONVOLUTIONS: dict[str, Callable[[], Convolution]] = {
     "conv1d": lambda: nn.Conv1d(2, 3, 4, stride=2, padding=1),

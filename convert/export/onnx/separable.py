@@ -9,11 +9,11 @@ heads are a grid of taps (m, n), their sum is three products with tables and wei
 
 Each of the two sums is one matrix product: over tables and channels, and over tables and keys.
 
-A table has an entry for every query and key of its axis, too much for a sequence and for kernels of hundreds of taps.
-Where attention is exactly one-hot, the probability of a key that is a pixel or more from a head's target rounds to
-0 (``heads/regime.py``); so along such an axis the scores and the softmax are those of a *window*: the targets of all
-heads and the keys beside them. All queries then have one table, and behind the ends of the grid lie zeros, to which no
-head gives anything.
+A table has an entry for every query and key of its axis, too much for sequences and spectrograms. Where attention is
+exactly one-hot, the probability of a key that is a pixel or more from a head's target rounds to 0
+(``heads/regime.py``). There the scores and the softmax of an axis are those of a *window*: the targets of all heads
+and the keys beside them. All queries then have one table, and behind the ends of the grid lie zeros, to which no head
+gives anything.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .grid import Grid
 from .heads import Heads, mixing_weight
 from .nodes import COMPUTED, DOUBLE, Nodes
 
-_MANY_TAPS = 32  # along an axis; with more, a window costs less than a table
+_MANY_TAPS = 32  # along an axis; with more, windows are gathered by one node, not by a slice for each key
 
 
 def separable(nodes: Nodes, grid: Grid, heads: Heads, weight: str) -> str:
@@ -61,9 +61,8 @@ def separable(nodes: Nodes, grid: Grid, heads: Heads, weight: str) -> str:
 
 
 def is_windowed(heads: Heads, axis: int) -> bool:
-    """Whether a softmax along an axis goes over a window: attention is one-hot, and the axis or the kernel long."""
-    is_exact = heads.are_a_grid and heads.at_taps and min(heads.alpha) >= ONE_HOT_ALPHA[heads.dtype]
-    return is_exact and (heads.spec.axes == 1 or heads.spec.kernel_size[axis] > _MANY_TAPS)
+    """Whether a softmax along an axis goes over a window: where attention is one-hot."""
+    return heads.are_a_grid and heads.at_taps and min(heads.alpha) >= ONE_HOT_ALPHA[heads.dtype]
 
 
 @dataclass
@@ -99,6 +98,11 @@ class _Read:
         """Channels of a group."""
         return self.heads.spec.in_channels // self.heads.spec.groups
 
+    @property
+    def _numbers(self) -> str:
+        """Numbers of a group and image."""
+        return self.grid.count(self.lengths, math.prod(self.counts) * self.channels)
+
     def tables_along(self, axis: int) -> None:
         """Reads along one of the last two dimensions: its queries take the keys' place."""
         nodes, spec, table = self.nodes, self.heads.spec, _probabilities(self.nodes, self.grid, self.heads, axis)
@@ -120,29 +124,41 @@ class _Read:
         nodes, spec = self.nodes, self.heads.spec
         place, rank = 3 + spec.axes + axis, 2 * spec.axes + 3
         one_more = nodes.constant([*[0] * place, 1, *[0] * (rank - 1), 1, *[0] * (spec.axes - 1 - axis)])
-        windows = nodes.add("Gather", nodes.add("Pad", self.name, one_more), self._window_indices(axis), axis=place)
-        others = [dimension for dimension in range(rank + 1) if dimension != place + 1]
-        keys_last = nodes.add("Transpose", windows, perm=[*others, place + 1])
-        read = nodes.add("MatMul", keys_last, self._window_table(axis), name=f"attended_{axis}")
-        slot = 2 + axis
-        heads_first = nodes.add("Transpose", read, perm=[*range(slot), rank, *range(slot, rank)])
-        self.counts[axis], self.lengths[axis] = len(self.heads.tables(axis)), self.grid.query_lengths[axis]
-        self._reshape(heads_first)
+        padded = nodes.add("Pad", self.name, one_more)
+        self.lengths[axis] = self.grid.query_lengths[axis]
+        are_few = spec.kernel_size[axis] <= _MANY_TAPS
+        keys = self._slices(padded, axis, place) if are_few else self._gathered(padded, axis, place, rank)
+        read = nodes.add("MatMul", self._window_table(axis), keys, name=f"attended_{axis}")
+        self.counts[axis] = len(self.heads.tables(axis))
+        self._reshape(read)
 
-    def _window_indices(self, axis: int) -> str:
-        """Keys in the window of each query, counted from one pixel before the grid: [Q, keys]."""
+    def _slices(self, padded: str, axis: int, place: int) -> str:
+        """The keys of all windows, [batch, groups, keys of a window, anything], a slice for each: the fastest."""
+        nodes, stride = self.nodes, self.nodes.constant([self.heads.spec.query_stride[axis]])
+        one_less = nodes.add("Sub", self.grid.one(self.grid.query_lengths[axis]), nodes.constant([1]))
+        last, parts = nodes.add("Mul", one_less, stride), []
+        for key in _window(self.heads.spec, axis):  # counted from one pixel before the grid
+            end = nodes.add("Add", last, nodes.constant([key + 2]))
+            part = nodes.add("Slice", padded, nodes.constant([key + 1]), end, nodes.constant([place]), stride)
+            parts.append(nodes.reshaped(part, self.grid.batch, self.heads.spec.groups, 1, self._numbers))
+        return nodes.add("Concat", *parts, axis=2)
+
+    def _gathered(self, padded: str, axis: int, place: int, rank: int) -> str:
+        """The same in a few nodes, for many keys."""
         nodes, spec = self.nodes, self.heads.spec
-        zero, one = nodes.constant(0), nodes.constant(1)
-        queries = nodes.add("Range", zero, self.grid.query_lengths[axis], one)
-        first = nodes.add("Mul", nodes.reshaped(queries, -1, 1), nodes.constant(spec.query_stride[axis]))
-        return nodes.add("Add", first, nodes.constant([key + 1 for key in _window(spec, axis)]))
+        queries = nodes.add("Range", nodes.constant(0), self.grid.query_lengths[axis], nodes.constant(1))
+        first = nodes.add("Mul", nodes.reshaped(queries, 1, -1), nodes.constant(spec.query_stride[axis]))
+        keys = nodes.constant([[key + 1] for key in _window(spec, axis)])
+        windows = nodes.add("Gather", padded, nodes.add("Add", first, keys), axis=place)  # [..., keys, queries, ...]
+        others = [dimension for dimension in range(2, rank + 1) if dimension != place]
+        keys_first = nodes.add("Transpose", windows, perm=[0, 1, place, *others])
+        return nodes.reshaped(keys_first, self.grid.batch, spec.groups, len(_window(spec, axis)), self._numbers)
 
     def _window_table(self, axis: int) -> str:
-        """The probabilities of the keys in a window, [keys, tables]."""
+        """The probabilities of the keys in a window, [tables, keys]."""
         spec = self.heads.spec
         delta = [[float(key - spec.middle[axis]) for key in _window(spec, axis)]]
-        table = _softmax(self.nodes, self.heads, axis, self.nodes.constant(delta, "float64"), dimensions=2)
-        return self.nodes.add("Transpose", table, perm=[1, 0])
+        return _softmax(self.nodes, self.heads, axis, self.nodes.constant(delta, "float64"), dimensions=2)
 
     def _reshape(self, name: str) -> None:
         channels, size = self.channels, self.grid.size(self.lengths)

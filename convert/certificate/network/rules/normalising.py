@@ -153,8 +153,8 @@ def attend(call: Call) -> Interval:
     Raises:
         UnboundedError: It has a mask, drops keys, or shares heads.
     """
-    odd = ("attn_mask", "is_causal", "enable_gqa", "dropout_p")
-    if any(call.arguments.get(name) is not None and call.arguments.get(name) for name in odd):
+    odd = [call.arguments.get(name) for name in ("is_causal", "enable_gqa", "dropout_p")]
+    if call.arguments.get("attn_mask") is not None or any(odd):
         raise UnboundedError("no bound is known for attention that has a mask, drops keys or shares heads")
     query, key, value = (call.operand(call[name]) for name in ("query", "key", "value"))
     arithmetic, same, (depth, keys) = call.arithmetic, call.is_same, (query.low.shape[-1], key.low.shape[-2])

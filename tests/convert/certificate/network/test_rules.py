@@ -164,6 +164,7 @@ REFUSED: dict[str, tuple[Operation, str]] = {
         Operation(aten.scaled_dot_product_attention.default, inputs=3, kwargs=(("is_causal", True),)),
         "mask",
     ),
+    "masked": (Operation(aten.scaled_dot_product_attention.default, shape=(1, 2, 4, 4), inputs=4), "mask"),
     "padding": (Operation(aten.max_pool2d.default, ([2, 2], [3, 3], [1, 1], [6, 6])), "padding alone"),
     "far": (Operation(aten.mul.Tensor, (1e30,)), "largest number"),
     "unknown": (Operation(aten.erfinv.default), "no bound is known for erfinv"),

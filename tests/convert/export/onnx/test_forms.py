@@ -121,3 +121,13 @@ def test_a_centre_off_by_one_is_seen(form: str, monkeypatch: pytest.MonkeyPatch)
     (output,) = run(layer_network(layer, form, 23), x=x.numpy())
     with torch.no_grad():
         assert not torch.equal(torch.from_numpy(output), conv(x))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_exact_attention_over_a_long_axis_makes_no_table_of_its_keys(stride: int) -> None:
+    """A table of 40,000 keys would have 1.6e9 numbers a tap."""
+    conv = with_integers(nn.Conv2d(1, 2, 3, stride=(1, stride), padding=1))
+    x = integers(1, 1, 3, 40_000)
+    (output,) = run(layer_network(attention_from_conv(conv), "separable", 11), x=x.numpy())
+    with torch.no_grad():
+        assert torch.equal(torch.from_numpy(output), conv(x))
