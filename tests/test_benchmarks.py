@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import importlib
+import statistics
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
@@ -13,6 +16,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from conv2attn.learn.data.kinds import digits
+from conv2attn.learn.melting.run import run_comparison
+from conv2attn.learn.training.recipe import Recipe
 
 PROGRAMS = Path(__file__).parents[1] / "benchmarks"
 
@@ -96,3 +101,29 @@ def test_psnr_is_that_of_the_mean_square(
     network: nn.Module = denoisers.PageDenoiser()
     monkeypatch.setattr(network, "forward", lambda x: clean[: len(x)] + 0.2)
     assert denoisers.psnr(network, (noisy, clean)) == pytest.approx(20.0, rel=1e-5)  # 10 log10(4 / 0.04); float32
+
+
+@pytest.mark.slow
+def test_each_program_prints_a_row_for_every_arm(
+    denoisers: ModuleType, stamps: ModuleType, photographs: ModuleType, tmp_path: Path
+) -> None:
+    short = Recipe(epochs=1, lr=3e-3, clip=1.0)
+    crops = [photographs.grid_crops("brick", "validation", 25, rows=1)]
+    pages = [stamps.validation_pages(4)]
+    for whole, draw, chosen, score in (
+        (stamps.STAMPS, stamps.training_pages, pages, partial(stamps.score_pages, count=4)),
+        (photographs.PHOTOGRAPHS, photographs.training_crops, crops, partial(photographs.score_photographs, rows=1)),
+    ):
+        data = denoisers.DrawnData(whole.name, draw, lambda chosen=chosen: chosen, steps=1, batch=2)
+        small = replace(whole, data=data, start=short, onward=short, score=score, rates=(1e-3,), rounds=1)
+        found = run_comparison(small, tmp_path / whole.name, full=True, seeds=2)
+        (title, columns), *_ = small.tables.items()
+        header, _, *rows = denoisers.table(small, found, title, columns).splitlines()
+        assert header.startswith(f"| {title} | {' | '.join(columns)} |")
+        arms = {**small.arms, **small.controls}
+        assert [row.split(" | ")[0] for row in rows] == [
+            "| the CNN at the start",
+            *(f"| {a.title}" for a in arms.values()),
+        ]
+        gain = statistics.fmean(found.gains("block", next(iter(columns.values()))))
+        assert rows[2].split(" | ")[1].startswith(f"{gain:+.2f} ")
