@@ -27,7 +27,7 @@ def checked_model(model: Any, name: str = "model") -> nn.Module:
     if isinstance(model, torch.jit.ScriptModule):
         raise ConversionError(
             f"{name} must be a torch.nn.Module in Python; got TorchScript, whose layers are compiled: take the module "
-            "that was scripted or traced, or give its file to the command line"
+            "that was scripted or traced, or load its state dict into a new one"
         )
     return model
 

@@ -35,7 +35,7 @@ from ..heads.regime import compute_dtype
 from ..heads.values import LayerValues
 from ..size import Size, format_bytes
 from ..spec import ConvSpec, batch_shape
-from ..transforms import is_traced
+from ..transforms import is_scripted, is_traced, refuse_script
 from .checked import checked_model
 from .positions import RestingPositions
 
@@ -180,6 +180,8 @@ class SelfAttention(RestingPositions):
         """
         if not isinstance(input, Tensor):
             return self._forward_other(input, need_weights=need_weights)
+        if is_scripted():
+            refuse_script()
         spec = self.spec
         if output_size is not None:
             spec = spec.with_output_size(input.shape[input.ndim - spec.axes :], output_size)
@@ -242,10 +244,7 @@ class SelfAttention(RestingPositions):
 
     def __prepare_scriptable__(self) -> Self:
         """Refuses ``torch.jit.script``, which calls this."""
-        raise ConversionError(
-            "torch.jit.script cannot compile a self-attention layer, which chooses its engine in Python: use "
-            "torch.export or torch.jit.trace, or script what restore_model gives back"
-        )
+        refuse_script()
 
     def head_vectors(self) -> Tensor:
         """v_h = -alpha_h (1, -2 Delta_h1, -2 Delta_h2), [num_heads, axes + 1]."""

@@ -74,7 +74,7 @@ TrustOption = Annotated[
     bool,
     typer.Option(
         "--trust",
-        help="Run code from the checkpoint: its own classes, TorchScript, .pt2, or the architecture it names.",
+        help="Run code from the checkpoint: its own classes, .pt2, or the architecture it names.",
     ),
 ]
 InputOption = Annotated[

@@ -1,6 +1,6 @@
 """The kinds of checkpoint, and a reader for each: PyTorch's own, safetensors' and onnx's.
 
-Data are read without asking. A program (a pickle of own classes, TorchScript, ``.pt2``) is run only where the caller
+Data are read without asking. A program (a pickle of own classes, ``.pt2``) is run only where the caller
 trusts it; ``docs/security.md`` says what that means.
 """
 
@@ -72,6 +72,11 @@ def _read(path: Path, *, trust: bool) -> Contents:
             return Contents(*read_index(path, lambda file: _part(file, trust=trust)))
         case Kind.ONNX:
             return Contents(*read_onnx(path))
+        case Kind.SCRIPT:
+            raise CheckpointError(
+                f"{path} is {kind.value}, whose layers are compiled, frozen or not: torch.export the network that it "
+                "was made from, or save its state dict"
+            )
     if trust:
         return Contents(run_program(path, kind), (path,))
     risk = "which is code, and reading it may run it"

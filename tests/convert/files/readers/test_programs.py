@@ -56,13 +56,10 @@ def as_program(net: nn.Module, path: Path) -> None:
 
 PROGRAMS: dict[str, Callable[[nn.Module, Path], object]] = {
     "pickle.dump wrote, not torch.save": lambda net, path: path.write_bytes(pickle.dumps(net)),
-    "a TorchScript program": lambda net, path: torch.jit.script(net).save(str(path)),
-    "TorchScript": lambda net, path: torch.jit.trace(net, images()).save(str(path)),
     "torch.export": as_program,
 }
 
 
-@pytest.mark.filterwarnings("ignore")  # torch means to give TorchScript up
 @pytest.mark.parametrize("write", [as_pickle, *PROGRAMS.values()])
 def test_a_trusted_program_is_the_whole_network_that_runs(
     write: Callable[[nn.Module, Path], object], tmp_path: Path
@@ -81,7 +78,24 @@ def test_a_trusted_program_is_the_whole_network_that_runs(
     assert all(torch.equal(restored[key], value) for key, value in wanted.items())
 
 
-@pytest.mark.filterwarnings("ignore")  # torch means to give TorchScript up
+SCRIPTS: dict[str, Callable[[nn.Module], torch.jit.ScriptModule]] = {
+    "scripted": torch.jit.script,
+    "traced": lambda net: torch.jit.trace(net, images()),
+    "frozen": lambda net: torch.jit.freeze(torch.jit.script(net)),
+}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch means to give TorchScript up
+@pytest.mark.parametrize("trust", [False, True])
+@pytest.mark.parametrize("kind", SCRIPTS)
+def test_a_torchscript_program_is_refused_by_name_with_what_to_save_instead(
+    kind: str, trust: bool, tmp_path: Path
+) -> None:
+    SCRIPTS[kind](network()).save(str(tmp_path / "m"))
+    with pytest.raises(CheckpointError, match=r"is a TorchScript program.*torch\.export .* or save its state dict"):
+        open_network(tmp_path / "m", Opening(trust=trust))
+
+
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_a_program_that_nobody_trusts_is_refused_by_what_it_is(kind: str, tmp_path: Path) -> None:
     PROGRAMS[kind](network(), tmp_path / "m")
