@@ -11,7 +11,6 @@ from .certificate.network.images import ImagesCertificate, certify_images
 from .certificate.tolerance import alpha_for
 from .errors import ConversionError
 from .files.folder import save_converted
-from .files.graft import graft
 from .files.open import load_converted
 from .model.convert import Conversion, convert_model, restore_model
 from .spec import ConvSpec
@@ -37,7 +36,6 @@ __all__ = [
     "compare_layers",
     "conv_from_attention",
     "convert_model",
-    "graft",
     "load_converted",
     "measure_input",
     "register_reader",

@@ -58,6 +58,7 @@ class Checkpoint:
         convolutions: Convolutions whose geometry the checkpoint itself describes, by the names of their layers.
         files: Every file that was read.
         network: The network itself, where the checkpoint holds one that runs.
+        unknown: Names of classes that its pickled network has, and that are not known.
         extra: Keys that were left out, since they belong to no part of the network.
     """
 
@@ -67,6 +68,7 @@ class Checkpoint:
     convolutions: Mapping[str, DescribedConvolution] = field(default_factory=dict)
     files: tuple[Path, ...] = ()
     network: nn.Module | None = None
+    unknown: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
 
 
@@ -76,8 +78,8 @@ class _Found:
 
     place: str
     tensors: dict[str, Any]
-    convolutions: Mapping[str, DescribedConvolution] = field(default_factory=dict)
     network: nn.Module | None = None
+    unknown: tuple[str, ...] = ()
     score: tuple[int, int] = (0, 0)
     prefixes: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
@@ -116,9 +118,16 @@ def find_weights(contents: Contents, path: Path, opening: Opening, *, expected: 
     found = found if opening.weights is None else [_named(found, opening.weights, path)]
     chosen = _chosen(found, expected, path, average)
     tensors = {key: each for key, each in chosen.tensors.items() if not (chosen.is_averaged and key == "n_averaged")}
-    convolutions = {**chosen.convolutions, **contents.convolutions}
-    state = _plain(tensors, path)
-    return Checkpoint(path, state, contents.sha256, convolutions, contents.files, chosen.network, chosen.beside)
+    return Checkpoint(
+        path,
+        _plain(tensors, path),
+        contents.sha256,
+        contents.convolutions,
+        contents.files,
+        chosen.network,
+        chosen.unknown,
+        chosen.beside,
+    )
 
 
 def _candidates(value: Any, place: str, depth: int) -> Iterator[_Found]:
@@ -126,9 +135,9 @@ def _candidates(value: Any, place: str, depth: int) -> Iterator[_Found]:
     if depth > _MAX_DEPTH:
         return
     if is_module(value):
-        own, convolutions, network = pickled_network(value)
-        if own or convolutions:
-            yield _Found(place, own, convolutions, network)
+        own, unknown = pickled_network(value)
+        if own:
+            yield _Found(place, own, None if unknown else value, unknown)
         return
     if isinstance(value, Inert):
         value = value.state if isinstance(value.state, dict) else value.args
@@ -199,7 +208,7 @@ def _scored(found: _Found, expected: Expected | None, average: bool | None) -> _
     if expected is None:
         if average and not found.is_averaged:
             return found
-        kernels = bool(found.convolutions) or any(value.ndim > 2 for value in found.tensors.values())
+        kernels = any(value.ndim > 2 for value in found.tensors.values())
         return replace(found, score=(1 + kernels, int(kernels and _TRAINING.search(found.place) is None)))
     numbers = {key: _tensor(value) if isinstance(value, np.ndarray) else value for key, value in found.tensors.items()}
     tensors, score, prefixes, beside = fit_keys(

@@ -235,34 +235,39 @@ def open_network(path: str | Path, opening: Opening | None = None) -> Network:
 
 def _of_file(saved: Checkpoint) -> Network:
     """A file alone: the network that it holds, or the convolutions that it describes."""
-    is_attention, folder = holds_attention(saved.state_dict), saved.path.parent
-    needed = _without_network(saved.path)
-    if not saved.convolutions or is_attention:
-        held = [f"{key} {list(value.shape)}" for key, value in saved.state_dict.items() if value.ndim == 4]
-        needed = (
-            f"{saved.path} holds weights, but not the strides and paddings of its "
-            f"{'attention layers' if is_attention else 'convolutions'} (weights with 4 dimensions: "
-            f"{listed(held) or 'none'}); that takes the architecture of their network"
-            f"{f', which the folder {folder} describes' if is_model_folder(folder) else ''}"
-        )
-        saved = replace(saved, convolutions={})
 
     def build() -> nn.Module:
         if saved.network is None:
-            raise ArchitectureNeededError(needed)
+            raise ArchitectureNeededError(_without_network(saved.path) if saved.convolutions else _weights_alone(saved))
         return saved.network
 
     return Network(saved, build)
 
 
+def _weights_alone(saved: Checkpoint) -> str:
+    """Why the weights of a file are not enough."""
+    path, folder = saved.path, saved.path.parent
+    if saved.unknown:
+        return (
+            f"{path} holds a pickled network of classes whose code is not run ({listed(saved.unknown)}); its weights "
+            "take the architecture of their network"
+        )
+    layers = "attention layers" if holds_attention(saved.state_dict) else "convolutions"
+    held = [f"{key} {list(value.shape)}" for key, value in saved.state_dict.items() if value.ndim == 4]
+    return (
+        f"{path} holds weights, but not the strides and paddings of its {layers} (weights with 4 dimensions: "
+        f"{listed(held) or 'none'}); that takes the architecture of their network"
+        f"{f', which the folder {folder} describes' if is_model_folder(folder) else ''}"
+    )
+
+
 def _without_network(path: Path) -> str:
-    """Why the whole network of a file or folder of layers cannot run."""
-    other = "the program that it came from"
-    if path.suffix == ".onnx" or (path / PROGRAM).is_file():
-        other = f"ONNX Runtime and the {PROGRAM} that conv2attn convert writes"
+    """Why the whole network of an ONNX file, or of a folder that names no architecture, cannot run."""
+    is_program = path.suffix == ".onnx" or (path / PROGRAM).is_file()
+    other = f", or ONNX Runtime and the {PROGRAM} that conv2attn convert writes" if is_program else ""
     return (
         f"{path} describes its layers, but not how the network connects them; to run the whole network takes its "
-        f"architecture, or {other}"
+        f"architecture{other}"
     )
 
 

@@ -47,8 +47,8 @@ ArchOption = Annotated[
         "--arch",
         metavar="SPEC",
         help="timm:NAME, torchvision.models:NAME, hf:FOLDER, package.module:factory or path/to/file.py:factory. The "
-        "last two run code. Not needed for a Hugging Face folder or the output of convert. Without it, only "
-        "the layers of ONNX files and pickled modules are read; with --trust, programs give the whole network.",
+        "last two run code. Not needed for a Hugging Face folder or the output of convert. Without it, ONNX files give "
+        "their layers; with --trust, programs give the whole network.",
     ),
 ]
 ArchArgOption = Annotated[

@@ -1,10 +1,11 @@
-"""Convolutions whose geometry a file itself describes, so that they can be converted without the network's code.
+"""What a file says of its network: convolutions with their geometry, and modules that were pickled.
 
-Those of a pickled network are here, with its state dict; its modules may be of classes that are not known.
+The modules of a pickled network may be of classes that are not known; they give their tensors.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,10 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...attention.reader import geometry
-from ...attention.supported import unsupported_reason
 from ...errors import CheckpointError
-from ...spec import Convolution, ConvSpec
+from ...spec import ConvSpec
 from .torch import Inert
 
 _PARTS = ("_parameters", "_buffers", "_modules")
@@ -24,7 +23,7 @@ _MAX_DEPTH = 64  # modules in modules
 
 @dataclass(frozen=True)
 class DescribedConvolution:
-    """A convolution that a file describes.
+    """A convolution whose geometry a file describes, so that it can be converted without the network's code.
 
     Attributes:
         weight: Key of its weight among the file's tensors.
@@ -53,24 +52,17 @@ def is_module(value: object) -> bool:
     return _state(value) is not None
 
 
-def pickled_network(root: Any) -> tuple[dict[str, Any], dict[str, DescribedConvolution], nn.Module | None]:
-    """The state dict of a network, its convolutions by name, and the network itself if all of it is torch.nn's own."""
+def pickled_network(root: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """The state dict of a network, and the names of classes in it that are not known; without any, it is torch.nn's."""
     tensors: dict[str, Any] = {}
-    convolutions: dict[str, DescribedConvolution] = {}
-    is_whole = isinstance(root, nn.Module)
+    unknown: dict[str, None] = {}
     for name, module in _walk(root):
-        prefix, state = f"{name}." if name else "", _state(module)
-        if state is None:  # as of modules that make their parts when they are read
-            is_whole = False
-            convolutions[name] = DescribedConvolution.refused(f"it is made by {module.kind[:100]}, unknown here")
-            continue
-        is_whole = is_whole and isinstance(module, nn.Module) and not _holds_inert(vars(module))
+        prefix, state = f"{name}." if name else "", _state(module) or {}
+        unknown |= dict.fromkeys([module.kind] if isinstance(module, Inert) else _inert_kinds(vars(module)))
         hidden = state.get("_non_persistent_buffers_set") or ()
         own = _positions(state) | dict(state.get("_parameters", ())) | dict(state.get("_buffers", ()))
         tensors |= {f"{prefix}{key}": value for key, value in own.items() if value is not None and key not in hidden}
-        if (found := _convolution(module, state, prefix)) is not None:
-            convolutions[name] = found
-    return tensors, convolutions, root if is_whole else None
+    return tensors, tuple(unknown)
 
 
 def _walk(root: Any) -> Iterator[tuple[str, Any]]:
@@ -106,23 +98,9 @@ def _positions(state: Mapping[str, Any]) -> dict[str, Tensor]:
     return {name: torch.tensor(numbers[name], dtype=numbers["dtype"]) for name in ("alpha", "centers")}
 
 
-def _holds_inert(state: Mapping[str, Any]) -> bool:
-    """Whether something unknown is among the attributes of a module, or in one of its dictionaries and lists."""
+def _inert_kinds(state: Mapping[str, Any]) -> Iterator[str]:
+    """Names of the unknown classes among the attributes of a module, and in its dictionaries and lists."""
     containers = [each for each in state.values() if isinstance(each, dict | list | tuple)]
     inner = [each.values() if isinstance(each, dict) else each for each in containers]
-    return any(isinstance(value, Inert) for values in (state.values(), *inner) for value in values)
-
-
-def _convolution(module: Any, state: Mapping[str, Any], prefix: str) -> DescribedConvolution | None:
-    """The convolution that a module is, or None."""
-    if isinstance(module, Convolution):
-        if (problem := unsupported_reason(module)) is not None:
-            return DescribedConvolution.refused(problem)
-        if module._forward_hooks or module._forward_pre_hooks:
-            return DescribedConvolution.refused("it has hooks, which may change what it computes")
-        bias = None if module.bias is None else f"{prefix}bias"
-        return DescribedConvolution(f"{prefix}weight", bias, geometry(module))
-    if not {"kernel_size", "stride", "transposed"} <= state.keys():
-        return None
-    kind = module.kind.rpartition(".")[2] if isinstance(module, Inert) else type(module).__name__
-    return DescribedConvolution.refused(f"{kind} is not a convolution of torch.nn")
+    own = itertools.chain(state.values(), *inner)
+    return (value.kind for value in own if isinstance(value, Inert) and not is_module(value))

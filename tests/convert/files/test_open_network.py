@@ -70,12 +70,17 @@ def as_training_checkpoint_of_the_converted(cnn: nn.Module) -> None:
     torch.save({"epoch": 3, "state_dict": {f"module.{key}": value for key, value in state.items()}}, "source")
 
 
+def as_pickled_module(cnn: nn.Module) -> None:
+    torch.save(cnn, "source")
+
+
 def as_pickled_converted_module(cnn: nn.Module) -> None:
     torch.save(convert_model(cnn).model, "source")
 
 
 SOURCES = [
     as_state_dict,
+    as_pickled_module,
     as_hugging_face_cache,
     as_converted_folder,
     as_training_checkpoint_of_the_converted,
@@ -91,7 +96,7 @@ def test_every_kind_of_source_opens_as_the_network_that_it_holds(
     cnn, x = Composite().eval(), composite_input()
     source(cnn)
     network = open_network("source", Opening(NET))
-    assert network.is_converted == (source not in SOURCES[:2])
+    assert network.is_converted == (source not in SOURCES[:3])
     assert torch.equal(open_network("source", Opening(NET)).whole().as_saved()(x), cnn(x))
     assert torch.equal(network.cnn()(x), cnn(x))
 
@@ -159,27 +164,36 @@ def needed(command: tuple[str, ...]) -> str:
     return f"{told}{' '.join(command)} --arch torchvision.models:resnet18; {end}"
 
 
-@pytest.mark.parametrize("source", [as_state_dict, as_pickled_converted_module])
-def test_a_missing_architecture_is_wrong_usage_for_every_command(source: Callable[[nn.Module], None], run: Run) -> None:
+@pytest.mark.parametrize(
+    ("source", "told"),
+    [
+        (as_state_dict, "weights, but not the strides and paddings of its convolutions "),
+        (as_pickled_module, "a pickled network of classes whose code is not run (tests.small_models.Composite); "),
+        (as_pickled_converted_module, "a pickled network of classes whose code is not run (tests.small_models."),
+    ],
+)
+def test_a_missing_architecture_is_wrong_usage_for_every_command(
+    source: Callable[[nn.Module], None], told: str, run: Run
+) -> None:
     source(Composite())
     for name, command in commands("source").items():
-        if name == "restore" and source is as_state_dict:
+        if name == "restore" and source is not as_pickled_converted_module:
             continue
         code, out, err = run(*command)
         assert (code, out) == (2, ""), name
-        assert err.startswith("conv2attn: source holds weights, but not the strides and paddings of its ")
+        assert err.startswith(f"conv2attn: source holds {told}")
         assert err.endswith(needed(command))
 
 
-def test_layers_without_their_network_are_shown_but_not_verified(run: Run) -> None:
-    torch.save(Composite(), "source")
+def test_a_folder_that_names_no_architecture_is_shown_but_not_verified(run: Run) -> None:
+    save_converted(converted(), "source")
     for name in ("plan", "show"):
         code, _, err = run(*commands("source")[name])
         assert (code, err) == (0, "")
     verify = commands("source")["verify"]
     code, _, err = run(*verify)
     assert code == 2
-    assert err.endswith(f"takes its architecture, or the program that it came from {needed(verify)}")
+    assert err.endswith(f"to run the whole network takes its architecture {needed(verify)}")
 
 
 @pytest.mark.parametrize(
