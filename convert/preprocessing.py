@@ -1,8 +1,9 @@
-"""Preprocessing of pictures: what a network was trained on, as its owner's library does it.
+"""Preprocessing of pictures: the steps that most networks were trained on, and their owner's own description.
 
     scale the picture, cut its middle out, then (p - mean) / std of each channel, with p from 0 to 1
 
-Pixels are bytes until they are normalised, so that the numbers are the owner's, bit for bit: torchvision's ``ToTensor``
+Where the owner's library is installed, its own code prepares pictures (``files/named/preprocessors.py``). Pixels are
+bytes until they are normalised, so that the numbers are the owner's, bit for bit: torchvision's ``ToTensor``
 and ``Normalize`` divide bytes by 255, subtract and divide in float32, as ``Normalization`` does.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal, get_args
 
 import torch
@@ -20,8 +21,9 @@ from .errors import OptionError
 from .size import Size
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
-Owner = Literal["torchvision", "transformers"]
+Library = Literal["timm", "torchvision", "transformers"]
 _CHANNELS = (1, 3, 4)
+_OF_VERSION_1 = ("longest", "reverse", "owner")
 
 
 @dataclass(frozen=True)
@@ -64,6 +66,28 @@ class Normalization:
 
 
 @dataclass(frozen=True)
+class Owner:
+    """The owner's description of a preprocessing.
+
+    Attributes:
+        library: The library that prepares pictures by it.
+        description: The description, as plain data.
+        unfollowed: Names of what it asks for beyond mean, deviation, size, crop and filter.
+
+    Raises:
+        OptionError: It is of another kind.
+    """
+
+    library: Library
+    description: Mapping[str, Any]
+    unfollowed: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.library not in get_args(Library) or not isinstance(self.description, Mapping):
+            raise OptionError(f"an owner is one of {', '.join(get_args(Library))} and a mapping; got {self}")
+
+
+@dataclass(frozen=True)
 class Preprocessing:
     """Preprocessing of a network's pictures.
 
@@ -71,11 +95,9 @@ class Preprocessing:
         normalization: Mean and standard deviation.
         channels: Channels that the network takes: 1, 3 or 4.
         scale: Length in pixels that the shorter side is scaled to, or rows and columns; None keeps the picture's.
-        longest: Where ``scale`` is of the shorter side, the most that the longer side may become.
         crop: Rows and columns that are cut out of the middle; zeros where the picture is smaller. None keeps all.
         interpolation: How it is scaled, by Pillow's name.
-        reverse: Whether the channels come in the order blue, green, red.
-        owner: The library whose rounding of odd margins is followed.
+        owner: The owner's own description, or None.
 
     Raises:
         OptionError: A value is of another kind.
@@ -84,17 +106,19 @@ class Preprocessing:
     normalization: Normalization
     channels: int = 3
     scale: int | Size | None = None
-    longest: int | None = None
     crop: Size | None = None
     interpolation: Interpolation = "bicubic"
-    reverse: bool = False
-    owner: Owner = "torchvision"
+    owner: Owner | None = None
 
     def __post_init__(self) -> None:
-        lengths = (*(self.scale if isinstance(self.scale, tuple) else (self.scale,)), self.longest, *(self.crop or ()))
-        known = self.interpolation in get_args(Interpolation) and self.owner in get_args(Owner)
+        lengths = (*(self.scale if isinstance(self.scale, tuple) else (self.scale,)), *(self.crop or ()))
+        known = self.interpolation in get_args(Interpolation)
         if not known or self.channels not in _CHANNELS or not all(n is None or _is_length(n) for n in lengths):
             raise OptionError(f"a preprocessing has sizes from 1 on, 1, 3 or 4 channels and known names; got {self}")
+
+    def with_normalization(self, normalization: Normalization) -> Preprocessing:
+        """The same scaling and cropping with a caller's mean and deviation, which no owner's code follows."""
+        return replace(self, normalization=normalization, owner=None)
 
     @property
     def size(self) -> Size | None:
@@ -108,30 +132,19 @@ class Preprocessing:
         if isinstance(self.scale, tuple):
             return self.scale
         least, most = min(size), max(size)
-        shorter: float = self.scale
-        if self.longest is not None and most / least * self.scale > self.longest:
-            shorter = self.longest * least / most
-        if round(shorter) == least:
-            return size
-        longer = int(shorter * most / least)
-        return Size(*(round(shorter) if length == least else longer for length in size))
+        longer = self.scale * most // least
+        return Size(*(self.scale if length == least else longer for length in size))
 
     def corner(self, size: Size) -> tuple[int, int]:
         """Row and column of a picture of a size at which the part that is cut out begins; negative in its padding."""
         if self.crop is None:
             return 0, 0
-        row, column = (self._margin(length - wanted) for length, wanted in zip(size, self.crop, strict=True))
+        row, column = (round((length - wanted) / 2) for length, wanted in zip(size, self.crop, strict=True))
         return row, column
-
-    def _margin(self, odd: int) -> int:
-        """Pixels before the part that is cut out, of all that are left over, or lacking."""
-        if self.owner == "transformers":
-            return odd // 2  # the larger half of what is lacking goes before
-        return round(odd / 2) if odd >= 0 else -(-odd // 2)  # torchvision: half to even; the smaller half before
 
     def to_json(self) -> dict[str, Any]:
         """The preprocessing as plain data."""
-        own = {**vars(self.normalization), **vars(self)}
+        own = {**vars(self.normalization), **vars(self), "owner": self.owner and vars(self.owner)}
         del own["normalization"]
         return {key: list(value) if isinstance(value, tuple) else value for key, value in own.items()}
 
@@ -144,6 +157,11 @@ class Preprocessing:
         """
         try:
             values = dict(data)
+            if isinstance(values.get("owner"), str):  # of version 1, which followed owners by itself
+                values = {key: value for key, value in values.items() if key not in _OF_VERSION_1}
+            if values.get("owner") is not None:
+                own = values["owner"]
+                values["owner"] = Owner(own["library"], own["description"], tuple(own["unfollowed"]))
             normalization = Normalization(*(tuple(map(float, values.pop(name))) for name in ("mean", "std")))
             sizes = {key: Size(*values[key]) for key in ("scale", "crop") if isinstance(values.get(key), list)}
             return cls(normalization, **(values | sizes))

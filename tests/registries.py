@@ -24,12 +24,19 @@ TIMM = {
             made = nn.Sequential(nn.Conv2d(3, width or known.get(model_name.split(".")[0], 1), 1))
             made.pretrained_cfg = pretrained_cfg
             return made
-    """
+    """,
+    "timm/data.py": """
+        import torch
+        def resolve_data_config(args, pretrained_cfg): return {"mode": pretrained_cfg["crop_mode"]}
+        def create_transform(mode, is_training):
+            assert mode == "squash" and not is_training
+            return lambda picture: torch.full((3, picture.height, picture.width), 7.0)
+    """,
 }
 TORCHVISION = {
     "torchvision/__init__.py": "",
     "torchvision/models/__init__.py": """
-        from types import SimpleNamespace
+        import torch
         from torch import nn
         from . import segmentation, quantization
         fetched = []
@@ -42,12 +49,19 @@ TORCHVISION = {
         def list_models(): return list(_all)
         def get_model_builder(name): return _all[name]
         class ImageClassification:
+            def __call__(self, picture): return torch.full((3, picture.height, picture.width), 7.0)
             mean, std, resize_size, crop_size = [0.5, 0.25, 0.5], [0.5, 0.5, 0.25], [9], [7]
-            interpolation = SimpleNamespace(value="bicubic")
+            class interpolation: value = "bicubic"
         class ObjectDetection: pass
         class VideoClassification(ImageClassification): pass
         _transforms = {"tiny": ImageClassification, "segmenter": ObjectDetection, "quantized_tiny": VideoClassification}
-        def get_model_weights(name): return SimpleNamespace(DEFAULT=SimpleNamespace(transforms=_transforms[name]))
+        class Weights:
+            def __init__(self, name): self.name, self.transforms = name, _transforms[name]
+            def __str__(self): return f"{self.name}.DEFAULT"
+            @property
+            def DEFAULT(self): return self
+        def get_model_weights(name): return Weights(name)
+        def get_weight(name): return Weights(name.removesuffix(".DEFAULT"))
     """,
     "torchvision/models/segmentation.py": """
         from torch import nn
@@ -63,8 +77,19 @@ TORCHVISION = {
 }
 TRANSFORMERS = {
     "transformers/__init__.py": """
+        import json
+        from pathlib import Path
+        import torch
         from .modeling_utils import PreTrainedModel
         from .models.tiny import TinyConfig, TinyForImages
+        class AutoImageProcessor:
+            @staticmethod
+            def from_pretrained(folder, local_files_only):
+                config = json.loads(Path(folder, "preprocessor_config.json").read_text())
+                assert local_files_only and "auto_map" not in config and config["crop_pct"] == 0.5
+                return lambda images, return_tensors: {
+                    "pixel_values": torch.full((1, 3, images.height, images.width), 7.0)
+                }
     """,
     "transformers/modeling_utils.py": """
         from torch import nn

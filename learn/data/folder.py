@@ -19,7 +19,7 @@ from ...convert.errors import CheckpointError
 from ...convert.preprocessing import Preprocessing
 from ...convert.size import Size
 from .images import ImageData, Split, divided
-from .pictures import SUFFIXES, ImageSizesError, read_picture, read_pixels
+from .pictures import SUFFIXES, ImageSizesError, Reader, owners_reader, read_picture, read_pixels
 
 PARTS = {
     "train": ("train", "training"),
@@ -78,7 +78,7 @@ def _images(folder: Path, endings: Collection[str]) -> list[Path]:
     return sorted(path for path in folder.iterdir() if path.suffix.lower() in endings and not path.is_dir())
 
 
-MOST_NUMBERS = 2**31  # bytes of all pictures together
+MOST_BYTES = 2**31  # of all pictures together
 _SHARES = 0.2, 0.1  # test, validation
 _SEED = 0
 _FEWEST = 3
@@ -96,11 +96,12 @@ def folder(
         channels: 1 for grey values, 3 for red, green and blue.
         size: Scale to these rows and columns; None does as the preprocessing says, and takes the first picture's where
             it does not say.
-        preprocessing: The network's preprocessing in training, which scales and cuts pictures.
+        preprocessing: The network's preprocessing in training, which scales, cuts and normalises pictures; without a
+            size by its owner's own code, where that is installed.
 
     Raises:
         CheckpointError: There are fewer than two classes, or a class of fewer than three pictures; one cannot be read;
-            they are more than ``MOST_NUMBERS``.
+            they are more than ``MOST_BYTES``.
     """
     parts = find_places(path, SUFFIXES)
     places = list(parts.values())
@@ -109,9 +110,12 @@ def folder(
             f"{path} must hold a folder for each of at least two classes; it holds {len(places[0].classes)}"
         )
     _check_counts(path, places[-1] if "" in parts else parts["train"])
-    if size is None and (preprocessing is None or preprocessing.size is None):
+    own = None if preprocessing is None or size is not None else owners_reader(preprocessing)
+    if own is None and size is None and (preprocessing is None or preprocessing.size is None):
         size = Size(*_pixels(places[0].files[0], channels, None, preprocessing).shape[1:])
-    read = {part: _read(path, each, channels, size, preprocessing) for part, each in parts.items()}
+    reader = own or (lambda picture: _pixels(picture, channels, size, preprocessing))
+    normalization = None if own or preprocessing is None else preprocessing.normalization
+    read = {part: _read(path, each, reader)._replace(normalization=normalization) for part, each in parts.items()}
     classes = places[0].classes
     if "" in read:
         test, validation, train = divided(read[""], shares=_SHARES, seed=_SEED)
@@ -123,16 +127,14 @@ def folder(
     return ImageData("folder", classes, train, found["validation"], found["test"])
 
 
-def _read(path: Path, places: Places, channels: int, size: Size | None, preprocessing: Preprocessing | None) -> Split:
-    """The pictures of one part, as bytes."""
-    first = _pixels(places.files[0], channels, size, preprocessing)
-    if len(places.files) * math.prod(first.shape) > MOST_NUMBERS:
-        raise CheckpointError(
-            f"the pictures in {path} have more than {MOST_NUMBERS:,} numbers; scale them, or take fewer"
-        )
-    images = torch.empty((len(places.files), *first.shape), dtype=torch.uint8)
+def _read(path: Path, places: Places, reader: Reader) -> Split:
+    """The pictures of one part."""
+    first = reader(places.files[0])
+    if len(places.files) * math.prod(first.shape) * first.itemsize > MOST_BYTES:
+        raise CheckpointError(f"the pictures in {path} have more than {MOST_BYTES:,} bytes; scale them, or take fewer")
+    images = torch.empty((len(places.files), *first.shape), dtype=first.dtype)
     for place, picture in enumerate(places.files):
-        pixels = _pixels(picture, channels, size, preprocessing)
+        pixels = reader(picture)
         if pixels.shape != first.shape:
             raise ImageSizesError(f"{picture} and {places.files[0]} are of different sizes")
         images[place] = pixels

@@ -83,7 +83,7 @@ def load_data(
         if out is not None:
             check_outside(out, Path(path))
         data = folder(Path(path), channels=channels or 3, size=size, preprocessing=whole)
-        return data if normalization is None else data.normalized(normalization)
+        return data if normalization is None or whole is not None else data.normalized(normalization)
     side = int(path) if path.isascii() and path.isdecimal() and len(path) < 4 else 0
     if kind == "cifar10" and path:
         data = cifar10(Path(path))

@@ -8,6 +8,8 @@ files.
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,13 +17,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...convert.errors import CheckpointError, ConversionError
+from ...convert.errors import CheckpointError, ConversionError, refusing
+from ...convert.files.named.preprocessors import Transform, owners_transform
 from ...convert.preprocessing import Interpolation, Preprocessing
 from ...convert.size import Size
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
+Reader = Callable[[Path], Tensor]
+"""Reads a picture, [channels, rows, columns]."""
 SUFFIXES = (".bmp", ".jpeg", ".jpg", ".png", ".webp")
 LONGEST = 224  # pixels of the longer side that a picture to look at is scaled down to
 _FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "WEBP")  # TIFF has tiles of any size; Pillow starts programs for others
@@ -54,9 +59,27 @@ def read_picture(path: Path, channels: int, size: Size | None = None, *, longest
     return _bytes(_resized(picture, scaled, "lanczos")).float().div_(127.5).sub_(1)
 
 
-def read_prepared(path: Path, preprocessing: Preprocessing, size: Size | None = None) -> Tensor:
-    """Reads a picture as a network takes it: ``read_pixels``, normalised, float32."""
-    return preprocessing.normalization(read_pixels(path, preprocessing, size))
+def owners_reader(preprocessing: Preprocessing) -> Reader | None:
+    """Reads pictures by the owner's own code; None where that is not installed, or there is no owner."""
+    try:
+        transform = owners_transform(preprocessing)
+    except ConversionError:
+        return None
+    return None if transform is None else partial(_prepared, transform, preprocessing.channels)
+
+
+def _prepared(transform: Transform, channels: int, path: Path) -> Tensor:
+    with refusing(f"{path} cannot be prepared", CheckpointError):
+        return transform(_opened(path, channels))
+
+
+def picture_reader(preprocessing: Preprocessing, size: Size | None = None) -> Reader:
+    """Reads pictures as a network takes them, float32: by the owner's own code, or as ``read_pixels`` and normalised.
+
+    With a size, pictures are only scaled to it and normalised.
+    """
+    own = owners_reader(preprocessing) if size is None else None
+    return own or (lambda path: preprocessing.normalization(read_pixels(path, preprocessing, size)))
 
 
 def read_pixels(path: Path, preprocessing: Preprocessing, size: Size | None = None) -> Tensor:
@@ -67,8 +90,7 @@ def read_pixels(path: Path, preprocessing: Preprocessing, size: Size | None = No
     if size is None and preprocessing.crop is not None:
         (row, column), (rows, columns) = preprocessing.corner(scaled), preprocessing.crop
         picture = picture.crop((column, row, column + columns, row + rows))  # Pillow adds zeros outside
-    pixels = _bytes(picture)
-    return pixels.flip(0) if preprocessing.reverse else pixels
+    return _bytes(picture)
 
 
 def _opened(path: Path, channels: int) -> Image:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,10 +12,12 @@ from torch import Tensor, nn
 
 from ...convert.attention.layer import SelfAttention
 from ...convert.errors import OptionError
+from ...convert.files.named.preprocessors import caveats
 from ...convert.inputs import InputSpec, example_image, random_inputs
 from ...convert.preprocessing import Normalization, Preprocessing
 from ...convert.size import USUAL_SIZES, Size
-from ...learn.data.pictures import read_picture, read_prepared
+from ...learn.data.pictures import picture_reader, read_picture
+from ..terminal.output import say
 from .agreement import batch_length
 from .image_folder import FolderImages
 
@@ -108,13 +110,13 @@ def choose_inputs(
         taken = channels
 
         def read(path: Path) -> Tensor:
-            if known is not None:
-                own = replace(known, normalization=normalization or known.normalization)
-                return read_prepared(path, own, size)
             picture = read_picture(path, taken, size)
             return picture if normalization is None else normalization(picture)
 
-        images = FolderImages(folder, channels, read, batch_size=BATCH)
+        own = known if known is None or normalization is None else known.with_normalization(normalization)
+        reader = read if own is None else picture_reader(own, size)
+        say(*caveats(own), err=True)
+        images = FolderImages(folder, channels, reader, batch_size=BATCH)
         return Inputs(images, labels=images.labels)
     if normalization is not None:
         raise OptionError("mean and std are for the pictures of a folder; random images are normal numbers already")

@@ -12,6 +12,7 @@ from torch import nn
 
 from ...convert.errors import ConversionError, OutputError, untraceable
 from ...convert.files.checkpoint import Opening
+from ...convert.files.named.preprocessors import caveats
 from ...convert.files.open import open_network
 from ...convert.files.tensors import copies, independent, write_safetensors, write_stream
 from ...convert.files.write import check_file, write_file
@@ -22,7 +23,7 @@ from ...learn.freezing.freeze import FrozenModel, freeze
 from ...learn.training.evaluate import accuracy
 from ..terminal.names import layer_name
 from ..terminal.outcome import Done
-from ..terminal.output import Table
+from ..terminal.output import Table, say
 
 PROGRAM, SAFETENSORS = ".pt2", ".safetensors"
 ENDINGS = (PROGRAM, ".pth", ".pt", SAFETENSORS)
@@ -57,6 +58,7 @@ def freeze_checkpoint(
     if data is not None:
         scaled = size if data.startswith("folder:") else None  # images of other kinds have their size
         channels = None if known is None else known.channels
+        say(*caveats(known), err=True)
         images = load_data(data, channels=channels, size=scaled, preprocessing=known)
     frozen = freeze(model, tolerance, input_range=input_range)
     write_file(

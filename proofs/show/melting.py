@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import nn
 from ...convert.files.architecture import Architecture
 from ...convert.files.checkpoint import Opening
 from ...convert.files.folder import NETWORK, save_converted
+from ...convert.files.named.preprocessors import caveats
 from ...convert.files.open import open_network
 from ...convert.files.write import check_apart
 from ...convert.model.convert import is_convolution
@@ -27,7 +28,7 @@ from ...learn.training.folders import write_json
 from ...learn.training.recipe import Recipe, Session
 from ..terminal.names import layer_name
 from ..terminal.outcome import Done
-from ..terminal.output import Table
+from ..terminal.output import Table, say
 from .trained.results import spread
 
 COMPARISON = "melt.json"
@@ -74,7 +75,8 @@ def melt_checkpoint(
     if channels is None and cnn is not None:
         first = next((module for module in cnn.modules() if is_convolution(module)), None)
         channels = None if first is None else int(getattr(first, "in_channels", 3))
-    trained_on = preprocessing and replace(preprocessing, normalization=normalization or preprocessing.normalization)
+    trained_on = preprocessing and (preprocessing.with_normalization(normalization) if normalization else preprocessing)
+    say(*caveats(trained_on), err=True)
     images = load_data(data, channels=channels, size=size, preprocessing=trained_on or normalization, out=out)
     if cnn is None:
         arguments = {"channels": images.channels, "classes": len(images.classes)}

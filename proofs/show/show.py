@@ -21,12 +21,14 @@ from ...convert.errors import (
 from ...convert.examples.drawn import DRAWN_SIZE, drawn_image
 from ...convert.files.checkpoint import Opening
 from ...convert.files.layers import Layers
+from ...convert.files.named.preprocessors import caveats
 from ...convert.files.summary import run_on_drawn
 from ...convert.files.write import CONFIG, REPORT, WEIGHTS, check_file, write_file
 from ...convert.inputs import likely_channels
 from ...convert.preprocessing import Normalization
 from ...convert.size import USUAL_SIZES, Size
-from ...learn.data.pictures import LONGEST, read_picture, read_prepared
+from ...learn.data.pictures import LONGEST, picture_reader, read_picture
+from ..terminal.output import say
 from .page.film import film_page
 from .page.views import own_views
 from .pictures.limits import too_large
@@ -168,7 +170,8 @@ def view_image(subject: Subject, view: View) -> Tensor:
         ConversionError: The network runs on no drawn image, or the picture cannot be read.
     """
     if view.image is not None and subject.preprocessing is not None and view.normalization is None:
-        return read_prepared(view.image, subject.preprocessing, view.size).unsqueeze(0)
+        say(*caveats(subject.preprocessing), err=True)
+        return picture_reader(subject.preprocessing, view.size)(view.image).unsqueeze(0)
     if view.image is not None:
         channels = likely_channels(subject.model)[0]
         with suppress(ConversionError):  # it may run on no drawn image, but on this one

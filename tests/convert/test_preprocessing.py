@@ -1,19 +1,20 @@
-"""Pictures are scaled, cut and normalised, (p - mean) / std with p from 0 to 1, as torchvision and transformers do."""
+"""Pictures are scaled, cut and normalised, (p - mean) / std with p from 0 to 1, as torchvision does."""
 
 from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from conv2attn.convert.errors import OptionError
-from conv2attn.convert.preprocessing import Normalization, Preprocessing
+from conv2attn.convert.preprocessing import Normalization, Owner, Preprocessing
 from conv2attn.convert.size import Size
 
 
@@ -56,42 +57,52 @@ def test_the_shorter_side_is_scaled_and_the_longer_one_rounded_down(size: tuple[
     assert (rows <= columns) == (size[0] <= size[1]) or rows == columns
 
 
-@given(SIZES, st.integers(1, 400), st.integers(400, 700))
-def test_the_longer_side_stays_within_its_limit(size: tuple[int, int], shorter: int, longest: int) -> None:
-    made = Preprocessing(ONE, scale=shorter, longest=longest).scaled(Size(*size))
-    assume(min(made) > 0)
-    assert max(made) <= longest or made == size  # transformers leaves a picture whose shorter side is right already
-    assert min(made) <= shorter
-    if shorter * max(size) <= longest * min(size):
-        assert made == Preprocessing(ONE, scale=shorter).scaled(Size(*size))
-
-
-@given(SIZES, SIZES, st.sampled_from(["torchvision", "transformers"]))
-def test_the_middle_is_cut_out(size: tuple[int, int], crop: tuple[int, int], owner: Any) -> None:
-    corner = Preprocessing(ONE, crop=Size(*crop), owner=owner).corner(Size(*size))
+@given(SIZES, SIZES)
+def test_the_middle_is_cut_out_as_torchvision_does(size: tuple[int, int], crop: tuple[int, int]) -> None:
+    corner = Preprocessing(ONE, crop=Size(*crop)).corner(Size(*size))
     for length, wanted, before in zip(size, crop, corner, strict=True):
         assert abs(2 * before - (length - wanted)) <= 1  # as many pixels before as after, but for an odd one
-        if owner == "transformers":
-            assert before == (length - wanted) // 2
-        elif length >= wanted:
+        if length >= wanted:
             assert before == int(round((length - wanted) / 2.0))  # noqa: RUF046 - torchvision's own words
-        else:
-            assert before == -((wanted - length) // 2)
+
+
+OWNED = Preprocessing(ONE, scale=256, crop=Size(224, 200), interpolation="box", owner=Owner("timm", {"a": 1}, ("b",)))
 
 
 @pytest.mark.parametrize(
     "made",
     [
         Preprocessing(ONE),
-        Preprocessing(ONE, scale=256, longest=1333, crop=Size(224, 200), interpolation="box", owner="transformers"),
-        Preprocessing(Normalization((0.1, 0.2, 0.3), (0.5, 0.6, 0.7)), channels=4, scale=Size(3, 4), reverse=True),
+        OWNED,
+        Preprocessing(Normalization((0.1, 0.2, 0.3), (0.5, 0.6, 0.7)), channels=4, scale=Size(3, 4)),
     ],
 )
 def test_a_preprocessing_is_read_again(made: Preprocessing) -> None:
     assert Preprocessing.from_json(json.loads(json.dumps(made.to_json()))) == made
 
 
-@pytest.mark.parametrize("wrong", [{"mean": None}, {"scale": [3, 0]}, {"channels": 2}, {"more": 1}])
+def test_a_preprocessing_of_version_1_is_read_without_its_owner() -> None:
+    written = Preprocessing(ONE, scale=9).to_json() | {"longest": 12, "reverse": True, "owner": "transformers"}
+    assert Preprocessing.from_json(written) == Preprocessing(ONE, scale=9)
+
+
+def test_a_normalization_of_the_caller_s_takes_the_place_of_the_owner_s_code() -> None:
+    own = Normalization((0.5,), (0.25,))
+    assert OWNED.with_normalization(own) == replace(OWNED, normalization=own, owner=None)
+
+
+WRONG: list[dict[str, Any]] = [
+    {"mean": None},
+    {"scale": [3, 0]},
+    {"channels": 2},
+    {"more": 1},
+    {"owner": {"library": "timm"}},
+    {"owner": {"library": "keras", "description": {}, "unfollowed": []}},
+    {"owner": {"library": "timm", "description": 3, "unfollowed": []}},
+]
+
+
+@pytest.mark.parametrize("wrong", WRONG)
 def test_what_describes_no_preprocessing_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         Preprocessing.from_json(Preprocessing(ONE).to_json() | wrong)

@@ -149,7 +149,7 @@ def library(name: str, *, extra: str | None = None) -> ModuleType:
     """An optional library, imported."""
     if importlib.util.find_spec(name) is None:
         install = name if extra is None else f'"conv2attn[{extra}]"'
-        raise ArchitectureError(f"{name}:NAME needs {name}, which is not installed; pip install {install}")
+        raise ArchitectureError(f"{name} is not installed: pip install {install}")
     return import_module(name)
 
 

@@ -1,18 +1,30 @@
-"""What timm and transformers write of a network's preprocessing is read: compared with both by hand, 2026-11."""
+"""Pictures are prepared by the owner's own code, or without it by what its description says, and that is told."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from PIL import Image
 
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.files.named.preprocessors import from_folder, from_timm, from_torchvision, from_transformers
+from conv2attn.convert.files.named.preprocessors import (
+    caveats,
+    from_folder,
+    from_timm,
+    from_torchvision,
+    from_transformers,
+)
 from conv2attn.convert.preprocessing import Normalization, Preprocessing
 from conv2attn.convert.size import Size
-from tests.registries import TORCHVISION, install
+from conv2attn.learn.data.pictures import picture_reader
+from tests.registries import TIMM as TIMM_LIBRARY
+from tests.registries import TORCHVISION, TRANSFORMERS, install
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 TIMM: dict[str, Any] = {"input_size": (3, 224, 224), "mean": MEAN, "std": STD, "interpolation": "bicubic"}
@@ -26,37 +38,48 @@ HF: dict[str, Any] = {
 }
 
 
-def timm(**given: Any) -> Preprocessing:
+def plain(**given: Any) -> Preprocessing:
     return Preprocessing(**{"normalization": Normalization(MEAN, STD), **given})
 
 
-def transformers(**given: Any) -> Preprocessing:
-    return timm(owner="transformers", **given)
+def without_owner(found: Preprocessing | None) -> Preprocessing:
+    assert found is not None
+    return replace(found, owner=None)
+
+
+def unfollowed(found: Preprocessing | None) -> tuple[str, ...]:
+    assert found is not None
+    assert found.owner is not None
+    return found.owner.unfollowed
 
 
 @pytest.mark.parametrize(
-    ("more", "found"),
+    ("more", "found", "lost"),
     [
-        ({}, timm(scale=256, crop=Size(224, 224))),  # floor(224 / 0.875)
-        ({"crop_pct": 0.95}, timm(scale=235, crop=Size(224, 224))),
-        ({"crop_pct": 1.0, "crop_mode": "squash"}, timm(scale=Size(224, 224), crop=Size(224, 224))),
-        ({"input_size": (3, 224, 160)}, timm(scale=Size(224, 160))),
-        ({"interpolation": "random"}, timm(scale=256, crop=Size(224, 224), interpolation="bilinear")),
-        ({"input_size": (1, 28, 28), "mean": 0.5, "std": 0.25}, None),
+        ({}, plain(scale=256, crop=Size(224, 224)), ()),  # floor(224 / 0.875)
+        ({"crop_pct": 0.95}, plain(scale=235, crop=Size(224, 224)), ()),
+        ({"crop_pct": 1.0, "crop_mode": "squash"}, plain(scale=Size(224, 224)), ("crop_pct", "crop_mode")),
+        ({"input_size": (3, 224, 160), "crop_pct": 0.9}, plain(scale=Size(224, 160)), ("crop_pct",)),
+        ({"interpolation": "random"}, plain(scale=256, crop=Size(224, 224), interpolation="bilinear"), ()),
+        (
+            {"input_size": (1, 28, 28), "mean": 0.5, "std": 0.25},
+            Preprocessing(Normalization((0.5,), (0.25,)), channels=1, scale=32, crop=Size(28, 28)),
+            (),
+        ),
     ],
 )
-def test_a_configuration_of_timm_is_read(more: dict[str, Any], found: Preprocessing | None) -> None:
-    grey = Preprocessing(Normalization((0.5,), (0.25,)), channels=1, scale=32, crop=Size(28, 28))
-    assert from_timm(TIMM | more) == (found or grey)
+def test_a_configuration_of_timm_is_read(more: dict[str, Any], found: Preprocessing, lost: tuple[str, ...]) -> None:
+    made = from_timm(TIMM | more)
+    assert (without_owner(made), unfollowed(made)) == (found, lost)
 
 
 def test_torchvision_s_weights_describe_their_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(TORCHVISION, tmp_path, monkeypatch)
     normalization = Normalization((0.5, 0.25, 0.5), (0.5, 0.5, 0.25))
     wanted = Preprocessing(normalization, scale=9, crop=Size(7, 7), interpolation="bicubic")
-    assert from_torchvision("torchvision.models:tiny") == wanted
+    assert without_owner(from_torchvision("torchvision.models:tiny")) == wanted
     detector = from_torchvision("torchvision.models.segmentation:segmenter")
-    assert detector == Preprocessing(Normalization((0.0,), (1.0,)), interpolation="bilinear")
+    assert without_owner(detector) == Preprocessing(Normalization((0.0,), (1.0,)), interpolation="bilinear")
     for other in ("torchvision.models:quantized_tiny", "torchvision.models:unregistered", "timm:tiny", "net.py:tiny"):
         assert from_torchvision(other) is None
 
@@ -76,25 +99,82 @@ def test_a_configuration_without_pictures_has_no_preprocessing(more: dict[str, A
             {"scale": 256, "crop": Size(224, 200)},
         ),
         ({"size": 256, "do_center_crop": True, "crop_size": 224}, {"scale": 256, "crop": Size(224, 224)}),
-        ({"size": {"shortest_edge": 800, "longest_edge": 1333}}, {"scale": 800, "longest": 1333}),
-        ({"size": {"shortest_edge": 224}, "crop_pct": 0.875}, {"scale": 256, "crop": Size(224, 224)}),
-        ({"size": {"shortest_edge": 384}, "crop_pct": 0.875}, {"scale": Size(384, 384)}),
+        ({"size": {"shortest_edge": 800, "longest_edge": 1333}}, {"scale": 800}),
         ({"do_resize": False, "size": 224}, {}),
-        ({"size": {"height": 96, "width": 96}, "keep_aspect_ratio": True}, {"scale": Size(96, 96)}),
-        ({"size": {"shortest_edge": 800}, "size_divisor": 32}, {}),
-        ({"do_flip_channel_order": True}, {"reverse": True}),
         ({"resample": 2}, {"interpolation": "bilinear"}),
         ({"do_normalize": False}, {"normalization": Normalization((0.0,), (1.0,))}),
-        ({"do_rescale": False, "image_mean": 102.0, "image_std": 51}, {"normalization": Normalization((0.4,), (0.2,))}),
-        (
-            {"rescale_factor": 2 / 255, "rescale_offset": True, "image_mean": 0.0, "image_std": 0.5},
-            {"normalization": Normalization((0.5,), (0.25,))},
-        ),
-        ({"include_top": True, "image_mean": 0.5, "image_std": 0.5}, {"normalization": Normalization((0.5,), (0.25,))}),
     ],
 )
 def test_an_image_processor_of_transformers_is_read(more: dict[str, Any], found: dict[str, Any]) -> None:
-    assert from_transformers(HF | more) == transformers(**found)
+    made = from_transformers(HF | more)
+    assert (without_owner(made), unfollowed(made)) == (plain(**found), ())
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"crop_pct": 0.875},
+        {"rescale_factor": 2 / 255},
+        {"rescale_offset": True},
+        {"include_top": True},
+        {"do_flip_channel_order": True},
+        {"size_divisor": 32},
+    ],
+)
+def test_every_step_of_an_image_processor_beyond_the_plain_ones_is_named(more: dict[str, Any]) -> None:
+    assert unfollowed(from_transformers(HF | {"image_processor_type": "X", "size_divisor": None} | more)) == (*more,)
+
+
+def owned_by_timm() -> Preprocessing | None:
+    return from_timm(TIMM | {"crop_mode": "squash"})
+
+
+def owned_by_torchvision() -> Preprocessing | None:
+    return from_torchvision("torchvision.models:tiny")
+
+
+def owned_by_transformers() -> Preprocessing | None:
+    return from_transformers(
+        HF | {"image_processor_type": "TinyImageProcessor", "crop_pct": 0.5, "auto_map": {"a": "b"}}
+    )
+
+
+OWNERS: dict[str, tuple[dict[str, str], Callable[[], Preprocessing | None]]] = {
+    "timm": (TIMM_LIBRARY, owned_by_timm),
+    "torchvision": (TORCHVISION, owned_by_torchvision),
+    "transformers": (TRANSFORMERS, owned_by_transformers),
+}
+
+
+@pytest.mark.parametrize("name", OWNERS)
+def test_the_owner_s_own_code_prepares_pictures_where_its_library_is_installed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files, owned = OWNERS[name]
+    install(files, tmp_path, monkeypatch)
+    known = owned()
+    assert known is not None
+    assert caveats(Preprocessing.from_json(json.loads(json.dumps(known.to_json())))) == []
+    Image.new("RGB", (3, 2)).save(tmp_path / "a.png")
+    assert torch.equal(picture_reader(known)(tmp_path / "a.png"), torch.full((3, 2, 3), 7.0))  # as the stand-ins do
+    assert picture_reader(known, Size(4, 5))(tmp_path / "a.png").shape == (3, 4, 5)
+
+
+@pytest.mark.parametrize(("name", "lost"), [("timm", "crop_mode"), ("transformers", "crop_pct")])
+def test_without_the_owner_s_library_it_is_said_what_of_the_description_is_not_followed(
+    name: str, lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = OWNERS[name][1]()
+    (told,) = caveats(known)
+    assert told.startswith("Pictures are prepared by mean, deviation, size, crop and filter alone: ")
+    assert f"{name} is not installed" in told
+    assert lost in told
+    install({f"{name}/__init__.py": "raise RuntimeError('broken')"}, tmp_path, monkeypatch)
+    assert f"importing {name} failed: RuntimeError: broken" in caveats(known)[0]
+
+
+def test_a_preprocessing_without_an_owner_has_nothing_to_tell() -> None:
+    assert caveats(None) == caveats(plain()) == []
 
 
 def test_a_processor_of_something_else_has_no_preprocessing() -> None:
@@ -104,9 +184,9 @@ def test_a_processor_of_something_else_has_no_preprocessing() -> None:
 def test_a_folder_says_its_preprocessing(tmp_path: Path) -> None:
     assert from_folder(tmp_path) is None
     (tmp_path / "config.json").write_text(json.dumps({"architecture": "resnet18", "pretrained_cfg": TIMM}))
-    assert from_folder(tmp_path) == timm(scale=256, crop=Size(224, 224))
+    assert without_owner(from_folder(tmp_path)) == plain(scale=256, crop=Size(224, 224))
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(HF | {"size": 96}))
-    assert from_folder(tmp_path) == transformers(scale=Size(96, 96))
+    assert without_owner(from_folder(tmp_path)) == plain(scale=Size(96, 96))
     (tmp_path / "preprocessor_config.json").write_text("[")
     with pytest.raises(CheckpointError):
         from_folder(tmp_path)

@@ -128,7 +128,7 @@ def test_a_library_that_is_not_installed_is_named_and_a_word_is_told_the_form(mo
     for library in ("timm", "torchvision", "transformers"):
         monkeypatch.setitem(sys.modules, library, None)
     for library in ("timm", "transformers"):
-        with pytest.raises(ArchitectureError, match=f"needs {library}, which is not installed; pip install"):
+        with pytest.raises(ArchitectureError, match=f"{library} is not installed: pip install"):
             Architecture(f"{library}:tiny").build()
     with pytest.raises(ArchitectureError, match=r"the form is package\.module:factory"):
         Architecture("resnet18").build()
