@@ -28,6 +28,10 @@ class EngineError(ConversionError):
     """An engine that does not exist, is not exact for the layer's parameters, or does not fit in memory."""
 
 
+class MemoryLimitError(EngineError):
+    """A call that would hold more than ``memory_limit``."""
+
+
 class NotAConvolutionError(ConversionError):
     """An attention layer that computes something no convolution computes."""
 

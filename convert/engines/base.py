@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from ..errors import EngineError
+from ..errors import MemoryLimitError
 from ..heads.values import AttentionLayer
 from ..size import Size, format_bytes
 from ..spec import ConvSpec
@@ -78,7 +78,7 @@ class Engine(ABC):
             [batch, out_channels, *output size].
 
         Raises:
-            EngineError: The call would hold more than the layer's ``memory_limit``.
+            MemoryLimitError: The call would hold more than the layer's ``memory_limit``.
         """
 
     def check_memory(self, layer: AttentionLayer, x: Tensor) -> None:
@@ -88,7 +88,7 @@ class Engine(ABC):
         size = Size(*x.shape[2:])
         needed = self.cost(layer, size, batch=x.shape[0]).bytes
         if needed > layer.memory_limit:
-            raise EngineError(
+            raise MemoryLimitError(
                 f"the {self.name} engine needs {format_bytes(needed)} for {layer.spec.num_heads} heads, input {size}, "
                 f"batch {x.shape[0]}; memory_limit allows {format_bytes(layer.memory_limit)}: raise it, or take the "
                 "engine that layer.explain(size) names"

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ..bounds.rounding import literal_error
-from ..errors import EngineError
+from ..errors import EngineError, MemoryLimitError
 from ..heads.encoding import (
     encoding_dim,
     grid_points,
@@ -205,7 +205,7 @@ def _at_a_time(
     fixed = (values if has_values else 0) + (queries * kept if is_kept else 0)
     if fixed + query > layer.memory_limit:
         keys = math.prod(layer.spec.padded_size(size))
-        raise EngineError(
+        raise MemoryLimitError(
             f"the literal engine needs {format_bytes(fixed + query)} for {layer.spec.num_heads} heads, {queries:,} "
             f"queries, {keys:,} keys, batch {batch}{', all of whose probabilities are kept' if is_kept else ''}; "
             f"memory_limit allows {format_bytes(layer.memory_limit)}: raise it, or take the engine that "

@@ -46,6 +46,15 @@ def refuse_conversion(path: Path, *, alpha: float | None, skip_unsupported: bool
         raise OptionError(f"{path} is converted already, so {given} has no meaning")
 
 
+def usual_size(
+    pair: Pair, *, size: Size | None = None, folder: Path | None = None, specs: Sequence[InputSpec] = (), **_: Any
+) -> Size | None:
+    """The usual size, where neither the options (``choose_inputs``) nor the network say one."""
+    is_said = size is not None or folder is not None or bool(specs)
+    known = pair.preprocessing is not None and pair.preprocessing.size is not None
+    return None if is_said or known else USUAL_SIZES[pair.first.spec.axes]
+
+
 class Inputs(NamedTuple):
     """Inputs that networks are run on."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from ...convert.certificate.network.certificate import NetworkCertificate, certi
 from ...convert.certificate.network.images import ImagesCertificate, certify_images
 from ...convert.certificate.wording import NO_USE, is_useful
 from ...convert.engines import AUTO
-from ...convert.errors import ConversionError, InputError, Problem, refusing
+from ...convert.errors import ConversionError, InputError, MemoryLimitError, Problem, refusing
 from ...convert.files.checkpoint import Opening
 from ...convert.files.open import open_network, placed
 from ...convert.model.convert import convert_model, restore_model
@@ -27,12 +27,13 @@ from ..terminal.output import Table
 from .agreement import NOTHING_RAN, Agreement, agreement_shown, beyond_line, compare
 from .arithmetic import certified_arithmetic, check_device
 from .image_folder import FolderImages
-from .inputs import Inputs, Pair, choose_inputs, refuse_conversion
+from .inputs import Inputs, Pair, choose_inputs, refuse_conversion, usual_size
 from .random_layers import channel_limits
 
 # "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
 DEFAULT_ENGINES = ("separable", AUTO)
 IMAGES = 4  # images of a folder with a bound and an estimate of their own: seconds each
+_SMALLEST = 8  # pixels along an axis, of an input whose size is open
 _NONE = "There is no estimate for single images"
 
 
@@ -46,6 +47,7 @@ class NetworkCheck:
     seed: int | None = None  # seed of the images, if they are random
     # bound and estimate for the first images of a folder, or why there is none
     images: ImagesCertificate | str | None = None
+    smaller: str | None = None  # that the usual size was too large, and what was taken, if so
 
     @property
     def exit_code(self) -> int:
@@ -57,7 +59,7 @@ class NetworkCheck:
         """The check as plain data."""
         images = self.images.to_json() if isinstance(self.images, ImagesCertificate) else self.images
         network = asdict(self.agreement) | {"certificate": self.certificate.to_json(), "on_images": images}
-        return {"seed": self.seed, "network": network}
+        return {"seed": self.seed, "smaller": self.smaller, "network": network}
 
     def shown(self) -> list[Table | str]:
         """The check as tables and lines."""
@@ -88,7 +90,7 @@ class NetworkCheck:
     @property
     def _what_it_is(self) -> list[str]:
         """What must be known before any number is read."""
-        engines, said = self.agreement.engines, []
+        engines, said = self.agreement.engines, [] if self.smaller is None else [self.smaller]
         apart = max(engine.logit_difference for engine in engines)
         if any(math.isnan(each.logit_difference) or math.isnan(each.top1_agreement or 0.0) for each in engines):
             said.append("Outputs are NaN or infinite: agreement is undefined.")
@@ -156,9 +158,17 @@ def verify_checkpoint(
     else:
         made = convert_model(model, alpha=alpha, skip_unsupported=skip_unsupported).model.eval()
         pair = Pair(model, made, network.preprocessing)
-    inputs, engines = choose_inputs(pair, **options), engines or DEFAULT_ENGINES
-    with progress(total=(1 + len(engines)) * inputs.number) as advance:
-        return verify_network(pair, inputs, engines=engines, progress=advance)
+    engines, usual, smaller = engines or DEFAULT_ENGINES, usual_size(pair, **options), None
+    while True:
+        inputs = choose_inputs(pair, **options)
+        try:
+            with progress(total=(1 + len(engines)) * inputs.number) as advance:
+                return replace(verify_network(pair, inputs, engines=engines, progress=advance), smaller=smaller)
+        except MemoryLimitError:
+            taken = usual and Size(*(length // 2 for length in options["size"] or usual))
+            if not taken or min(taken) < _SMALLEST:
+                raise
+            options["size"], smaller = taken, f"Inputs of {taken}: those of {usual} do not fit into memory_limit."
 
 
 def verify_network(

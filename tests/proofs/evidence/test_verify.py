@@ -204,3 +204,13 @@ def test_soft_attention_is_said_to_be_another_function_before_all_else(run: Run)
     assert told < shown.index("within their bounds")
     _, exact, _ = run("verify", *network, "--random", "2", "--size", "8x8")
     assert "Soft" not in exact
+
+
+def test_an_input_of_open_length_is_one_that_fits_into_memory(run: Run) -> None:
+    network = write_network("nn.Sequential(nn.Conv1d(1, 8, 9), nn.AdaptiveAvgPool1d(1), nn.Flatten())")
+    code, out, _ = run("verify", *network)
+    assert code == 0
+    assert "Inputs of 4000: those of 16000 do not fit into memory_limit.\n" in out
+    code, _, err = run("verify", *network, "--size", "16000")
+    assert code != 0
+    assert "memory_limit allows" in err
