@@ -3,8 +3,8 @@
 Run by hand, with timm and torchvision installed; the weights are random. Each result is a line of JSON as soon as it is
 known, and a run goes on where the last one ended:
 
-    python benchmarks/architectures.py benchmarks/architectures.jsonl --seconds 3600
-    python benchmarks/architectures.py benchmarks/architectures.jsonl --table docs/architectures.md
+    python benchmarks/architectures.py build/architectures.jsonl --seconds 3600
+    python benchmarks/architectures.py build/architectures.jsonl --table docs/architectures.md
 
 First every network is built on the meta device, which takes no memory, and each of its convolutions is asked whether it
 would be converted. Then networks are run from the smallest up, until the time is over: converted, compared bit for bit
@@ -190,7 +190,7 @@ def measure(path: Path, seconds: float) -> None:
             gc.collect()
 
 
-def table(records: dict[tuple[str, str, str], Record]) -> str:
+def table(records: dict[tuple[str, str, str], Record], measured: date) -> str:
     """The results as a page."""
     versions = ", ".join(f"{name} {metadata.version(name)}" for name in ("conv2attn", "torch", *LIBRARIES))
     lines = [
@@ -200,18 +200,23 @@ def table(records: dict[tuple[str, str, str], Record]) -> str:
         "the converted network's output is the same bit for bit (engine `auto`, eval mode, one input on the CPU), and",
         "whether `restore_model` gives back the same classes and the same state dict, bit for bit.",
         "",
-        f"Made by `benchmarks/architectures.py` on {date.today().isoformat()}, with {versions}.",
-        "*meta only*: built on the meta device, and every convolution is of a class that is converted, but not run. Of",
-        "detection networks the backbone is compared, since torchvision's own operators do not load here. Each network",
-        "sees the smallest of a few images that it takes, and a larger one if the outputs differ there: a call that",
-        "torch may get wrong is computed another way ([verification.md](verification.md)), and then rounds otherwise.",
+        f"Made by `benchmarks/architectures.py` on {measured.isoformat()}, with {versions}.",
+        "A family is the library's module that builds it. *Converted*: all its convolutions are, or are of classes",
+        "that are, where a network is too large to run here. *Equal*, *restored*: of those that were run. Of detection",
+        "networks the backbone is compared, since torchvision's own operators do not load here. Each network sees the",
+        "smallest of a few images that it takes, and a larger one if the outputs differ there. Every network's own",
+        "line is in the file that the program writes.",
         "",
         *itertools.chain.from_iterable(_summary(library, records) for library in LIBRARIES),
     ]
     lines += own_classes(Path(__file__).parents[1] / "docs" / "architectures.md")
     for library in LIBRARIES:
-        lines += [f"## {library}", "", "| network | convolutions | converted | equal | restored |", "| --- " * 5 + "|"]
-        lines += [_row(name, _joined(records, library, name)) for name in _names(records, library)]
+        families: dict[str, list[Record]] = {}
+        for name in _names(records, library):
+            families.setdefault(_family(library, name), []).append(_joined(records, library, name))
+        header = ("family", "networks", "with convolutions", "converted", "run", "equal", "restored")
+        lines += [f"## {library}", "", f"| {' | '.join(header)} |", "| --- " * len(header) + "|"]
+        lines += [_row(family, known) for family, known in sorted(families.items())]
         lines.append("")
     return "\n".join(lines)
 
@@ -263,37 +268,30 @@ def _summary(library: str, records: dict[tuple[str, str, str], Record]) -> list[
     ]
 
 
-def _row(name: str, record: Record) -> str:
-    cells = [f"`{name}`"]
-    if not record.get("built"):
-        return " | ".join(["|", *cells, f"not built here: {_cell(record.get('why', ''))}", "", "", "", "|"])
-    if not record["convolutions"]:
-        return f"| {cells[0]} | none | | | |"
-    problems = record.get("why") or "; ".join(f"{count} x {why}" for why, count in record.get("problems", {}).items())
-    cells += [f"{record['convolutions']:,}", "yes" if _would(record) else f"no: {_cell(problems)}"]
-    if record["killed"]:
-        cells += ["the process ended", "the process ended"]
-    elif not record["run"]:
-        cells += ["meta only", "meta only"]
-    elif not record.get("converted"):
-        cells += ["", ""]
+def _family(library: str, name: str) -> str:
+    """The library's module in which a network is built."""
+    if library == "timm":
+        timm: Any = importlib.import_module("timm")
+        builder = timm.model_entrypoint(name)
     else:
-        cells += [_equal(record), "yes" if record["restored"] else "no"]
-    return f"| {' | '.join(cells)} |"
+        models: Any = importlib.import_module("torchvision.models")
+        builder = models.get_model_builder(name)
+    return str(builder.__module__).rpartition(".")[2]
 
 
-def _equal(record: Record) -> str:
-    if not record["ran"]:
-        return "no input was found that it takes"
-    if not record["equal"] and not record["deterministic"]:
-        return "no: nor do two runs of the network itself"
-    sizes = ", ".join("x".join(map(str, shape)) for inputs in record.get("unequal", []) for shape in inputs)
-    at = "x".join(map(str, record["input"][0]))
-    return ("yes" if not sizes else f"yes for {at}, no for {sizes}") if record["equal"] else f"no for {sizes or at}"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "/").replace("\n", " ")[:160]
+def _row(family: str, known: list[Record]) -> str:
+    """The counts of one family: networks, with convolutions, converted, run, equal, restored."""
+    some = [record for record in known if record.get("built") and record["convolutions"]]
+    ran = [record for record in some if record.get("ran")]
+    counts = (
+        len(known),
+        len(some),
+        sum(map(_would, some)),
+        len(ran),
+        sum(record["equal"] for record in ran),
+        sum(record["restored"] for record in ran),
+    )
+    return f"| `{family}` | {' | '.join(map(str, counts))} |"
 
 
 def main() -> None:
@@ -304,7 +302,8 @@ def main() -> None:
     parser.add_argument("--table", type=Path, help="write the page instead of measuring")
     arguments = parser.parse_args()
     if arguments.table is not None:
-        arguments.table.write_text(table(known(arguments.results)), encoding="utf-8")
+        measured = date.fromtimestamp(arguments.results.stat().st_mtime)
+        arguments.table.write_text(table(known(arguments.results), measured), encoding="utf-8")
         return
     _declare_missing_operators()
     torch.set_num_threads(1)

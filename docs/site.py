@@ -44,7 +44,7 @@ new MutationObserver(() => {
     nav.setAttribute("aria-label", `Code ${number + 1}`));
 }).observe(document.body, { childList: true, subtree: true });
 """
-CLAIMS, LONG_LISTS = "theorem.md", "architectures.md"
+CLAIMS = "theorem.md"
 LONGEST = 25_000  # characters of a page, which on a telephone is 14,000 pixels high
 _CLAIM = re.compile(r'^#+ ([\w-]+)$|<a id="([\w-]+)">', re.MULTILINE)
 STYLE = """[data-md-color-scheme="default"] {
@@ -173,21 +173,9 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     return html
 
 
-def folded(markdown: str) -> str:
-    """The lists of every network behind a line that opens them."""
-    return re.sub(
-        r"^## (timm|torchvision)\n(.*?)(?=^## |\Z)",
-        r'## \1\n\n<details markdown="1"><summary>Every network of \1</summary>\n\2\n</details>\n\n',
-        markdown,
-        flags=re.MULTILINE | re.DOTALL,
-    )
-
-
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Points links to claims at their chapters, and links to the code at the reference."""
     pages = chapters()
-    if page.file.src_uri == LONG_LISTS:
-        markdown = folded(markdown)
     markdown = markdown.replace("](tutorial.ipynb)", "](tutorial.md)")
     markdown = linked_claims(pages.get(page.file.src_uri, markdown), pages)
     here = PurePosixPath(page.file.src_uri).parent

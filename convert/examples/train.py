@@ -7,7 +7,6 @@ The same command on the same machine gives the same bytes; another processor may
 from __future__ import annotations
 
 import argparse
-import hashlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +17,7 @@ from torch import nn
 
 from .images import HELD_OUT_SEED, draw_images
 from .networks import NETWORKS
-from .pretrained import SUMS_NAME, accuracy
+from .pretrained import accuracy
 
 NUM_THREADS = 2  # the order of sums, and so the weights' last digits, depends on it
 NUM_HELD_OUT = 1000
@@ -56,18 +55,15 @@ def train(
 
 
 def write_network(network: nn.Module, name: str, *, folder: Path) -> None:
-    """Writes ``<name>.safetensors`` and the checksums of all example networks in the folder.
+    """Writes ``<name>.safetensors``.
 
     Args:
         network: The network whose state dict is written.
         name: One of `NETWORKS`.
-        folder: Created if it does not exist; files of these names are replaced.
+        folder: Created if it does not exist; a file of this name is replaced.
     """
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.safetensors").write_bytes(save(network.state_dict()))
-    present = [folder / f"{each}.safetensors" for each in NETWORKS]
-    sums = [f"{_sha256(path)}  {path.name}\n" for path in present if path.exists()]
-    (folder / SUMS_NAME).write_text("".join(sums), encoding="utf-8", newline="\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -87,10 +83,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         network = train(name)
         write_network(network, name, folder=options.out)
         print(f"{name}: {accuracy(network, images, labels):.1%} of {NUM_HELD_OUT} held-out images", flush=True)
-
-
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 if __name__ == "__main__":

@@ -32,6 +32,7 @@ from ..terminal.output import say
 from .page.film import film_page
 from .page.views import own_views
 from .pictures.limits import too_large
+from .pictures.plane import undrawable
 from .pictures.scene import Scene, find_layer, scenes
 from .subject import Subject, load_subject, set_alpha
 from .trained.show import Runs, draw_runs, runs_at
@@ -203,6 +204,8 @@ def _shown(subject: Subject, image: Tensor, view: View, *, all_layers: bool) -> 
     """
     model = subject.model
     layer = None if view.layer is None else find_layer(model, view.layer)
+    if layer is not None and (reason := undrawable(layer.spec)) is not None:
+        raise ConversionError(f"layer {view.layer!r} cannot be drawn: {reason}")
     if isinstance(model, Layers):
         entries = [entry for entry in subject.report.layers if view.layer is None or view.layer in entry.names]
         seen, unseen = own_views(model, entries, image, view.query)

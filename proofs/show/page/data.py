@@ -69,7 +69,7 @@ def page_data(
         if scene is not None:
             data |= _scene_data(scene, counts.get(entry.name, 0))
             data["seen"] = trouble is None and unknown is None
-            if data["seen"] and summary is None and scene.is_whole:
+            if data["seen"] and summary is None:
                 with contextlib.suppress(ConversionError):
                     samples[entry.name] = sample_layer(scene.layer, scene.x)
         sample = samples.get(entry.name)

@@ -17,10 +17,10 @@ from ....convert.model.report import LayerReport
 from ....convert.size import Size
 from ....convert.spec import ConvSpec
 from ..pictures.limits import too_large
+from ..pictures.plane import undrawable
 from ..pictures.scene import Scene, own_scene, query_pixel, scenes
 
-_UNSEEN = 32  # pixels of the side of an input that no network has computed; a quarter of a volume's
-_VOLUME = 3  # axes
+_UNSEEN = 32  # pixels of the side of an input that no network has computed
 
 
 class Look(NamedTuple):
@@ -50,6 +50,9 @@ def look(
             seen, unseen = {}, {"": str(error)}
     found, left_out = dict[str, Scene](), dict[str, str]()
     for entry in entries:
+        if (reason := undrawable(entry.spec)) is not None:
+            left_out[entry.name] = reason
+            continue
         scene = seen.get(entry.name)
         if scene is None and unseen.keys().isdisjoint(("", entry.name)):
             continue  # the network does not use it
@@ -85,5 +88,4 @@ def _unseen_size(spec: ConvSpec) -> Size:
     """The size of an input that is not known: large enough for the kernel and the padding."""
     span = (d * (k - 1) + 1 for d, k in zip(spec.dilation, spec.kernel_size, strict=True))
     wrapped = 0 if spec.padding_mode in ("zeros", "replicate") else max(map(max, spec.pads)) + 1
-    side = _UNSEEN if spec.axes < _VOLUME else _UNSEEN // 4
-    return Size(*(max(side, n, wrapped) for n in span))
+    return Size(*(max(_UNSEEN, n, wrapped) for n in span))

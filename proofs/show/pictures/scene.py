@@ -3,7 +3,7 @@
 Layers without their network each see an image that is drawn for them.
 
 A query is named by a pixel of the image. A layer's own query is the output pixel at the same place of its output.
-Layers over sequences and volumes, and transposed ones, are drawn on a plane (``plane.py``).
+Transposed layers are drawn on a plane (``plane.py``); layers over sequences and volumes are not.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from ....convert.spec import Convolution
 from ...terminal.names import short_name
 from ...terminal.printable import CELL, printable
 from .limits import too_large, within
-from .plane import plane_of
+from .plane import plane_of, undrawable
 
 _LISTED = 5  # layers named where none comes close
 
@@ -38,15 +38,14 @@ class Scene:
     layer: SelfAttention2d
     x: Tensor  # its input for the image, [1, in_channels, rows, columns]
     query: tuple[int, int]  # row and column of the output pixel
-    note: str | None = None  # the drawn part of a layer that is not over images, in words, or None
-    is_whole: bool = True  # whether that is all of its heads
+    note: str | None = None  # the drawn input of a transposed layer, in words, or None
 
     @classmethod
     def of(cls, name: str, layer: SelfAttention, x: Tensor, query: Callable[[Size], tuple[int, int]]) -> Scene:
         """A layer before its input [1, in_channels, *size], with the query that is chosen on the size of its output."""
         plane = plane_of(layer, x)
         output = plane.layer.spec.output_size(Size(*plane.x.shape[2:]))
-        return cls(name, plane.layer, plane.x, query(output), plane.note, plane.layer.num_heads == layer.num_heads)
+        return cls(name, plane.layer, plane.x, query(output), plane.note)
 
     @property
     def size(self) -> Size:
@@ -103,14 +102,18 @@ def scenes(
         limit: Most multiply-adds that the attention layers may take together.
 
     Returns:
-        The layers that ran, in the order in which the network holds them.
+        The layers over images that ran, in the order in which the network holds them.
 
     Raises:
         SelectionError: The pixel is outside the image.
-        ConversionError: The network does not run on the image, or not within the limits.
+        ConversionError: The network does not run on the image, or not within the limits, or has no layer over images.
     """
     pixel = query_pixel(image, pixel)
     layers = {name: module for name, module in model.named_modules() if isinstance(module, SelfAttention)}
+    reasons = [undrawable(layer.spec) for layer in layers.values()]
+    if reasons and all(reasons):
+        raise ConversionError(f"no layer can be drawn: {reasons[0]}")
+    layers = {name: layer for name, layer in layers.items() if undrawable(layer.spec) is None}
     convolutional = (module for module in model.modules() if isinstance(module, Convolution | SelfAttention))
     axes = next((len(layer.kernel_size) for layer in convolutional), 2)
     inputs = inputs_of_layers(model, network_input(image, axes), allowed=within(limit))
@@ -134,9 +137,9 @@ def own_scene(name: str, layer: SelfAttention, image: Tensor, pixel: tuple[int, 
     """The scene of a layer without its network: before an image of its own channels, as large as the one that is given.
 
     Raises:
-        ConversionError: The layer does not fit the image, or is too large.
+        ConversionError: The layer is not over images, does not fit the image, or is too large.
     """
-    if reason := too_large(layer.spec, Size(*network_input(image[:, :1], layer.spec.axes).shape[2:])):
+    if reason := undrawable(layer.spec) or too_large(layer.spec, Size(*image.shape[2:])):
         raise ConversionError(reason)
     return _scene(name, layer, drawn_input(layer, Size(*image.shape[-2:])), image, pixel)
 

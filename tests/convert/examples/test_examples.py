@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 from collections.abc import Callable
 from importlib.resources import files
@@ -14,19 +13,10 @@ import torch
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
 from conv2attn.convert.examples.networks import NETWORKS
-from conv2attn.convert.examples.pretrained import SUMS_NAME, accuracy, load_example
+from conv2attn.convert.examples.pretrained import accuracy, load_example
 from conv2attn.convert.examples.train import train, write_network
 
 each_network = pytest.mark.parametrize("name", NETWORKS)
-
-
-@pytest.fixture
-def weights(tmp_path: Path) -> Path:
-    """A copy of the shipped weights that a test may damage."""
-    shipped = files("conv2attn.convert.examples") / "weights"
-    for name in (*(f"{each}.safetensors" for each in NETWORKS), SUMS_NAME):
-        (tmp_path / name).write_bytes((shipped / name).read_bytes())
-    return tmp_path
 
 
 def test_the_same_seed_draws_the_same_images() -> None:
@@ -41,33 +31,30 @@ def test_a_shipped_network_classifies_nine_in_ten_held_out_images(name: str) -> 
     assert accuracy(load_example(name), *draw_images(1000, seed=HELD_OUT_SEED)) >= 0.9
 
 
-def flip_a_bit(weights: Path) -> None:
-    path = weights / "plain.safetensors"
-    content = bytearray(path.read_bytes())
-    content[-1] ^= 1
-    path.write_bytes(content)
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:100])
 
 
-def take_another_network(weights: Path) -> None:
-    shutil.copyfile(weights / "mobile.safetensors", weights / "plain.safetensors")
-    digest = hashlib.sha256((weights / "plain.safetensors").read_bytes()).hexdigest()
-    (weights / SUMS_NAME).write_text(f"{digest}  plain.safetensors\n", encoding="utf-8")
+def take_another_network(path: Path) -> None:
+    shutil.copyfile(str(files("conv2attn.convert.examples") / "weights" / "mobile.safetensors"), path)
 
 
 DAMAGES: list[tuple[Callable[[Path], object], str]] = [
-    (flip_a_bit, "not the file that was trained"),
+    (cut, "does not fit the network"),
     (take_another_network, "does not fit the network"),
-    (lambda weights: (weights / SUMS_NAME).write_text("", encoding="utf-8"), "lists no checksum for plain"),
+    (lambda path: path.unlink(), "cannot read plain"),
 ]
 
 
 @pytest.mark.parametrize(("damage", "reason"), DAMAGES)
-def test_weights_that_are_not_those_that_were_trained_are_refused(
-    damage: Callable[[Path], object], reason: str, weights: Path
+def test_weights_that_are_not_the_network_s_are_refused(
+    damage: Callable[[Path], object], reason: str, tmp_path: Path
 ) -> None:
-    damage(weights)
+    path = tmp_path / "plain.safetensors"
+    shutil.copyfile(str(files("conv2attn.convert.examples") / "weights" / "plain.safetensors"), path)
+    damage(path)
     with pytest.raises(CheckpointError, match=reason):
-        load_example("plain", folder=weights)
+        load_example("plain", folder=tmp_path)
 
 
 def test_training_is_deterministic_leaves_the_random_state_alone_and_writes_what_it_trained(

@@ -1,4 +1,4 @@
-"""Layers over sequences and volumes, and transposed ones, are drawn as what they are."""
+"""Transposed layers are drawn as what they are; layers over sequences and volumes are refused."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from conv2attn.convert.spec import CONVOLUTIONS, Convolution
 from conv2attn.proofs.show.pictures.plane import plane_of
 from conv2attn.proofs.show.pictures.scene import scenes
 from conv2attn.proofs.show.show import PICTURES, View, show
-
-KINDS = [key for key in CONVOLUTIONS if key != (2, False)]
+from tests.command import Run
 
 
 def whole(conv: Convolution) -> Convolution:
@@ -25,24 +24,17 @@ def whole(conv: Convolution) -> Convolution:
     return conv
 
 
-def layer_and_input(axes: int, transposed: bool, alpha: float | None = None) -> tuple[SelfAttention, Tensor]:
-    conv = whole(CONVOLUTIONS[axes, transposed](2, 4, 3, stride=2, padding=1, groups=2))
-    x = torch.randint(-3, 4, (1, 2, *(5, 6, 7)[:axes])).float()
-    return attention_from_conv(conv, alpha=alpha), x
+def transposed() -> tuple[SelfAttention, Tensor]:
+    conv = whole(nn.ConvTranspose2d(2, 4, 3, stride=2, padding=1, groups=2))
+    return attention_from_conv(conv), torch.randint(-3, 4, (1, 2, 5, 6)).float()
 
 
-@pytest.mark.parametrize(("axes", "transposed"), KINDS)
-def test_what_is_drawn_computes_what_the_layer_computes(axes: int, transposed: bool) -> None:
-    layer, x = layer_and_input(axes, transposed)
-    if axes == 3:  # one plane is drawn, with the taps that lie in it
-        with torch.no_grad():
-            layer.weight[:, :, ::2] = 0
+def test_what_is_drawn_computes_what_the_layer_computes() -> None:
+    layer, x = transposed()
     plane = plane_of(layer, x)
-    expected = layer(x)
-    expected = expected.unsqueeze(2) if axes == 1 else expected[:, :, expected.shape[2] // 2] if axes == 3 else expected
     for engine in ("literal", "separable", "factored"):
         plane.layer.engine = engine
-        assert torch.equal(plane.layer(plane.x), expected), engine
+        assert torch.equal(plane.layer(plane.x), layer(x)), engine
     assert plane.note is not None
 
 
@@ -52,19 +44,35 @@ def test_an_image_is_drawn_as_it_is() -> None:
     assert (plane.layer, plane.x, plane.note) == (layer, x, None)
 
 
-def test_learned_scores_along_other_axes_are_not_drawn() -> None:
-    layer, x = layer_and_input(1, False)
+def test_learned_scores_of_a_transposed_layer_are_not_drawn() -> None:
+    layer, x = transposed()
     layer.add_content(2)
-    with pytest.raises(ConversionError, match="over images alone"):
+    with pytest.raises(ConversionError, match="not drawn of transposed layers"):
         plane_of(layer, x)
 
 
-@pytest.mark.parametrize(("axes", "transposed"), [(1, True), (3, False)])
-def test_every_picture_is_drawn_of_every_kind(axes: int, transposed: bool, tmp_path: Path) -> None:
-    converted = convert_model(nn.Sequential(CONVOLUTIONS[axes, transposed](3, 4, 3, padding=1))).model
-    save_converted(attention_from_conv(CONVOLUTIONS[axes, transposed](3, 4, 3, padding=1)), tmp_path / "folder")
-    assert len(scenes(converted, torch.zeros(1, 3, 16, 16))) == 1
+def test_every_picture_is_drawn_of_a_transposed_layer(tmp_path: Path) -> None:
+    conv = nn.ConvTranspose2d(3, 4, 3, padding=1)
+    assert len(scenes(convert_model(nn.Sequential(conv)).model, torch.zeros(1, 3, 16, 16))) == 1
+    save_converted(attention_from_conv(conv), tmp_path / "folder")
     for picture, layer in product(PICTURES, (None, "")):
         view = View(picture=picture, layer=layer)
         assert show(tmp_path / "folder", tmp_path / "out.svg", view, force=True) == [""]
     assert (tmp_path / "out.svg").stat().st_size > 1000
+
+
+@pytest.mark.parametrize(("axes", "what"), [(1, "sequences"), (3, "volumes")])
+def test_a_layer_over_sequences_or_volumes_is_refused_in_one_sentence(
+    axes: int, what: str, run: Run, tmp_path: Path
+) -> None:
+    save_converted(attention_from_conv(CONVOLUTIONS[axes, False](3, 4, 3, padding=1)), tmp_path / "folder")
+    told = f"it is over {what}, and layers over images are drawn"
+    for options in (("out.svg",), ("out.svg", "--layer", ""), ("out.html",)):
+        code, _, err = run("show", "folder", "--out", *options)
+        assert (code, err.count("\n")) == (3, 1)
+        assert told in err
+
+
+def test_a_picture_shows_the_layers_over_images_alone() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(2), nn.Conv1d(2, 1, 3))
+    assert [scene.name for scene in scenes(convert_model(net).model, torch.zeros(1, 1, 8, 8))] == ["0"]
