@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ..errors import CheckpointError, SeveralNetworksError, listed
 from .architecture import Architecture
-from .keys import Expected, fit_keys, is_averaged
+from .keys import Expected, Versions, fit_keys, is_averaged, renamed
 from .readers import Contents, read_contents
 from .readers.described import DescribedConvolution, is_module, pickled_network
 from .readers.torch import Inert
@@ -60,6 +60,7 @@ class Checkpoint:
         network: The network itself, where the checkpoint holds one that runs.
         unknown: Names of classes that its pickled network has, and that are not known.
         extra: Keys that were left out, since they belong to no part of the network.
+        versions: Versions of the classes that wrote the weights, where the file tells them.
     """
 
     path: Path
@@ -70,6 +71,7 @@ class Checkpoint:
     network: nn.Module | None = None
     unknown: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
+    versions: Versions = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class _Found:
     score: tuple[int, int] = (0, 0)
     prefixes: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    versions: Versions = None
 
     @property
     def is_averaged(self) -> bool:
@@ -127,6 +130,7 @@ def find_weights(contents: Contents, path: Path, opening: Opening, *, expected: 
         chosen.network,
         chosen.unknown,
         chosen.beside,
+        chosen.versions,
     )
 
 
@@ -147,7 +151,7 @@ def _candidates(value: Any, place: str, depth: int) -> Iterator[_Found]:
         return
     tensors = {key: each for key, each in value.items() if isinstance(key, str) and _is_numbers(each)}
     if tensors and not _MOMENTS & tensors.keys():
-        yield _Found(place, tensors)
+        yield _Found(place, tensors, versions=getattr(value, "_metadata", None))
     for key, each in value.items():
         if isinstance(key, str | int) and not _is_numbers(each):
             yield from _candidates(each, f"{place}.{key}" if place else str(key), depth + 1)
@@ -163,10 +167,11 @@ def _named(found: Sequence[_Found], key: str, path: Path) -> _Found:
         if each.place == key:
             return each
     for each in found:
-        parts = ((f".{name}".partition(f".{key}."), value) for name, value in each.tensors.items())
-        own = {name: value for (_, _, name), value in parts if name}
-        if own:
-            return _Found(key, own)
+        names = {name: f".{name}".partition(f".{key}.")[2] for name in each.tensors}
+        names = {name: short for name, short in names.items() if short}
+        if names:
+            own = {short: each.tensors[name] for name, short in names.items()}
+            return _Found(key, own, versions=renamed(each.versions, names))
     beginnings = dict.fromkeys(name.partition(".")[0] for each in found for name in each.tensors if "." in name)
     raise CheckpointError(
         f"{path} holds no weights under {key!r}; it holds {_listed(found)}, "
@@ -211,10 +216,9 @@ def _scored(found: _Found, expected: Expected | None, average: bool | None) -> _
         kernels = any(value.ndim > 2 for value in found.tensors.values())
         return replace(found, score=(1 + kernels, int(kernels and _TRAINING.search(found.place) is None)))
     numbers = {key: _tensor(value) if isinstance(value, np.ndarray) else value for key, value in found.tensors.items()}
-    tensors, score, prefixes, beside = fit_keys(
-        numbers, expected, averaged=None if average and found.is_averaged else average
-    )
-    return replace(found, tensors=tensors, score=score, prefixes=prefixes, beside=beside)
+    averaged = None if average and found.is_averaged else average
+    tensors, versions, score, prefixes, beside = fit_keys(numbers, expected, averaged=averaged, versions=found.versions)
+    return replace(found, tensors=tensors, versions=versions, score=score, prefixes=prefixes, beside=beside)
 
 
 def _plain(tensors: Mapping[str, Any], path: Path) -> dict[str, Tensor]:

@@ -45,6 +45,8 @@ class Config:
         layers: Its attention layers.
         tensors: Keys of its tensors in the order of the model's state dict, which no safetensors file keeps.
         preprocessing: Preprocessing in training, or None if it is unknown.
+        class_versions: Versions of the classes of its modules, by which they read a state dict, but for those of
+            torch.nn and for 1; None in folders that do not tell.
     """
 
     content: str
@@ -52,6 +54,7 @@ class Config:
     layers: tuple[LayerRecord, ...]
     tensors: tuple[str, ...]
     preprocessing: Preprocessing | None = None
+    class_versions: dict[str, int] | None = None
 
 
 def converted_in(path: Path) -> Path:
@@ -82,7 +85,11 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
         raise CheckpointError(f"{folder} is damaged: {CONFIG} lists other tensors than {WEIGHTS} holds")
     state = {key: saved.state_dict[key] for key in config.tensors}
     layers = {name: described(record, name, state) for record in config.layers for name in record.names}
-    return config, replace(saved, path=folder, state_dict=state, convolutions=layers, files=(path, *saved.files))
+    versions = {name: {"version": version} for name, version in (config.class_versions or {}).items()}
+    files = (path, *saved.files)
+    return config, replace(
+        saved, path=folder, state_dict=state, convolutions=layers, files=files, versions=versions or None
+    )
 
 
 def save_converted(
@@ -142,6 +149,7 @@ def save_converted(
         "preprocessing": None if preprocessing is None else preprocessing.to_json(),
         "layers": [record.to_json() for record in records],
         "tensors": list(state),
+        "class_versions": {} if is_part else _class_versions(model),
         "source": None if source is None else {"file": as_unicode(source.path.name), "sha256": source.sha256},
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
     }
@@ -159,6 +167,13 @@ def save_converted(
             program(temporary / PROGRAM)
 
     write_folder(folder, write, force=force, sources=() if source is None else source.files)
+
+
+def _class_versions(model: nn.Module) -> dict[str, int]:
+    """The versions of the classes of a network's modules, but for those of torch.nn and for 1."""
+    own = ((name, each) for name, each in model.named_modules() if not type(each).__module__.startswith("torch.nn."))
+    versions = ((name, getattr(each, "_version", 1)) for name, each in own)
+    return {name: version for name, version in versions if isinstance(version, int) and version != 1}
 
 
 def _json(data: Mapping[str, Any]) -> str:

@@ -12,7 +12,7 @@ Raises:
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +26,9 @@ from ..errors import CheckpointError, listed
 Expected = Mapping[str, Size | None]
 """Shapes of a network's tensors by key; None is any shape."""
 
+Versions = Mapping[str, Mapping[str, object]] | None
+"""What ``state_dict`` notes of each module in ``_metadata``, by its name: its class's version, by which it is read."""
+
 _WRAPPERS = {"module", "_orig_mod", "_forward_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 _COUNTER = "num_batches_tracked"  # batch normalisation had none before PyTorch 0.4.1
 _EXTRA = {"total_ops", "total_params", "n_averaged", "position_ids"}  # left beside weights by thop and torch
@@ -37,12 +40,14 @@ class Fitted(NamedTuple):
 
     Attributes:
         tensors: The weights; those that do not fit, under their own keys.
+        versions: Versions of the classes that wrote them, under the network's names.
         matched: Number of the network's keys that are found with the network's shape, and number of all that are found.
         prefixes: Prefix that was taken off the keys, with a dot at its end, and others under which as many are found.
         beside: Keys without the prefix.
     """
 
     tensors: dict[str, Tensor]
+    versions: Versions = None
     matched: tuple[int, int] = (0, 0)
     prefixes: tuple[str, ...] = ("",)
     beside: tuple[str, ...] = ()
@@ -53,7 +58,9 @@ def is_averaged(place: str) -> bool:
     return any(_AVERAGED.search(part) is not None for part in place.split("."))
 
 
-def fit_keys(tensors: Mapping[str, Tensor], expected: Expected, *, averaged: bool | None = None) -> Fitted:
+def fit_keys(
+    tensors: Mapping[str, Tensor], expected: Expected, *, averaged: bool | None = None, versions: Versions = None
+) -> Fitted:
     """Takes prefixes and wrappers off the keys of a state dict, so that they are the expected ones of a network.
 
     With ``averaged``, only keys behind the name of a moving average are taken; with False only others, with None any.
@@ -64,7 +71,7 @@ def fit_keys(tensors: Mapping[str, Tensor], expected: Expected, *, averaged: boo
             if averaged is None or is_averaged(prefix) is averaged:
                 votes[prefix] += 1 + (expected[name] in (None, tensor.shape)) * len(tensors)
     if averaged and not votes:
-        return Fitted(dict(tensors))
+        return Fitted(dict(tensors), versions)
     best = max(votes, key=lambda prefix: (votes[prefix], -len(prefix)), default="")
     rivals = [prefix for prefix in votes if best and votes[prefix] == votes[best] and prefix != best]
     names = {key: _name(key, best, expected) for key in tensors if key.startswith(best)}
@@ -80,7 +87,30 @@ def fit_keys(tensors: Mapping[str, Tensor], expected: Expected, *, averaged: boo
     found = [name for name in fitted if name in expected]
     alike = sum(expected[name] in (None, fitted[name].shape) for name in found)
     in_order = {names[key]: fitted[names[key]] for key in tensors if key in names}
-    return Fitted(in_order, (alike, len(found)), (best, *rivals), tuple(key for key in tensors if key not in names))
+    return Fitted(
+        in_order,
+        renamed(versions, names),
+        (alike, len(found)),
+        (best, *rivals),
+        tuple(key for key in tensors if key not in names),
+    )
+
+
+def renamed(versions: Versions, names: Mapping[str, str]) -> Versions:
+    """Versions under the modules' new names, from the tensors' new names by their old ones.
+
+    A module that is wrapped has its own version, not its wrapper's.
+    """
+    if versions is None:
+        return None
+    found: dict[str, Mapping[str, object]] = {}
+    for key, name in names.items():
+        old, new = key.split("."), name.split(".")
+        while old and new:
+            if old.pop() == new[-1]:
+                new.pop()
+                found.setdefault(".".join(new), versions.get(".".join(old), {}))
+    return found
 
 
 def load_into(
@@ -88,6 +118,7 @@ def load_into(
     tensors: Mapping[str, Tensor],
     path: Path,
     *,
+    versions: Versions = None,
     assign: bool = False,
     beside: Sequence[str] | None = None,
 ) -> tuple[str, ...]:
@@ -96,6 +127,8 @@ def load_into(
     Values are converted to the model's dtype and device; with ``assign``, to its dtype alone, and not copied if they
     have it. Only ``num_batches_tracked`` may be missing, as in files that are older than it, and a second name of a
     tensor that is there under its first. After an error the model is not to be used.
+
+    Classes translate what older versions of theirs wrote by the versions that are given, as ``torch.load`` gave them.
 
     With ``beside``, the file's other keys, which are named if a key is missing, those of no part of the model, as of a
     loss beside it, and counters that tools leave are passed over and returned; without it, none are.
@@ -118,7 +151,10 @@ def load_into(
     if problems:
         raise _unfit(path, problems)
     kinds = {key: wanted[key].dtype for key in given if isinstance(wanted.get(key), Tensor)}
-    weights = {key: value.to(kinds.get(key, value.dtype)) for key, value in given.items()} if assign else given
+    numbers = ((key, value.to(kinds.get(key, value.dtype)) if assign else value) for key, value in given.items())
+    weights = OrderedDict(numbers)
+    if versions is not None:
+        weights._metadata = versions  # type: ignore[attr-defined]
     try:
         found = model.load_state_dict(weights, strict=False, assign=assign)
     except RuntimeError as error:
@@ -181,7 +217,7 @@ def _mismatch(key: str, got: Tensor, wanted: object, assign: bool) -> str | None
         return f"{key!r} is a tensor, wanted {type(wanted).__name__}"
     if is_lazy(wanted) or (wanted.is_meta and not assign):
         return f"{key!r} is not allocated in the model"
-    if got.shape != wanted.shape:
+    if got.shape != wanted.shape and not (wanted.ndim == 0 and got.shape == (1,)):  # as PyTorch reads them
         return f"{key!r} has shape {list(got.shape)}, wanted {list(wanted.shape)}"
     kinds = _kind(got.dtype), _kind(wanted.dtype)
     return None if kinds[0] == kinds[1] else f"{key!r} is {kinds[0]}, wanted {kinds[1]}"

@@ -10,6 +10,7 @@ With it comes what is known of its attention layers, if it was converted: whoeve
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -43,7 +44,7 @@ from ..preprocessing import Preprocessing
 from .architecture import Architecture
 from .checkpoint import Checkpoint, Opening, find_weights
 from .folder import NETWORK_CONTENT, converted_in, read_folder
-from .keys import load_into
+from .keys import Versions, load_into
 from .layers import (
     Layers,
     attention_layers,
@@ -169,7 +170,10 @@ class Network:
         if not self.records:
             return self.cnn().state_dict()
         self._check_convolutions()
-        return without_attention(self.checkpoint.state_dict, self.records)
+        state = OrderedDict(without_attention(self.checkpoint.state_dict, self.records))
+        if self.checkpoint.versions is not None:
+            state._metadata = self.checkpoint.versions  # type: ignore[attr-defined]
+        return state
 
     def attention(self) -> nn.Module:
         """The network with its attention layers as they were saved. It can be requested only once."""
@@ -396,7 +400,8 @@ def _load(
     if records:
         _match_dtypes(cnn, saved.state_dict)
     state = without_attention(saved.state_dict, records)
-    return load_into(cnn, state, saved.path, assign=assign, beside=beside)
+    versions = _written_by(cnn, saved) if records else saved.versions
+    return load_into(cnn, state, saved.path, assign=assign, beside=beside, versions=versions)
 
 
 def _convert_like(network: nn.Module, records: Sequence[LayerRecord], saved: Checkpoint) -> nn.Module:
@@ -418,8 +423,14 @@ def _convert_like(network: nn.Module, records: Sequence[LayerRecord], saved: Che
     _match_dtypes(model, saved.state_dict)
     is_part, own = isinstance(model, Layers), model.state_dict().keys()
     state = {key: value for key, value in saved.state_dict.items() if key in own or not is_part}
-    load_into(model, state, saved.path, assign=is_part)
+    load_into(model, state, saved.path, assign=is_part, versions=_written_by(model, saved))
     return model
+
+
+def _written_by(model: nn.Module, saved: Checkpoint) -> Versions:
+    """Versions of the classes that wrote a folder of a conversion: those that it tells, else a network's own."""
+    own: dict[str, Mapping[str, object]] = getattr(model.state_dict(), "_metadata", {})
+    return {**own, **(saved.versions or {})}
 
 
 def _match_dtypes(model: nn.Module, saved: Mapping[str, Tensor]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
@@ -47,12 +48,15 @@ def independent(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def copies(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A copy of each tensor, without the rest of its storage; those that are one stay one."""
+    """A copy of each tensor, without the rest of its storage; those that are one stay one, and classes' versions."""
     copied: dict[Place, Tensor] = {}
     for tensor in state.values():
         if place(tensor) not in copied:
             copied[place(tensor)] = tensor.detach().clone()
-    return {name: copied[place(tensor)] for name, tensor in state.items()}
+    made = OrderedDict((name, copied[place(tensor)]) for name, tensor in state.items())
+    if (versions := getattr(state, "_metadata", None)) is not None:
+        made._metadata = versions  # type: ignore[attr-defined]
+    return made
 
 
 def write_safetensors(tensors: dict[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:

@@ -88,7 +88,7 @@ def read_torch(path: Path) -> object:
             named = [(stand, name) for name, stand in known.items()]
             with safe_globals([*named, *_KINDS]), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # warnings about other protocols; unreadable files are refused
-                return torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
+                return torch.load(path, map_location="cpu", weights_only=True, mmap=_is_stored(path))
         except Exception as error:
             refused = {(name, kind) for kind, form in _REFUSED for name in form.findall(str(error))} - tried
             if not refused:
@@ -96,6 +96,14 @@ def read_torch(path: Path) -> object:
             tried |= refused
             full = {name if "." in name else f"builtins.{name}": kind for name, kind in refused}
             known |= {name: _stand_in(name, kind) for name, kind in full.items()}
+
+
+def _is_stored(path: Path) -> bool:
+    """Whether a file is an archive whose records are their own bytes: PyTorch maps compressed ones as they are."""
+    if not zipfile.is_zipfile(path):
+        return False
+    with zipfile.ZipFile(path) as archive:
+        return all(record.compress_type == zipfile.ZIP_STORED for record in archive.infolist())
 
 
 def _stand_in(name: str, filled_as: type | None) -> type:

@@ -61,6 +61,7 @@ def test_config_describes_the_network_its_layers_and_where_they_came_from(tmp_pa
         "preprocessing": preprocessing.to_json(),
         "layers": json.loads(json.dumps(entries)),
         "tensors": list(model.state_dict()),
+        "class_versions": {},
         "source": {"file": "w.pt", "sha256": "0" * 64},
         "versions": {"conv2attn": metadata.version("conv2attn"), "torch": metadata.version("torch")},
     }
