@@ -74,6 +74,19 @@ class Inert:
         self.state = state
 
 
+class _Nested(Inert):
+    """A class inside a class, or another attribute of one."""
+
+    kind = "a nested class"
+
+
+class _Attribute(Inert):
+    """Stands for getattr, by which a pickle names a class inside a class."""
+
+    def __new__(cls, *_: Any) -> Any:
+        return _Nested
+
+
 def read_torch(path: Path) -> object:
     """Data in a file of ``torch.save``'s: containers, tensors, modules of torch.nn and stand-ins.
 
@@ -81,7 +94,7 @@ def read_torch(path: Path) -> object:
         CheckpointError: The file is damaged, or names functions that PyTorch never reads.
         TrustNeededError: It is of a form that only PyTorch's unsafe reader knows.
     """
-    known: dict[str, Any] = dict(_FUNCTIONS)
+    known: dict[str, Any] = {**_FUNCTIONS, "inert.nested": _Nested}
     tried: set[tuple[str, type | None]] = set()
     while True:
         try:
@@ -108,6 +121,8 @@ def _is_stored(path: Path) -> bool:
 
 def _stand_in(name: str, filled_as: type | None) -> type:
     """The class of torch.nn's modules that has a name, else one that is inert."""
+    if name == "builtins.getattr":
+        return _Attribute
     place, _, last = name.rpartition(".")
     found = getattr(sys.modules.get(place), last, None) if place.startswith("torch.nn.modules.") else None
     if isinstance(found, type) and issubclass(found, nn.Module):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import enum
 import hashlib
 import pathlib
 import warnings
@@ -50,6 +51,27 @@ class Configuration:
 
     def __init__(self) -> None:
         self.width = 3
+
+
+class Nesting:
+    """Classes inside a class, which a pickle names by getattr."""
+
+    class Mode(enum.Enum):
+        """Inside."""
+
+        FAST = 1
+
+    class Stage:
+        """Inside, with state."""
+
+        def __init__(self) -> None:
+            self.width = 8
+
+
+@pytest.mark.parametrize("value", [Nesting.Stage(), [Nesting.Stage(), Nesting.Stage()], Nesting.Mode.FAST])
+def test_objects_of_nested_classes_are_passed_over(value: object, tmp_path: Path) -> None:
+    torch.save({"state_dict": state(), "hyper_parameters": value}, tmp_path / "w.pth")
+    assert_opens_as(tmp_path / "w.pth", state())
 
 
 class Weights(collections.OrderedDict[str, Tensor]):
