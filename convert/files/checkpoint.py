@@ -22,6 +22,7 @@ from .keys import Expected, Versions, fit_keys, is_averaged, renamed
 from .readers import Contents, read_contents
 from .readers.described import DescribedConvolution, is_module, pickled_network
 from .readers.torch import Inert
+from .tensors import place as place_of
 
 _USUAL = ("state_dict", "model", "model_state_dict", "module", "net", "network", "weights", "params", "")
 _TRAINING = re.compile(r"optim|sched|scaler|rng|callback|loss|metric|loops", re.IGNORECASE)
@@ -151,10 +152,40 @@ def _candidates(value: Any, place: str, depth: int) -> Iterator[_Found]:
         return
     tensors = {key: each for key, each in value.items() if isinstance(key, str) and _is_numbers(each)}
     if tensors and not _MOMENTS & tensors.keys():
-        yield _Found(place, tensors, versions=getattr(value, "_metadata", None))
+        versions = getattr(value, "_metadata", None)
+        yield _Found(place, tensors, versions=versions)
+        for head, averaged in _averaged_without_dots(tensors):
+            yield _Found(f"{place}.{head}" if place else head, averaged, versions=versions)
     for key, each in value.items():
         if isinstance(key, str | int) and not _is_numbers(each):
             yield from _candidates(each, f"{place}.{key}" if place else str(key), depth + 1)
+
+
+def _averaged_without_dots(tensors: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Moving averages under names without their dots, as latent diffusion keeps them beside the weights.
+
+    Yields:
+        The part of the keys that names the average, and the weights with the averaged ones in their places.
+    """
+    parts = {key: key.partition(".") for key in tensors}
+    for head in dict.fromkeys(first for first, _, rest in parts.values() if rest and is_averaged(first)):
+        own = {rest: tensors[key] for key, (first, _, rest) in parts.items() if first == head}
+        plain = {key: value for key, value in tensors.items() if parts[key][0] != head}
+        names: dict[str, str] = {}
+        for key in plain:
+            words = key.split(".")
+            names |= {"".join(words[first:]): key for first in range(len(words))}
+        averaged = {names[rest]: value for rest, value in own.items() if "." not in rest and rest in names}
+        if averaged:
+            shared = {place_of(plain[key]): value for key, value in averaged.items() if isinstance(plain[key], Tensor)}
+            yield (
+                head,
+                {
+                    key: averaged[key] if key in averaged else shared.get(place_of(value), value)
+                    for key, value in plain.items()
+                    if isinstance(value, Tensor)
+                },
+            )
 
 
 def _is_numbers(value: object) -> bool:

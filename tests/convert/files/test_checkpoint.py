@@ -183,6 +183,18 @@ def test_an_average_among_the_keys_of_one_dictionary_is_told_from_the_weights(tm
     assert_opens_as(tmp_path / "w.pth", state(1), ema=True)
 
 
+def test_an_average_under_names_without_dots_is_found_and_what_has_none_stays(tmp_path: Path) -> None:
+    """As latent diffusion keeps it: of parameters alone."""
+    plain, trained = prefixed("model.inner.", state()), [name for name, _ in Composite().named_parameters()]
+    averaged = {f"model_ema.inner{name.replace('.', '')}": state(1)[name] for name in trained}
+    counts = {"model_ema.decay": torch.tensor(0.9), "model_ema.num_updates": torch.tensor(5)}
+    torch.save({"state_dict": plain | averaged | counts}, tmp_path / "w.ckpt")
+    assert_opens_as(tmp_path / "w.ckpt", state())
+    parameters = {name for name, _ in Composite().named_parameters(remove_duplicate=False)}
+    wanted = {name: state(1)[name] if name in parameters else value for name, value in state().items()}
+    assert_opens_as(tmp_path / "w.ckpt", wanted, ema=True)
+
+
 def test_without_an_average_none_is_given(tmp_path: Path) -> None:
     torch.save({"state_dict": state()}, tmp_path / "w.pth")
     with pytest.raises(CheckpointError, match="holds no moving average of the weights under a usual name"):

@@ -6,7 +6,7 @@ cast, cut from a larger tensor, scaled. Those nodes are run by onnx's reference 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import Any
@@ -131,26 +131,49 @@ class Scope:
         known = node.op_type in _RUN and node.domain in OWN_DOMAINS
         inputs = {each: self.constant(each) for each in node.input if each} if known else {}
         given = {each: found for each, found in inputs.items() if isinstance(found, Constant)}
-        array = self._run(node, name, given) if known and len(given) == len(inputs) else None
+        array, failed = self._run(node, name, given) if known and len(given) == len(inputs) else (None, "")
         tensor = None if array is None else _as_tensor(array)
         if tensor is None:
-            return f"computed by {node.op_type}"
+            return f"computed by {node.op_type}{failed}"
         key = self.prefix + name
         largest = max(given.values(), key=lambda each: each.tensor.numel(), default=None)
         notes = {_NOTES.get(node.op_type), *(each.note for each in given.values())}
         note = next((text for text in _NOTES.values() if text in notes), None)
         return Constant(key, tensor, key if largest is None else largest.origin, note, array)
 
-    def _run(self, node: NodeProto, name: str, given: dict[str, Constant]) -> Any:
-        """The output of a node of constants, or None if it cannot be run."""
+    def _run(self, node: NodeProto, name: str, given: dict[str, Constant]) -> tuple[Any, str]:
+        """The output of a node of constants; None, and what onnx said, if it cannot be run."""
+        if node.op_type == "DequantizeLinear":
+            array = _dequantised(node, [given[each].array if each else None for each in node.input])
+            if array is not None:
+                return array, ""
         ports = [helper.make_empty_tensor_value_info(each) for each in given]
         graph = helper.make_graph([node], "constant", ports, [helper.make_empty_tensor_value_info(name)])
         try:
             evaluator = ReferenceEvaluator(helper.make_model(graph, opset_imports=self._opsets))
             (output,) = evaluator.run([name], {each: found.array for each, found in given.items()})
-            return output
-        except Exception:  # whatever the reference raises for tensors that do not fit together
-            return None
+            return output, ""
+        except Exception as error:  # whatever the reference raises for tensors that do not fit together
+            return None, f", which onnx does not run: {first_line(error)}"
+
+
+def _dequantised(node: NodeProto, inputs: Sequence[Any]) -> Any:
+    """(x - zero point) * scale of integers, one scale for all or for each place along an axis; None for other kinds.
+
+    Up to opset 18 onnx's own reference refuses int8 and int32.
+    """
+    x, scale, zero = *(np.asarray(each) for each in inputs[:2]), inputs[2] if len(inputs) > 2 else None
+    said = {attribute.name: helper.get_attribute_value(attribute) for attribute in node.attribute}
+    axis = said.get("axis", 1)
+    if x.dtype.kind not in "iu" or scale.dtype.kind != "f" or said.get("block_size") or said.get("output_dtype"):
+        return None
+    if scale.ndim > 1 or not (scale.size == 1 or (-x.ndim <= axis < x.ndim and x.shape[axis] == scale.size)):
+        return None
+    along = [1] * x.ndim
+    if scale.size > 1:
+        along[axis] = scale.size
+    offset = 0 if zero is None else np.asarray(zero).astype(np.int64).reshape(along)
+    return ((x.astype(np.int64) - offset).astype(scale.dtype) * scale.reshape(along)).astype(scale.dtype)
 
 
 def scopes_of(model: ModelProto) -> Iterator[Scope]:

@@ -63,6 +63,7 @@ def test_what_a_folder_describes_is_remembered_without_it(tmp_path: Path) -> Non
 def test_a_folder_of_timm_is_one_of_its_networks(tmp_path: Path) -> None:
     known = {"mean": [0.5], "url": "https://somewhere", "hf_hub_id": "some/where"}
     config = {"architecture": "tiny", "num_classes": 7, "pretrained_cfg": known, "model_args": {"width": 5}}
+    config |= {"num_features": 5, "global_pool": "avg"}  # which inform, and which timm's own loader passes over
     place = folder(tmp_path, config)
     assert is_model_folder(place)
     found = Architecture(f"hf:{place}").resolved()

@@ -122,6 +122,26 @@ def test_a_dequantised_weight_is_bit_for_bit_what_onnx_makes_of_it(
         assert layers["conv"].note == DEQUANTISED
 
 
+@pytest.mark.parametrize("opset", [10, 13, 18, 21])
+def test_weights_are_dequantised_in_every_version(opset: int, tmp_path: Path) -> None:
+    """Up to version 18 onnx's own reference refuses these."""
+    many = opset > 10  # scales
+    scale = np.array([0.5, 0.25, 2] if many else 0.5, np.float32)
+    stored = np.random.default_rng(2).integers(-127, 127, size=W.shape).astype(np.int8)
+    along = {"axis": 0} if many else {}
+    model = weighted(through("DequantizeLinear", "s", **along), w=stored, s=scale)
+    model.opset_import[0].version = opset
+    tensors, layers = read(model, tmp_path / "m.onnx")
+    expected = torch.from_numpy(stored).float() * torch.from_numpy(np.asarray(scale).reshape(-1, 1, 1, 1))
+    assert torch.equal(tensors[layers["conv"].weight], expected)
+
+
+def test_what_onnx_said_of_a_weight_that_it_does_not_compute_is_told(tmp_path: Path) -> None:
+    model = weighted(through("Reshape", "s"), w=W, s=numbers(7, 7))
+    problem = str(read(model, tmp_path / "m.onnx")[1]["conv"].problem)
+    assert "its weight is computed by Reshape, which onnx does not run: ValueError: cannot reshape" in problem
+
+
 # Convolutions over integers
 
 

@@ -117,6 +117,13 @@ def test_a_part_of_a_distributed_checkpoint_is_refused_with_what_makes_one_file(
         read_checkpoint(tmp_path)
 
 
+def test_a_shard_of_a_distributed_checkpoint_is_refused_by_what_it_is(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "__0_0.distcp", "w") as shard:  # as its first record begins
+        shard.writestr("archive/data.pkl", b"")
+    with pytest.raises(CheckpointError, match=r"is one shard of a checkpoint of torch\.distributed"):
+        read_checkpoint(tmp_path / "__0_0.distcp")
+
+
 def test_a_file_that_is_not_there_is_refused_with_names_like_it_or_with_what_fetches_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
