@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 import traceback
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from .proofs.terminal.command import Command, command
-from .proofs.terminal.ending import ended_by_signals, explain, is_usage
+from .proofs.terminal.ending import ended_by_signals, explain, is_usage, libraries_quiet
 from .proofs.terminal.options import (
     AcceleratorOption,
     AlphaOption,
@@ -708,7 +709,7 @@ def main() -> None:
     """Runs the command line, and turns every outcome into an exit code."""
     gc.set_threshold(50_000, 20, 100)  # torch is a million objects, which take long to scan
     atexit.register(gc.freeze)  # otherwise the interpreter scans all of torch once more at exit, for a second
-    with ended_by_signals():
+    with ended_by_signals(), nullcontext() if _DEBUG in sys.argv else libraries_quiet():
         prepare_streams()
         arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG]
         try:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from .errors import OptionError
 
@@ -129,13 +129,36 @@ def fitted(model: nn.Module, inputs: Any) -> tuple[tuple[Tensor, ...], dict[str,
     Raises:
         OptionError: As ``as_inputs``.
     """
-    placed, named = as_inputs(inputs)
+    placed, named = _as_taken(model, *as_inputs(inputs))
     weight = next((each for each in model.parameters() if each.is_floating_point()), torch.empty(0))
 
     def copied(given: Tensor) -> Tensor:
         return given.to(weight.device, weight.dtype if given.is_floating_point() else given.dtype, copy=True)
 
     return tuple(map(copied, placed)), {name: copied(each) for name, each in named.items()}
+
+
+def _as_taken(
+    model: nn.Module, placed: tuple[Tensor, ...], named: dict[str, Tensor]
+) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+    """Inputs by name as a program of torch.export takes them, which has some by place."""
+    own: Any = getattr(model, "_in_spec", None)
+    if not named or placed or not isinstance(model, fx.GraphModule) or own is None:
+        return placed, named
+    names = [str(node.target) for node in model.graph.find_nodes(op="placeholder")]
+    by_place = names[: own.child(0).num_leaves]
+    if not set(by_place) <= named.keys():
+        return placed, named
+    return tuple(named[name] for name in by_place), {key: x for key, x in named.items() if key not in by_place}
+
+
+def program_shape(model: nn.Module) -> tuple[int | None, ...] | None:
+    """Shape of the only input of a program of torch.export, None where an axis is open; None for other networks."""
+    places = model.graph.find_nodes(op="placeholder") if isinstance(model, fx.GraphModule) else []
+    taken = places[0].meta.get("val") if len(places) == 1 else None
+    if not isinstance(taken, Tensor):
+        return None
+    return tuple(length if isinstance(length, int) else None for length in taken.shape)
 
 
 def likely_channels(model: nn.Module) -> tuple[int, ...]:
@@ -154,6 +177,11 @@ def example_image(model: nn.Module, size: Sequence[int], *, batch: int = 1) -> T
     """
     likely = likely_channels(model)
     chosen = likely[0]
+    known = program_shape(model)
+    if known is not None and len(known) == len(size) + 2:
+        chosen, *size = (own or asked for own, asked in zip(known[1:], (chosen, *size), strict=True))
+        (image,), _ = fitted(model, torch.zeros(known[0] or batch, chosen, *size))
+        return image
     for channels in likely:
         with contextlib.suppress(Exception):  # of the network's code, which may raise anything
             call_with(model, torch.zeros(1, channels, *size))

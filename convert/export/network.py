@@ -150,22 +150,32 @@ def traced_geometry(spec: ConvSpec) -> ConvSpec:
 
 
 def _trace(plain: nn.Module, inputs: Any) -> torch.onnx.ONNXProgram:
-    """The network as ONNX: for any batch and size where its code allows that, else for the shapes of the inputs."""
+    """The network as ONNX: for any batch and size where its code allows that, else any batch, else these shapes."""
     placed, named = fitted(plain, inputs)
     names = [*inspect.signature(plain.forward).parameters][: len(placed)]
-    opened = [{axis: Dim.AUTO for axis in range(each.ndim) if axis != 1} for each in (*placed, *named.values())]
-    shapes = dict(zip((*names, *named), opened, strict=False)) if named else tuple(opened)
+    given = (*placed, *named.values())
+    opened = [[{axis: Dim.AUTO for axis in range(each.ndim) if axis != 1} for each in given]]
+    opened.append([{0: Dim.AUTO} if each.ndim > 1 else {} for each in given])
+    shapes = [dict(zip((*names, *named), each, strict=False)) if named else tuple(each) for each in opened]
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's own, about its internals
             export = partial(
                 torch.export.export, plain, placed, named, prefer_deferred_runtime_asserts_over_guards=True
             )
-            try:
-                program = export(dynamic_shapes=shapes)
-            except Exception:  # whatever the network's code raises where a size is left open
-                program = export()
-            made = torch.onnx.export(program, (), dynamo=True, optimize=False, opset_version=_OPSET, verbose=False)
+            written = partial(
+                torch.onnx.export, args=(), dynamo=True, optimize=False, opset_version=_OPSET, verbose=False
+            )
+            made = None
+            for left_open in shapes:
+                try:
+                    made = written(export(dynamic_shapes=left_open))
+                    break
+                except ImportError:
+                    raise
+                except Exception:  # whatever the network's code and the exporter raise where a size is left open
+                    continue
+            made = made or written(export())
     except ImportError as error:
         raise ToolError(f'exporting needs onnx and onnxscript (pip install "conv2attn[onnx]"): {error}') from error
     except Exception as error:  # whatever the network's code and torch's exporter raise

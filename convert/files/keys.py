@@ -21,7 +21,7 @@ import torch
 from torch import Size, Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ..errors import CheckpointError, listed
+from ..errors import CheckpointError, first_line, listed
 
 Expected = Mapping[str, Size | None]
 """Shapes of a network's tensors by key; None is any shape."""
@@ -31,6 +31,11 @@ Versions = Mapping[str, Mapping[str, object]] | None
 
 _WRAPPERS = {"module", "_orig_mod", "_forward_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 _COUNTER = "num_batches_tracked"  # batch normalisation had none before PyTorch 0.4.1
+_QUANTISED = re.compile(
+    r"(^|\.)(qweight|qzeros|SCB|zero_point|weight_scale(_inv)?|weight_zero_point|_packed_params(\..*)?"
+    r"|weight\.(absmax|quant_map|nested_absmax|quant_state\..*))$"
+)  # what PyTorch, bitsandbytes, GPTQ and others keep beside integers
+_BYTES = (torch.int8, torch.uint8)
 _EXTRA = {"total_ops", "total_params", "n_averaged", "position_ids"}  # left beside weights by thop and torch
 _AVERAGED = re.compile(r"(^|_)(ema|swa|averaged?|avg|shadow)\d*(_|$)", re.IGNORECASE)
 
@@ -131,7 +136,8 @@ def load_into(
     Classes translate what older versions of theirs wrote by the versions that are given, as ``torch.load`` gave them.
 
     With ``beside``, the file's other keys, which are named if a key is missing, those of no part of the model, as of a
-    loss beside it, and counters that tools leave are passed over and returned; without it, none are.
+    loss beside it, and counters that tools leave are passed over and returned; without it, none are. Where the model
+    has integers or truth values, other kinds are taken whose numbers are the same.
 
     Raises:
         CheckpointError: A key is missing or unexpected, a shape or a kind of dtype (floating, complex,
@@ -149,7 +155,7 @@ def load_into(
         if key in tensors and not _are_one(tensors[key], tensors[first[id(tensor)]])
     ]
     if problems:
-        raise _unfit(path, problems)
+        raise _unfit(path, problems, quantised=is_quantised(given, wanted))
     kinds = {key: wanted[key].dtype for key in given if isinstance(wanted.get(key), Tensor)}
     numbers = ((key, value.to(kinds.get(key, value.dtype)) if assign else value) for key, value in given.items())
     weights = OrderedDict(numbers)
@@ -159,6 +165,8 @@ def load_into(
         found = model.load_state_dict(weights, strict=False, assign=assign)
     except RuntimeError as error:
         raise CheckpointError(f"{path} does not fit the architecture: {' '.join(str(error).split())[:500]}") from error
+    except Exception as error:  # of a class that translates older files
+        raise CheckpointError(f"{path} does not fit the architecture: {first_line(error)[:500]}") from error
     missing = [key for key in found.missing_keys if key.rpartition(".")[2] != _COUNTER]
     children = {name.partition(".")[0] for name in wanted}
     passed = tuple(
@@ -169,12 +177,28 @@ def load_into(
     unexpected = [key for key in found.unexpected_keys if key not in passed]
     if missing or unexpected:
         others = (*passed, *(beside or ())) if missing else ()
-        raise _unfit(path, [f"{key!r} is missing" for key in missing], [*unexpected, *others])
+        keys = [*unexpected, *others]
+        raise _unfit(path, [f"{key!r} is missing" for key in missing], keys, quantised=is_quantised(given, wanted))
     return passed
 
 
-def _unfit(path: Path, problems: Sequence[str], unexpected: Sequence[str] = ()) -> CheckpointError:
+def is_quantised(tensors: Mapping[str, Tensor], wanted: Mapping[str, object]) -> bool:
+    """Whether a state dict holds bytes for weights, or scales and zero points beside them."""
+    integers = any(
+        isinstance(own := wanted.get(key), Tensor) and own.is_floating_point() and value.dtype in _BYTES
+        for key, value in tensors.items()
+    )
+    return integers or any(_QUANTISED.search(key) for key in tensors.keys() - wanted.keys())
+
+
+def _unfit(
+    path: Path, problems: Sequence[str], unexpected: Sequence[str] = (), *, quantised: bool = False
+) -> CheckpointError:
     """An error that lists the keys that do not fit, and those that the file has in their place."""
+    if quantised:
+        advice = "save the float network's state dict, or dequantise it first"
+        told = listed([*problems, *unexpected], "; ")
+        return CheckpointError(f"{path} holds quantised weights, which are not read: {advice} ({told})")
     held = [f"it holds {listed([repr(key) for key in unexpected])}, which the architecture lacks"] if unexpected else []
     told = "; ".join([*([listed(problems, "; ")] if problems else []), *held])
     return CheckpointError(f"{path} does not fit the architecture: {told}")
@@ -220,7 +244,14 @@ def _mismatch(key: str, got: Tensor, wanted: object, assign: bool) -> str | None
     if got.shape != wanted.shape and not (wanted.ndim == 0 and got.shape == (1,)):  # as PyTorch reads them
         return f"{key!r} has shape {list(got.shape)}, wanted {list(wanted.shape)}"
     kinds = _kind(got.dtype), _kind(wanted.dtype)
-    return None if kinds[0] == kinds[1] else f"{key!r} is {kinds[0]}, wanted {kinds[1]}"
+    if kinds[0] == kinds[1] or (not wanted.is_floating_point() and _keeps_values(got, wanted.dtype)):
+        return None
+    return f"{key!r} is {kinds[0]}, wanted {kinds[1]}"
+
+
+def _keeps_values(tensor: Tensor, dtype: torch.dtype) -> bool:
+    """Whether a tensor has the same numbers in another dtype, as counters and masks of other writers have."""
+    return not tensor.is_complex() and torch.equal(tensor.to(dtype).to(tensor.dtype), tensor)
 
 
 def _are_one(one: Tensor, other: Tensor) -> bool:

@@ -400,7 +400,8 @@ def _load(
     if records:
         _match_dtypes(cnn, saved.state_dict)
     state = without_attention(saved.state_dict, records)
-    versions = _written_by(cnn, saved) if records else saved.versions
+    is_pickled = saved.network is not None or bool(saved.unknown)
+    versions = _written_by(cnn, saved) if records or is_pickled else saved.versions
     return load_into(cnn, state, saved.path, assign=assign, beside=beside, versions=versions)
 
 
@@ -428,7 +429,7 @@ def _convert_like(network: nn.Module, records: Sequence[LayerRecord], saved: Che
 
 
 def _written_by(model: nn.Module, saved: Checkpoint) -> Versions:
-    """Versions of the classes that wrote a folder of a conversion: those that it tells, else a network's own."""
+    """Versions of the classes that wrote a folder or a pickled network: those that it tells, else the model's own."""
     own: dict[str, Mapping[str, object]] = getattr(model.state_dict(), "_metadata", {})
     return {**own, **(saved.versions or {})}
 

@@ -223,7 +223,9 @@ def plan_conversion(model: nn.Module, *, filter_fn: Filter | None = None) -> Pla
 def is_convolution(module: nn.Module) -> bool:
     """Whether a module is a convolution of any kind and dimension, supported or not."""
     known = isinstance(module, _ConvNd | _QUANTIZED | ForeignConvolution)
-    return known or getattr(module, "original_name", None) in _SCRIPTED
+    kind = type(module)
+    is_deformed = kind.__name__ == "DeformConv2d" and kind.__module__.startswith("torchvision.")
+    return known or is_deformed or getattr(module, "original_name", None) in _SCRIPTED
 
 
 def _copied(model: nn.Module, *, keep_tensors: bool = False) -> nn.Module:

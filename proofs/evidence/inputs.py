@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ...convert.attention.layer import SelfAttention
 from ...convert.errors import OptionError
 from ...convert.files.named.preprocessors import caveats
-from ...convert.inputs import InputSpec, example_image, random_inputs
+from ...convert.inputs import InputSpec, example_image, program_shape, random_inputs
 from ...convert.preprocessing import Normalization, Preprocessing
 from ...convert.size import USUAL_SIZES, Size
 from ...learn.data.pictures import picture_reader, read_picture
@@ -122,15 +122,19 @@ def choose_inputs(
             picture = read_picture(path, taken, size)
             return picture if normalization is None else normalization(picture)
 
-        own = known if known is None or normalization is None else known.with_normalization(normalization)
-        reader = read if own is None else picture_reader(own, size)
-        say(*caveats(own), err=True)
-        images = FolderImages(folder, channels, reader, batch_size=BATCH)
-        return Inputs(images, labels=images.labels)
+        prepared = known if known is None or normalization is None else known.with_normalization(normalization)
+        reader = read if prepared is None else picture_reader(prepared, size)
+        say(*caveats(prepared), err=True)
+        pictures = FolderImages(folder, channels, reader, batch_size=BATCH)
+        return Inputs(pictures, labels=pictures.labels)
     if normalization is not None:
         raise OptionError("mean and std are for the pictures of a folder; random images are normal numbers already")
-    seed, grid = seed or 0, size or (known and known.size) or USUAL_SIZES[axes]
+    images, *lengths = program_shape(pair.cnn) or (None,)  # of a program that takes one shape
+    own = [length for length in lengths[1:] if length is not None]
+    fixed = Size(*own) if len(own) == axes else None
+    seed, grid = seed or 0, size or (known and known.size) or fixed or USUAL_SIZES[axes]
     channels = channels or example_image(pair.cnn, grid).shape[1]
-    generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randn(count or DEFAULT_IMAGES, channels, *grid, generator=generator)
-    return Inputs(torch.split(drawn.to(pair.first.weight), BATCH), seed)
+    generator, batch, count = torch.Generator().manual_seed(seed), images or BATCH, count or DEFAULT_IMAGES
+    count = count if images is None else -(-count // images) * images  # whole batches
+    drawn = torch.randn(count, channels, *grid, generator=generator)
+    return Inputs(torch.split(drawn.to(pair.first.weight), batch), seed)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import shlex
 import signal
 import sys
+import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -19,6 +22,9 @@ from .printable import printable
 WRONG_USE, WRONG_INPUT, UNSUPPORTED, BUG = 2, 3, 4, 70
 _EXAMPLE = "torchvision.models:resnet18"
 _NO_MEMORY = "t allocate memory: you tried to allocate"  # torch's RuntimeError for it
+_OWN = __name__.partition(".")[0]
+_TOOLS = {"torch", "numpy", "typer", "click", "rich", "sympy", "pebble", "lightning", *sys.stdlib_module_names}
+"""Top-level modules whose frames do not tell whose error it is."""
 _SIGNALS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # the latter: a closed terminal
 
 
@@ -67,7 +73,8 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
     from ...learn.data.pictures import ImageSizesError
 
     if not isinstance(error, errors.ConversionError):
-        return f"internal error: {type(error).__name__}: {error}", BUG
+        culprit, told = _culprit(error), errors.first_line(error)
+        return (f"internal error: {told}", BUG) if culprit is None else (f"{culprit}: {told}", WRONG_INPUT)
     command = f"conv2attn {shlex.join(arguments)}"
     hints = {  # the library does not know the options' names
         errors.ArchitectureNeededError: "--arch names it: timm:NAME, torchvision.models:NAME, hf:FOLDER or "
@@ -87,6 +94,27 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
     return f"{error}{hint}", UNSUPPORTED if isinstance(error, errors.UnsupportedLayerError) else WRONG_INPUT
 
 
+def _culprit(error: Exception) -> str | None:
+    """What failed, where an error is not a bug of this program: the user's network, or a library.
+
+    The frames within the last one of ours tell: a module that was called, other code, or the import of a library.
+    Without any, or with torch's and tools' alone, the error is ours.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    names = [str(frame.f_globals.get("__name__", "")) for frame in frames]
+    own = [place for place, name in enumerate(names) if name.partition(".")[0] == _OWN]
+    inner = list(zip(frames, names, strict=True))[own[-1] + 1 if own else 0 :]
+    if any(name == "torch.nn.modules.module" and frame.f_code.co_name == "_call_impl" for frame, name in inner):
+        return "the network does not run"
+    others = [(frame, name.partition(".")[0]) for frame, name in inner if name.partition(".")[0] not in _TOOLS]
+    if not others:
+        return None
+    frame, package = others[0]
+    if any(name.startswith("importlib.") for _, name in inner):
+        return f"importing {package} failed"
+    return f"{package} failed" if "site-packages" in frame.f_code.co_filename else "the network does not run"
+
+
 def _plain(message: str) -> str:
     """A message about a value without the words of pydantic, with which typer reads values."""
     message = re.sub(r", unable to parse string as an? \w+", "", message.replace("Value error, ", ""))
@@ -99,6 +127,19 @@ def _abandon_stdout() -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())
         os.close(nowhere)
+
+
+@contextmanager
+def libraries_quiet() -> Iterator[None]:
+    """Keeps off stderr the logs of torch, which print graphs, and warnings of libraries to those who call them."""
+    before = logging.root.manager.disable
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        logging.disable(logging.ERROR)
+        try:
+            yield
+        finally:
+            logging.disable(before)
 
 
 @contextmanager

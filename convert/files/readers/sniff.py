@@ -44,12 +44,23 @@ _USUAL = tuple(
     f"{stem}.{kind}{index}" for stem in _STEMS for kind in ("safetensors", "bin") for index in ("", ".index.json")
 )
 _SUFFIXES = (".safetensors", ".bin", ".pth", ".pt", ".ckpt", ".onnx", ".pt2")
+_ZERO = re.compile(r"(bf16_)?zero_pp_rank_\d+_mp_rank_\d+_(model|optim)_states\.pt$")  # DeepSpeed's shards
 _SHARD = re.compile(r"-\d{5}-of-\d{5}\.")
+_ZERO_ADVICE = "the zero_to_fp32.py that DeepSpeed writes beside it makes one file: python zero_to_fp32.py FOLDER OUT"
+_WHOLE = "mp_rank_00_model_states.pt"  # DeepSpeed's file of all weights, which ZeRO-3 alone does not write
 _TRAINING = re.compile(r"(optimizer|scheduler|training_args|rng_state|scaler|random_states)")
 
 
 def sniff(path: Path) -> Kind | None:
-    """The kind of a file, or None if it is not supported."""
+    """The kind of a file, or None if it is not supported.
+
+    Raises:
+        CheckpointError: It is one shard of a distributed checkpoint.
+    """
+    if path.suffix == ".distcp":
+        raise CheckpointError(f"{path} is one shard of a checkpoint of torch.distributed; {_merging(path.parent)}")
+    if _ZERO.search(path.name):
+        raise CheckpointError(f"{path} is one shard of a checkpoint of DeepSpeed's ZeRO; {_ZERO_ADVICE}")
     head = _head(path)
     if head[4:9] == b"\0\0\0\0{":  # a header's length below 4 GiB, and JSON; the length can look like a pickle
         return Kind.SAFETENSORS
@@ -111,6 +122,8 @@ def _names(path: Path) -> list[str]:
 
 def weights_file(folder: Path) -> Path:
     """The file in a folder that holds its weights, or lists the files that do."""
+    if any(_ZERO.search(place.name) for place in folder.glob("*.pt")) and not (folder / _WHOLE).exists():
+        raise CheckpointError(f"{folder} is a checkpoint of DeepSpeed's ZeRO in shards; {_ZERO_ADVICE}")
     usual = next((name for name in _USUAL if (folder / name).exists()), None)
     if usual is not None:
         return path_in(folder, usual)
@@ -120,10 +133,9 @@ def weights_file(folder: Path) -> Path:
     if found:
         raise CheckpointError(f"{folder} holds weights in {listed(found)}; open one of these files")
     if (folder / ".metadata").exists():
-        raise CheckpointError(
-            f"{folder} is a checkpoint of torch.distributed; python -m torch.distributed.checkpoint.format_utils "
-            f"dcp_to_torch {folder} FILE.pth makes one file of it"
-        )
+        raise CheckpointError(f"{folder} is a checkpoint of torch.distributed; {_merging(folder)}")
+    if (folder / "zero_to_fp32.py").exists():
+        raise CheckpointError(f"{folder} is a checkpoint of DeepSpeed; {_ZERO_ADVICE}")
     if (folder / "saved_model.pb").exists():
         raise CheckpointError(f"{folder} is a SavedModel of TensorFlow; tf2onnx makes an ONNX file of it")
     inner = sorted(place.name for place in folder.iterdir() if place.is_dir() and _candidates(place))
@@ -148,9 +160,15 @@ def read_index(path: Path, read: Callable[[Path], Mapping[str, object]]) -> tupl
     return {key: parts[name][key] for key, name in places.items()}, (path, *files.values())
 
 
+def _merging(folder: Path) -> str:
+    """What makes one file of a checkpoint of torch.distributed, as the end of a sentence."""
+    command = f"python -m torch.distributed.checkpoint.format_utils dcp_to_torch {folder} FILE.pth"
+    return f"{command} makes one file of it"
+
+
 def _candidates(folder: Path) -> list[str]:
     """Files of weights by their names: indices instead of the files that they list."""
     names = sorted(place.name for place in folder.iterdir() if place.is_file())
     indices = [name for name in names if ".index." in name and name.endswith(".json")]
-    weights = [name for name in names if name.endswith(_SUFFIXES) and _TRAINING.match(name) is None]
+    weights = [name for name in names if name.endswith(_SUFFIXES) and not (_TRAINING.match(name) or _ZERO.search(name))]
     return indices + [name for name in weights if not (indices and _SHARD.search(name))]

@@ -141,6 +141,4 @@ def _refusal(path: Path, error: Exception) -> CheckpointError:
         return CheckpointError(f"{path} holds tensors that are spread over processes; gather them before saving")
     if isinstance(error, pickle.UnpicklingError) and re.search(r"Unsupported operand|persistent_load", text):
         return TrustNeededError(f"{path} was pickled in a way that only the reader that runs code understands")
-    if path.suffix == ".distcp":
-        return CheckpointError(f"{path} is one shard of a checkpoint of torch.distributed; open its folder")
     return CheckpointError(f"{path} is damaged, incomplete or no checkpoint ({type(error).__name__} while reading it)")

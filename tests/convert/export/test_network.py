@@ -136,3 +136,19 @@ class Chooses(nn.Module):
 def test_a_network_whose_sizes_depend_on_values_is_refused_with_what_can_be_done(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match="as where a detector chooses among boxes; what comes before"):
         export_onnx(convert_model(Chooses()).model, tmp_path / "net.onnx", size=(8, 9))
+
+
+class Told(nn.Module):
+    """A transposed convolution that is told the size of its output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.ConvTranspose2d(4, 3, 3, stride=2, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.up(self.down(x).relu(), output_size=list(x.shape[-2:]))
+        return out
+
+
+def test_a_network_whose_sizes_cannot_stay_open_is_exported_for_one_size_and_any_batch(tmp_path: Path) -> None:
+    checked(Told().eval(), tmp_path / "m.onnx", "separable", [(2, 9, 10), (1, 9, 10)])

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, SeveralNetworksError
@@ -274,3 +275,31 @@ def test_the_sum_is_of_the_whole_file(tmp_path: Path) -> None:
     found = read_checkpoint(tmp_path / "w.pth")
     assert found.sha256 == hashlib.sha256((tmp_path / "w.pth").read_bytes()).hexdigest()
     assert found.files == (tmp_path / "w.pth",)
+
+
+def test_counters_of_other_kinds_are_taken_where_their_numbers_are_the_same(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3))
+    saved = dict(net.state_dict())
+    torch.save(saved | {"1.num_batches_tracked": torch.tensor([7.0])}, tmp_path / "w")
+    assert open_network(tmp_path / "w", Opening(net)).cnn().state_dict()["1.num_batches_tracked"] == 7
+    torch.save(saved | {"1.num_batches_tracked": torch.tensor([7.5])}, tmp_path / "w")
+    with pytest.raises(CheckpointError, match=r"'1\.num_batches_tracked' is floating point, wanted integer"):
+        open_network(tmp_path / "w", Opening(net)).cnn()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda own: own | {"0.weight": torch.ones(3, 2, 1, 1, dtype=torch.int8)},
+        lambda own: own | {"0.zero_point": torch.tensor(3), "0.scale": torch.tensor(0.1)},
+        lambda own: {"0.qweight": torch.ones(1, 3), "0.qzeros": torch.ones(1), "0.bias": own["0.bias"]},
+    ],
+)
+@pytest.mark.parametrize("write", [torch.save, save_file])
+def test_quantised_weights_are_said_to_be_quantised_whatever_holds_them(
+    write: Callable[..., object], change: Callable[[dict[str, Tensor]], dict[str, Tensor]], tmp_path: Path
+) -> None:
+    net = nn.Sequential(nn.Conv2d(2, 3, 1))
+    write(change(dict(net.state_dict())), tmp_path / "w")
+    with pytest.raises(CheckpointError, match="holds quantised weights, which are not read: save the float network's"):
+        open_network(tmp_path / "w", Opening(net)).cnn()

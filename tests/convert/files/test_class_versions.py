@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert import convert_model, load_converted, save_converted
+from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.checkpoint import Opening
 from conv2attn.convert.files.open import open_network
 from conv2attn.convert.files.restore import restore_file
@@ -101,3 +102,23 @@ def test_a_counter_of_one_number_is_read_as_pytorch_reads_it(tmp_path: Path) -> 
     state["1.num_batches_tracked"] = torch.tensor([7])
     torch.save(state, tmp_path / "w.pth")
     assert int(open_network(tmp_path / "w.pth", Opening(net)).cnn().state_dict()["1.num_batches_tracked"]) == 7
+
+
+def test_a_pickled_network_is_of_its_classes_own_version(tmp_path: Path) -> None:
+    net = network()
+    torch.save(net, tmp_path / "m.pth")
+    found = open_network(tmp_path / "m.pth", Opening(network())).cnn().state_dict()
+    assert all(torch.equal(found[key], value) for key, value in net.state_dict().items())
+
+
+class Refusing(nn.Conv2d):
+    """Reads no older file."""
+
+    def _load_from_state_dict(self, *_: Any) -> None:
+        raise ValueError("version 1 is too old\nreally")
+
+
+def test_a_class_that_cannot_translate_a_file_is_told_in_one_sentence(tmp_path: Path) -> None:
+    torch.save(nn.Sequential(nn.Conv2d(2, 3, 1)).state_dict(), tmp_path / "w.pth")
+    with pytest.raises(CheckpointError, match=r"does not fit the architecture: ValueError: version 1 is too old$"):
+        open_network(tmp_path / "w.pth", Opening(nn.Sequential(Refusing(2, 3, 1)))).cnn()

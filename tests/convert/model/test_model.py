@@ -250,12 +250,16 @@ def hooked(conv: nn.Module) -> nn.Module:
     return conv
 
 
+DeformConv2d = type("DeformConv2d", (nn.Module,), {"__module__": "torchvision.ops.deform_conv"})
+
+
 UNSUPPORTED: dict[str, tuple[Callable[[], nn.Module], str]] = {
     "other axes": (lambda: conv2d(kernel_size=(3,)), "not one that Conv2d computes"),
     "transposed subclass": (lambda: Upsampling(2, 2, 2), "a subclass of nn.ConvTranspose1d"),
     "subclass": (lambda: PaddedConv2d(2, 2, 2), "a subclass of nn.Conv2d"),
     "lazy": (lambda: nn.LazyConv2d(2, 2), "lazy"),
     "computed by a hook of its own": (lambda: hooked(conv2d()), "its weight is not a plain parameter"),
+    "deformable": (DeformConv2d, "DeformConv2d is not one of PyTorch's convolutions"),
     "quantised": (lambda: quantized.Conv2d(2, 2, 2), "quantised"),
     "complex": (lambda: nn.Conv2d(2, 2, 2, dtype=torch.complex64), "complex64"),
     "replaced forward": (lambda: conv2d(forward=lambda x: x), "its forward method was replaced"),

@@ -20,6 +20,7 @@ from conv2attn.convert.files.checkpoint import Opening, read_checkpoint
 from conv2attn.convert.files.open import open_network
 from conv2attn.convert.spec import Convolution
 from conv2attn.proofs.evidence.strategies import convolutions_with_input, every_spec
+from tests.command import Run
 
 
 class Net(nn.Module):
@@ -157,3 +158,10 @@ def test_a_pickled_module_is_the_convolution_that_was_saved(case: tuple[Convolut
         cnn = open_network(Path(folder, "m")).cnn()
         assert repr(cnn.get_submodule("0")) == repr(conv)
         assert torch.equal(convert_model(cnn).model(x), conv(x))
+
+
+@pytest.mark.parametrize("options", [(), ("--size", "20x24"), ("--input", "x=2x3x20x24")])
+def test_a_program_of_one_shape_is_verified_at_that_shape(options: tuple[str, ...], run: Run) -> None:
+    as_program(network(), Path("m"))
+    code, _, err = run("verify", "m", "--trust", *options)
+    assert (code, err) == (0, "")

@@ -124,6 +124,19 @@ def test_a_shard_of_a_distributed_checkpoint_is_refused_by_what_it_is(tmp_path: 
         read_checkpoint(tmp_path / "__0_0.distcp")
 
 
+def test_shards_of_zero_name_the_program_that_joins_them(tmp_path: Path) -> None:
+    inner = tmp_path / "global_step3"
+    inner.mkdir()
+    (tmp_path / "zero_to_fp32.py").touch()
+    for kind in ("model", "optim"):
+        torch.save({}, inner / f"zero_pp_rank_0_mp_rank_00_{kind}_states.pt")
+    for path in (tmp_path, inner, inner / "zero_pp_rank_0_mp_rank_00_model_states.pt"):
+        with pytest.raises(CheckpointError, match=r"DeepSpeed.*python zero_to_fp32\.py FOLDER OUT"):
+            read_checkpoint(path)
+    torch.save({"module": state()}, inner / "mp_rank_00_model_states.pt")  # as ZeRO-2 writes it
+    assert read_checkpoint(inner).state_dict.keys() == state().keys()
+
+
 def test_a_file_that_is_not_there_is_refused_with_names_like_it_or_with_what_fetches_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
