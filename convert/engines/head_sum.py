@@ -97,7 +97,7 @@ def _block(source: Tensor, mixing: Tensor, first: Tensor, *others: tuple[Tensor,
         first: [num_heads, queries, pixels].
         others: The tables of the other axes, and the blocks that they are multiplied in.
     """
-    heads, (batch, channels) = len(first), source.shape[-2:]
+    heads, (batch, channels) = first.shape[0], source.shape[-2:]
     queries = [first.shape[1], *(table.shape[1] for table, _ in others)]
     read = first.flatten(0, 1) @ source.flatten(1)
     for table, blocks in others:
@@ -112,7 +112,7 @@ def _block(source: Tensor, mixing: Tensor, first: Tensor, *others: tuple[Tensor,
 
 def _along(table: Tensor, lines: Tensor) -> Tensor:
     """The product of each head's table [num_heads, queries, pixels] with its lines [num_heads * places, pixels, n]."""
-    places = len(lines) // len(table)
+    places = lines.shape[0] // table.shape[0]  # not their lengths, which would make a symbol a number
     return torch.bmm(table.unsqueeze(1).expand(-1, places, -1, -1).flatten(0, 1), lines)
 
 

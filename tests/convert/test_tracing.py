@@ -199,3 +199,15 @@ def test_inductor_compiles_a_training_step_for_symbolic_sizes(
         assert (output - layer(x)).abs().max() <= rounding(layer)
         (gradient,) = torch.autograd.grad(output.sum(), [layer.weight])
         assert gradient.isfinite().all()
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_layer_of_trained_positions_exports_with_dynamic_batch_and_size(groups: int) -> None:
+    layer = attention_from_conv(nn.Conv2d(4, 6, 3, padding=1, groups=groups), alpha=2.0)
+    layer.train_positions()
+    layer.eval().requires_grad_(False)
+    sizes = dict.fromkeys((0, 2, 3), Dim.AUTO)
+    program = torch.export.export(layer, (torch.randn(2, 4, 12, 14),), dynamic_shapes=(sizes,)).module()
+    for shape in ((2, 4, 12, 14), (3, 4, 16, 14), (2, 4, 18, 21)):
+        x = torch.randn(shape)
+        assert (program(x) - layer(x)).abs().max().item() <= engines_bound(layer, x)
