@@ -160,22 +160,20 @@ def _trace(plain: nn.Module, inputs: Any) -> torch.onnx.ONNXProgram:
     try:
         with torch.no_grad(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's own, about its internals
-            export = partial(
-                torch.export.export, plain, placed, named, prefer_deferred_runtime_asserts_over_guards=True
-            )
-            written = partial(
-                torch.onnx.export, args=(), dynamo=True, optimize=False, opset_version=_OPSET, verbose=False
-            )
-            made = None
-            for left_open in shapes:
+            for left_open in (*shapes, None):
                 try:
-                    made = written(export(dynamic_shapes=left_open))
+                    program = torch.export.export(
+                        plain, placed, named, dynamic_shapes=left_open, prefer_deferred_runtime_asserts_over_guards=True
+                    )
+                    made = torch.onnx.export(
+                        program, args=(), dynamo=True, optimize=False, opset_version=_OPSET, verbose=False
+                    )
                     break
                 except ImportError:
                     raise
                 except Exception:  # whatever the network's code and the exporter raise where a size is left open
-                    continue
-            made = made or written(export())
+                    if left_open is None:
+                        raise
     except ImportError as error:
         raise ToolError(f'exporting needs onnx and onnxscript (pip install "conv2attn[onnx]"): {error}') from error
     except Exception as error:  # whatever the network's code and torch's exporter raise

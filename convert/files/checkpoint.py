@@ -18,10 +18,11 @@ from torch import Tensor, nn
 
 from ..errors import CheckpointError, SeveralNetworksError, listed
 from .architecture import Architecture
-from .keys import Expected, Versions, fit_keys, is_averaged, renamed
+from .keys import Expected, fit_keys, is_averaged, renamed
 from .readers import Contents, read_contents
 from .readers.described import DescribedConvolution, is_module, pickled_network
 from .readers.torch import Inert
+from .tensors import Versions, versions_of
 from .tensors import place as place_of
 
 _USUAL = ("state_dict", "model", "model_state_dict", "module", "net", "network", "weights", "params", "")
@@ -152,7 +153,7 @@ def _candidates(value: Any, place: str, depth: int) -> Iterator[_Found]:
         return
     tensors = {key: each for key, each in value.items() if isinstance(key, str) and _is_numbers(each)}
     if tensors and not _MOMENTS & tensors.keys():
-        versions = getattr(value, "_metadata", None)
+        versions = versions_of(value)
         yield _Found(place, tensors, versions=versions)
         for head, averaged in _averaged_without_dots(tensors):
             yield _Found(f"{place}.{head}" if place else head, averaged, versions=versions)
@@ -167,25 +168,16 @@ def _averaged_without_dots(tensors: Mapping[str, Any]) -> Iterator[tuple[str, di
     Yields:
         The part of the keys that names the average, and the weights with the averaged ones in their places.
     """
-    parts = {key: key.partition(".") for key in tensors}
-    for head in dict.fromkeys(first for first, _, rest in parts.values() if rest and is_averaged(first)):
-        own = {rest: tensors[key] for key, (first, _, rest) in parts.items() if first == head}
-        plain = {key: value for key, value in tensors.items() if parts[key][0] != head}
-        names: dict[str, str] = {}
-        for key in plain:
-            words = key.split(".")
-            names |= {"".join(words[first:]): key for first in range(len(words))}
-        averaged = {names[rest]: value for rest, value in own.items() if "." not in rest and rest in names}
+    heads = dict.fromkeys(key.partition(".")[0] for key in tensors if "." in key)
+    for head in filter(is_averaged, heads):
+        beside = {key: value for key, value in tensors.items() if not key.startswith(f"{head}.")}
+        plain = {key: value for key, value in beside.items() if isinstance(value, Tensor)}
+        words = {key: key.split(".") for key in plain}
+        names = {"".join(own[first:]): key for key, own in words.items() for first in range(len(own))}
+        averaged = {key: tensors[f"{head}.{name}"] for name, key in names.items() if f"{head}.{name}" in tensors}
         if averaged:
-            shared = {place_of(plain[key]): value for key, value in averaged.items() if isinstance(plain[key], Tensor)}
-            yield (
-                head,
-                {
-                    key: averaged[key] if key in averaged else shared.get(place_of(value), value)
-                    for key, value in plain.items()
-                    if isinstance(value, Tensor)
-                },
-            )
+            shared = {place_of(plain[key]): value for key, value in averaged.items()}
+            yield head, {key: averaged.get(key, shared.get(place_of(value), value)) for key, value in plain.items()}
 
 
 def _is_numbers(value: object) -> bool:
@@ -248,7 +240,8 @@ def _scored(found: _Found, expected: Expected | None, average: bool | None) -> _
         return replace(found, score=(1 + kernels, int(kernels and _TRAINING.search(found.place) is None)))
     numbers = {key: _tensor(value) if isinstance(value, np.ndarray) else value for key, value in found.tensors.items()}
     averaged = None if average and found.is_averaged else average
-    tensors, versions, score, prefixes, beside = fit_keys(numbers, expected, averaged=averaged, versions=found.versions)
+    tensors, score, prefixes, beside, names = fit_keys(numbers, expected, averaged=averaged)
+    versions = renamed(found.versions, names)
     return replace(found, tensors=tensors, versions=versions, score=score, prefixes=prefixes, beside=beside)
 
 

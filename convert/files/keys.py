@@ -12,7 +12,7 @@ Raises:
 from __future__ import annotations
 
 import re
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,12 +22,10 @@ from torch import Size, Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..errors import CheckpointError, first_line, listed
+from .tensors import Versions, with_versions
 
 Expected = Mapping[str, Size | None]
 """Shapes of a network's tensors by key; None is any shape."""
-
-Versions = Mapping[str, Mapping[str, object]] | None
-"""What ``state_dict`` notes of each module in ``_metadata``, by its name: its class's version, by which it is read."""
 
 _WRAPPERS = {"module", "_orig_mod", "_forward_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 _COUNTER = "num_batches_tracked"  # batch normalisation had none before PyTorch 0.4.1
@@ -45,17 +43,17 @@ class Fitted(NamedTuple):
 
     Attributes:
         tensors: The weights; those that do not fit, under their own keys.
-        versions: Versions of the classes that wrote them, under the network's names.
         matched: Number of the network's keys that are found with the network's shape, and number of all that are found.
         prefixes: Prefix that was taken off the keys, with a dot at its end, and others under which as many are found.
         beside: Keys without the prefix.
+        names: The network's names by the keys that were read.
     """
 
     tensors: dict[str, Tensor]
-    versions: Versions = None
     matched: tuple[int, int] = (0, 0)
     prefixes: tuple[str, ...] = ("",)
     beside: tuple[str, ...] = ()
+    names: Mapping[str, str] = {}
 
 
 def is_averaged(place: str) -> bool:
@@ -63,9 +61,7 @@ def is_averaged(place: str) -> bool:
     return any(_AVERAGED.search(part) is not None for part in place.split("."))
 
 
-def fit_keys(
-    tensors: Mapping[str, Tensor], expected: Expected, *, averaged: bool | None = None, versions: Versions = None
-) -> Fitted:
+def fit_keys(tensors: Mapping[str, Tensor], expected: Expected, *, averaged: bool | None = None) -> Fitted:
     """Takes prefixes and wrappers off the keys of a state dict, so that they are the expected ones of a network.
 
     With ``averaged``, only keys behind the name of a moving average are taken; with False only others, with None any.
@@ -76,7 +72,7 @@ def fit_keys(
             if averaged is None or is_averaged(prefix) is averaged:
                 votes[prefix] += 1 + (expected[name] in (None, tensor.shape)) * len(tensors)
     if averaged and not votes:
-        return Fitted(dict(tensors), versions)
+        return Fitted(dict(tensors), names={key: key for key in tensors})
     best = max(votes, key=lambda prefix: (votes[prefix], -len(prefix)), default="")
     rivals = [prefix for prefix in votes if best and votes[prefix] == votes[best] and prefix != best]
     names = {key: _name(key, best, expected) for key in tensors if key.startswith(best)}
@@ -92,13 +88,8 @@ def fit_keys(
     found = [name for name in fitted if name in expected]
     alike = sum(expected[name] in (None, fitted[name].shape) for name in found)
     in_order = {names[key]: fitted[names[key]] for key in tensors if key in names}
-    return Fitted(
-        in_order,
-        renamed(versions, names),
-        (alike, len(found)),
-        (best, *rivals),
-        tuple(key for key in tensors if key not in names),
-    )
+    beside = tuple(key for key in tensors if key not in names)
+    return Fitted(in_order, (alike, len(found)), (best, *rivals), beside, names)
 
 
 def renamed(versions: Versions, names: Mapping[str, str]) -> Versions:
@@ -155,14 +146,11 @@ def load_into(
         if key in tensors and not _are_one(tensors[key], tensors[first[id(tensor)]])
     ]
     if problems:
-        raise _unfit(path, problems, quantised=is_quantised(given, wanted))
+        raise _unfit(path, given, wanted, problems)
     kinds = {key: wanted[key].dtype for key in given if isinstance(wanted.get(key), Tensor)}
-    numbers = ((key, value.to(kinds.get(key, value.dtype)) if assign else value) for key, value in given.items())
-    weights = OrderedDict(numbers)
-    if versions is not None:
-        weights._metadata = versions  # type: ignore[attr-defined]
+    weights = {key: value.to(kinds.get(key, value.dtype)) for key, value in given.items()} if assign else given
     try:
-        found = model.load_state_dict(weights, strict=False, assign=assign)
+        found = model.load_state_dict(with_versions(weights, versions), strict=False, assign=assign)
     except RuntimeError as error:
         raise CheckpointError(f"{path} does not fit the architecture: {' '.join(str(error).split())[:500]}") from error
     except Exception as error:  # of a class that translates older files
@@ -177,12 +165,11 @@ def load_into(
     unexpected = [key for key in found.unexpected_keys if key not in passed]
     if missing or unexpected:
         others = (*passed, *(beside or ())) if missing else ()
-        keys = [*unexpected, *others]
-        raise _unfit(path, [f"{key!r} is missing" for key in missing], keys, quantised=is_quantised(given, wanted))
+        raise _unfit(path, given, wanted, [f"{key!r} is missing" for key in missing], [*unexpected, *others])
     return passed
 
 
-def is_quantised(tensors: Mapping[str, Tensor], wanted: Mapping[str, object]) -> bool:
+def _are_quantised(tensors: Mapping[str, Tensor], wanted: Mapping[str, object]) -> bool:
     """Whether a state dict holds bytes for weights, or scales and zero points beside them."""
     integers = any(
         isinstance(own := wanted.get(key), Tensor) and own.is_floating_point() and value.dtype in _BYTES
@@ -192,10 +179,14 @@ def is_quantised(tensors: Mapping[str, Tensor], wanted: Mapping[str, object]) ->
 
 
 def _unfit(
-    path: Path, problems: Sequence[str], unexpected: Sequence[str] = (), *, quantised: bool = False
+    path: Path,
+    given: Mapping[str, Tensor],
+    wanted: Mapping[str, object],
+    problems: Sequence[str],
+    unexpected: Sequence[str] = (),
 ) -> CheckpointError:
     """An error that lists the keys that do not fit, and those that the file has in their place."""
-    if quantised:
+    if _are_quantised(given, wanted):
         advice = "save the float network's state dict, or dequantise it first"
         told = listed([*problems, *unexpected], "; ")
         return CheckpointError(f"{path} holds quantised weights, which are not read: {advice} ({told})")

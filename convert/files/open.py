@@ -10,7 +10,6 @@ With it comes what is known of its attention layers, if it was converted: whoeve
 from __future__ import annotations
 
 import copy
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -44,7 +43,7 @@ from ..preprocessing import Preprocessing
 from .architecture import Architecture
 from .checkpoint import Checkpoint, Opening, find_weights
 from .folder import NETWORK_CONTENT, converted_in, read_folder
-from .keys import Versions, load_into
+from .keys import load_into
 from .layers import (
     Layers,
     attention_layers,
@@ -60,6 +59,7 @@ from .layers import (
 from .named.huggingface import PREFIX, is_model_folder, pretrained
 from .named.preprocessors import from_folder, from_timm, from_torchvision
 from .readers import Contents, read_contents
+from .tensors import Versions, versions_of, with_versions
 from .write import PROGRAM, is_ours
 
 LARGE = 2**28  # bytes of weights from which on they are not copied
@@ -170,10 +170,8 @@ class Network:
         if not self.records:
             return self.cnn().state_dict()
         self._check_convolutions()
-        state = OrderedDict(without_attention(self.checkpoint.state_dict, self.records))
-        if self.checkpoint.versions is not None:
-            state._metadata = self.checkpoint.versions  # type: ignore[attr-defined]
-        return state
+        saved = self.checkpoint
+        return with_versions(without_attention(saved.state_dict, self.records), saved.versions)
 
     def attention(self) -> nn.Module:
         """The network with its attention layers as they were saved. It can be requested only once."""
@@ -430,8 +428,7 @@ def _convert_like(network: nn.Module, records: Sequence[LayerRecord], saved: Che
 
 def _written_by(model: nn.Module, saved: Checkpoint) -> Versions:
     """Versions of the classes that wrote a folder or a pickled network: those that it tells, else the model's own."""
-    own: dict[str, Mapping[str, object]] = getattr(model.state_dict(), "_metadata", {})
-    return {**own, **(saved.versions or {})}
+    return {**(versions_of(model.state_dict()) or {}), **(saved.versions or {})}
 
 
 def _match_dtypes(model: nn.Module, saved: Mapping[str, Tensor]) -> None:

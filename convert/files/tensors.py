@@ -18,6 +18,10 @@ from ..errors import OutputError
 Place = tuple[object, ...]
 
 
+Versions = Mapping[str, Mapping[str, object]] | None
+"""Metadata of a state dict, by the names of modules: the version of each class that wrote it."""
+
+
 def place(tensor: Tensor) -> Place:
     """Storage, offset and layout of a tensor: equal for two tensors only if they are one."""
     return (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
@@ -53,10 +57,21 @@ def copies(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     for tensor in state.values():
         if place(tensor) not in copied:
             copied[place(tensor)] = tensor.detach().clone()
-    made = OrderedDict((name, copied[place(tensor)]) for name, tensor in state.items())
-    if (versions := getattr(state, "_metadata", None)) is not None:
-        made._metadata = versions  # type: ignore[attr-defined]
-    return made
+    return with_versions({name: copied[place(tensor)] for name, tensor in state.items()}, versions_of(state))
+
+
+def versions_of(state: object) -> Versions:
+    """The versions of a state dict; None where it tells none, or is no state dict."""
+    found: Versions = getattr(state, "_metadata", None)
+    return found
+
+
+def with_versions(tensors: Mapping[str, Tensor], versions: Versions) -> OrderedDict[str, Tensor]:
+    """A state dict of tensors, which tells versions if there are some, as PyTorch's own do."""
+    state = OrderedDict(tensors)
+    if versions is not None:
+        state._metadata = versions  # type: ignore[attr-defined]
+    return state
 
 
 def write_safetensors(tensors: dict[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:

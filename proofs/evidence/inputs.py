@@ -46,15 +46,6 @@ def refuse_conversion(path: Path, *, alpha: float | None, skip_unsupported: bool
         raise OptionError(f"{path} is converted already, so {given} has no meaning")
 
 
-def usual_size(
-    pair: Pair, *, size: Size | None = None, folder: Path | None = None, specs: Sequence[InputSpec] = (), **_: Any
-) -> Size | None:
-    """The usual size, where neither the options (``choose_inputs``) nor the network say one."""
-    is_said = size is not None or folder is not None or bool(specs)
-    known = pair.preprocessing is not None and pair.preprocessing.size is not None
-    return None if is_said or known else USUAL_SIZES[pair.first.spec.axes]
-
-
 class Inputs(NamedTuple):
     """Inputs that networks are run on."""
 
@@ -62,6 +53,7 @@ class Inputs(NamedTuple):
     batches: Sequence[Any]
     seed: int | None = None
     labels: Tensor | None = None  # class indices of the images, [count], where they have some
+    usual: Size | None = None  # the images' size, where neither the options nor the network said one
 
     @property
     def number(self) -> int:
@@ -132,9 +124,10 @@ def choose_inputs(
     images, *lengths = program_shape(pair.cnn) or (None,)  # of a program that takes one shape
     own = [length for length in lengths[1:] if length is not None]
     fixed = Size(*own) if len(own) == axes else None
-    seed, grid = seed or 0, size or (known and known.size) or fixed or USUAL_SIZES[axes]
+    said = size or (known and known.size) or fixed
+    seed, grid = seed or 0, said or USUAL_SIZES[axes]
     channels = channels or example_image(pair.cnn, grid).shape[1]
     generator, batch, count = torch.Generator().manual_seed(seed), images or BATCH, count or DEFAULT_IMAGES
     count = count if images is None else -(-count // images) * images  # whole batches
     drawn = torch.randn(count, channels, *grid, generator=generator)
-    return Inputs(torch.split(drawn.to(pair.first.weight), batch), seed)
+    return Inputs(torch.split(drawn.to(pair.first.weight), batch), seed, usual=None if said else grid)

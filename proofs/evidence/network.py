@@ -27,7 +27,7 @@ from ..terminal.output import Table
 from .agreement import NOTHING_RAN, Agreement, agreement_shown, beyond_line, compare
 from .arithmetic import certified_arithmetic, check_device
 from .image_folder import FolderImages
-from .inputs import Inputs, Pair, choose_inputs, refuse_conversion, usual_size
+from .inputs import Inputs, Pair, choose_inputs, refuse_conversion
 from .random_layers import channel_limits
 
 # "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
@@ -89,7 +89,7 @@ class NetworkCheck:
 
     @property
     def _what_it_is(self) -> list[str]:
-        """What must be known before any number is read."""
+        """Sentences without which the numbers would be misread."""
         engines, said = self.agreement.engines, [] if self.smaller is None else [self.smaller]
         apart = max(engine.logit_difference for engine in engines)
         if any(math.isnan(each.logit_difference) or math.isnan(each.top1_agreement or 0.0) for each in engines):
@@ -158,17 +158,18 @@ def verify_checkpoint(
     else:
         made = convert_model(model, alpha=alpha, skip_unsupported=skip_unsupported).model.eval()
         pair = Pair(model, made, network.preprocessing)
-    engines, usual, smaller = engines or DEFAULT_ENGINES, usual_size(pair, **options), None
+    inputs, engines, smaller = choose_inputs(pair, **options), engines or DEFAULT_ENGINES, None
+    usual = taken = inputs.usual
     while True:
-        inputs = choose_inputs(pair, **options)
         try:
             with progress(total=(1 + len(engines)) * inputs.number) as advance:
                 return replace(verify_network(pair, inputs, engines=engines, progress=advance), smaller=smaller)
         except MemoryLimitError:
-            taken = usual and Size(*(length // 2 for length in options["size"] or usual))
+            taken = taken and Size(*(length // 2 for length in taken))
             if not taken or min(taken) < _SMALLEST:
                 raise
-            options["size"], smaller = taken, f"Inputs of {taken}: those of {usual} do not fit into memory_limit."
+            inputs = choose_inputs(pair, **options | {"size": taken})
+            smaller = f"Inputs of {taken}: those of {usual} do not fit into memory_limit."
 
 
 def verify_network(

@@ -95,7 +95,7 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
 
 
 def _culprit(error: Exception) -> str | None:
-    """What failed, where an error is not a bug of this program: the user's network, or a library.
+    """The user's network or the library that failed, where an error is not a bug of this program; else None.
 
     The frames within the last one of ours tell: a module that was called, other code, or the import of a library.
     Without any, or with torch's and tools' alone, the error is ours.

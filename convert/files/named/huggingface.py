@@ -138,7 +138,6 @@ def _timm_arguments(config: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments of ``timm.create_model``: those it was built with, and its configuration without places of weights."""
     given, more = config.get("pretrained_cfg"), config.get("model_args")
     known = {key: value for key, value in dict(given or {}).items() if key not in _PLACES}
-    known |= (
-        {"num_classes": config["num_classes"]} if "num_classes" in config else {}
-    )  # the rest beside it only informs
+    if "num_classes" in config:  # what else stands beside pretrained_cfg only informs
+        known["num_classes"] = config["num_classes"]
     return {"pretrained_cfg": known, **dict(more or {})}

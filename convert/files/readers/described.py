@@ -1,4 +1,4 @@
-"""What a file says of its network: convolutions with their geometry, and modules that were pickled.
+"""Networks as files describe them: convolutions with their geometry, and modules that were pickled.
 
 The modules of a pickled network may be of classes that are not known; they give their tensors.
 """

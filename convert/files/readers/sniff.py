@@ -161,7 +161,7 @@ def read_index(path: Path, read: Callable[[Path], Mapping[str, object]]) -> tupl
 
 
 def _merging(folder: Path) -> str:
-    """What makes one file of a checkpoint of torch.distributed, as the end of a sentence."""
+    """The command that makes one file of a checkpoint of torch.distributed, as the end of a sentence."""
     command = f"python -m torch.distributed.checkpoint.format_utils dcp_to_torch {folder} FILE.pth"
     return f"{command} makes one file of it"
 

@@ -38,7 +38,6 @@ from .inputs import PATTERNS, convolution, cotangent, extreme_convolution, extre
 ANYWHERE = "heads anywhere"
 _MOST_MOVED, _LARGEST_ALPHA = 2.0, 8.0  # of heads anywhere; the first in pixels
 _PARTS = 8  # about so many, of an output that the literal engine computes in parts
-_RAISES = "raises"  # how what happened begins, where it was an exception
 
 
 def compare_layer(
@@ -49,7 +48,7 @@ def compare_layer(
     device: str = "cpu",
 ) -> list[Comparison]:
     """Checks one layer."""
-    found: list[Comparison] = []
+    found, raised = list[Comparison](), list[Comparison]()
     case = Case(layer, engines, torch.device(device))
     with certified_arithmetic(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Using padding='same' with even kernel")
@@ -57,16 +56,15 @@ def compare_layer(
             try:
                 found.extend(CHECKS[name](case))
             except Exception as error:
-                found.append(Comparer(name, "any").wrong(f"{_RAISES} {type(error).__name__}: {error}"))
-        is_apart = any(not made.holds and not made.what.startswith(_RAISES) for made in found)
-        if is_apart and (fault := _wrong_call(case)) is not None:
+                raised.append(Comparer(name, "any").wrong(f"raises {type(error).__name__}: {error}"))
+        if not all(made.holds for made in found) and (fault := _wrong_call(case)) is not None:
             found = [made if made.holds else replace(made, what=f"{made.what}; {fault}") for made in found]
-    return found
+    return found + raised
 
 
 @torch.no_grad()
 def _wrong_call(case: Case) -> str | None:
-    """That the convolution's own call is wrong on normal numbers; None if not, or if attention has no certificate."""
+    """A sentence that the convolution's own call is wrong on normal numbers; None if not, or without a certificate."""
     conv, x = case.conv, case.images
     try:
         allowed = certify(attention_of(conv), input_range=channel_limits(x)).rounding_convolution

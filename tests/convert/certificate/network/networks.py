@@ -61,12 +61,15 @@ def _norm(draw: random.Random) -> nn.Module:
     return nn.GroupNorm(2, CHANNELS, eps=0.1) if kind == "group" else nn.InstanceNorm2d(CHANNELS, eps=0.1)
 
 
-class _Part(nn.Module):
+class Apply(nn.Module):
+    """A module of a function."""
+
     def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
         self.function = function
 
     def forward(self, x: Tensor) -> Tensor:
+        """The function's value."""
         return self.function(x)
 
 
@@ -112,10 +115,10 @@ def part(draw: random.Random) -> nn.Module:
         lambda: _norm(draw),
         lambda: _norm(draw),
         lambda: _residual(draw),
-        lambda: _Part(draw.choice(simple)),
-        lambda: _Part(draw.choice(simple)),
-        lambda: _Part(draw.choice(list(LAYOUTS.values()))),
-        lambda: _Part(draw.choice(list(LAYOUTS.values()))),
+        lambda: Apply(draw.choice(simple)),
+        lambda: Apply(draw.choice(simple)),
+        lambda: Apply(draw.choice(list(LAYOUTS.values()))),
+        lambda: Apply(draw.choice(list(LAYOUTS.values()))),
     ]
     return draw.choice(made)()
 

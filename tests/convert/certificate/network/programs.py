@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from tests.convert.certificate.network.networks import Apply
+
 FACTOR = 64.0  # exact in every precision, and far above what a bound leaves room for
 
 Program = Callable[[nn.Module], nn.Module]
@@ -47,18 +49,6 @@ def own_forward(layer: nn.Module) -> nn.Module:
     return network
 
 
-class _Apply(nn.Module):
-    """A module of a function."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The function's value."""
-        return self.function(x)
-
-
 def read_bits(x: Tensor) -> Tensor:
     """The bits of floating-point numbers, read as integers, in the same precision."""
     integers = {2: torch.int16, 4: torch.int32, 8: torch.int64}[x.element_size()]
@@ -76,7 +66,7 @@ def parametrised(layer: nn.Module) -> nn.Module:
     """A normalisation whose weight is computed."""
     like = next(layer.parameters())
     norm = nn.BatchNorm2d(int(layer.out_channels), dtype=like.dtype, device=like.device)  # type: ignore[arg-type]
-    parametrize.register_parametrization(norm, "weight", _Apply(lambda weight: weight * FACTOR))
+    parametrize.register_parametrization(norm, "weight", Apply(lambda weight: weight * FACTOR))
     return nn.Sequential(layer, norm)
 
 
@@ -137,8 +127,8 @@ PROGRAMS: dict[str, Program] = {
     "hook before the root": hook_before,
     "hook after the root": hook_after,
     "forward of an instance": own_forward,
-    "bits read as integers": lambda layer: nn.Sequential(layer, _Apply(read_bits)),
-    "write through a view": lambda layer: nn.Sequential(layer, _Apply(write_through_view)),
+    "bits read as integers": lambda layer: nn.Sequential(layer, Apply(read_bits)),
+    "write through a view": lambda layer: nn.Sequential(layer, Apply(write_through_view)),
     "parametrised": parametrised,
     **{f"{name}, normalised": laid_out(name, normalised=True) for name in LAYOUTS},
     **{f"{name}, mapped": laid_out(name, normalised=False) for name in LAYOUTS},
