@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
-from torch import Tensor, nn
+from torch import Tensor
 
 from ...errors import CheckpointError, TrustNeededError, close_names
-from .described import DescribedConvolution, is_module
+from .described import DescribedConvolution, is_module, pickled_network
 from .onnx import read_onnx
 from .program import run_program
 from .sniff import Kind, describe, read_index, sniff, weights_file
-from .torch import Inert, read_torch
+from .torch import read_torch
 
 _MAX_DEPTH = 8  # containers in containers, in which modules are sought
 _FORMATS = ("format", "conv2attn")  # names in the metadata of safetensors that say how a file was written
@@ -124,10 +124,8 @@ def _read_torch(path: Path, kind: Kind, *, trust: bool) -> object:
 
 def _holds_foreign_modules(value: object, depth: int = 0) -> bool:
     """Whether a module of a class that is not known is somewhere in a file's data."""
-    if isinstance(value, nn.Module):
-        return any(isinstance(module, Inert) for module in value.modules())
-    if isinstance(value, Inert):
-        return is_module(value)
+    if is_module(value):
+        return bool(pickled_network(value)[1])
     values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return depth < _MAX_DEPTH and any(_holds_foreign_modules(each, depth + 1) for each in values)
 

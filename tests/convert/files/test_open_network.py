@@ -12,7 +12,8 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from conv2attn.convert import convert_model, save_converted
-from conv2attn.convert.errors import CheckpointError
+from conv2attn.convert.attention.layer import SelfAttention
+from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.checkpoint import Opening
@@ -110,6 +111,33 @@ def test_every_command_opens_what_the_others_open(source: Callable[[nn.Module], 
             assert (code, err) == (3, "conv2attn: source holds no attention layer, so there is nothing to restore\n")
         else:
             assert (code, err) == (0, ""), (name, out)
+
+
+def with_trained_positions(layer: SelfAttention) -> None:
+    layer.set_positions(alpha=1.5)
+    layer.train_positions()
+
+
+def with_content(layer: SelfAttention) -> None:
+    terms = layer.add_content(3)
+    nn.init.normal_(terms.query_weight)
+
+
+@pytest.mark.parametrize("change", [with_trained_positions, with_content])
+@pytest.mark.parametrize("held", [lambda model: model, lambda model: {"epoch": 3, "model": [model]}])
+def test_a_trusted_pickle_of_a_network_that_was_trained_as_attention_is_that_network(
+    held: Callable[[nn.Module], object], change: Callable[[SelfAttention], None], run: Run
+) -> None:
+    model = convert_model(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU())).model.eval()
+    change(attention(model, "0"))
+    torch.save(held(model), "source")
+    with pytest.raises(ArchitectureNeededError, match="a pickled network of classes whose code is not run"):
+        open_network("source").as_saved()
+    x = torch.rand(2, 3, 5, 6)
+    assert torch.equal(open_network("source", Opening(trust=True)).as_saved()(x), model(x))
+    for command in ("convert", "restore"):
+        code, _, err = run(command, "source", "--out", f"{command}.pth", "--trust")
+        assert (code, "1 of 1 attention layers compute what no convolution computes" in err) == (3, True), err
 
 
 @pytest.mark.parametrize(("dtype", "large"), [(torch.float32, True), (torch.float64, False)])
