@@ -33,9 +33,9 @@ if TYPE_CHECKING:
         restore_model,
         save_converted,
     )
-    from .convert.attention.layer import set_engine
     from .convert.export.hub import HubNetwork
     from .convert.export.network import export_onnx
+    from .convert.layer.layer import set_engine
     from .learn import freeze, melt, parameter_groups
 
     __version__: str
@@ -46,7 +46,7 @@ _PLACES = {
     "freeze": ".learn",
     "melt": ".learn",
     "parameter_groups": ".learn",
-    "set_engine": ".convert.attention.layer",
+    "set_engine": ".convert.layer.layer",
 }
 """The modules of the public names that ``conv2attn.convert`` does not have."""
 

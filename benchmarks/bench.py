@@ -35,11 +35,11 @@ from torch import Tensor, nn
 from torch.utils.benchmark import Timer
 
 from conv2attn.convert import SelfAttention, attention_from_conv, convert_model
-from conv2attn.convert.attention.reader import geometry
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.engines.base import Engine
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import Convolution, ConvSpec
+from conv2attn.convert.subclasses.reader import geometry
 from conv2attn.proofs.evidence.arithmetic import describe_machine
 
 NETWORKS = ("resnet18", "resnet50", "mobilenet_v2")

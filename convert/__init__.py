@@ -1,8 +1,5 @@
 """Builds: from a trained convolution, the self-attention layer that computes the same function."""
 
-from .attention.construction import attention_from_conv, conv_from_attention
-from .attention.layer import SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
-from .attention.reader import Reader, register_reader
 from .certificate.comparison import compare_layers
 from .certificate.data import certify_data, measure_input
 from .certificate.layer import Certificate, certify
@@ -12,8 +9,12 @@ from .certificate.tolerance import alpha_for
 from .errors import ConversionError
 from .files.folder import save_converted
 from .files.open import load_converted
+from .layer.construction import attention_from_conv, conv_from_attention
+from .layer.layer import SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
+from .layer.version1 import add_old_modules
 from .model.convert import Conversion, convert_model, restore_model
 from .spec import ConvSpec
+from .subclasses.reader import Reader, register_reader
 
 __all__ = [
     "Certificate",
@@ -42,3 +43,5 @@ __all__ = [
     "restore_model",
     "save_converted",
 ]
+
+add_old_modules()

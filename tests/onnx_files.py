@@ -16,8 +16,8 @@ from conv2attn.convert import SelfAttention
 from conv2attn.convert.export.onnx.forms import layer_nodes
 from conv2attn.convert.files.readers.described import DescribedConvolution
 from conv2attn.convert.files.readers.onnx import read_onnx
-from conv2attn.convert.padded import convolution
 from conv2attn.convert.spec import Convolution
+from conv2attn.convert.subclasses.padded import convolution
 
 FLOAT = TensorProto.FLOAT
 

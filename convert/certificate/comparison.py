@@ -25,11 +25,11 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from ..arguments import image_batches
-from ..attention.checked import checked_layer, checked_model
-from ..attention.layer import SelfAttention
 from ..autocast import autocast_dtype, rounded, without_autocast
 from ..errors import ConversionError
 from ..heads.values import LayerValues
+from ..layer.layer import SelfAttention
+from ..subclasses.checked import checked_layer, checked_model
 from .data import certify_measured, measure_input
 from .layer import Certificate
 

@@ -14,16 +14,16 @@ import torch
 from torch import Tensor
 
 from ..arguments import image_batches
-from ..attention.checked import checked_layer
-from ..attention.layer import SelfAttention
 from ..bounds.rounding import OUTWARD
 from ..bounds.subnormal import magnitudes
 from ..engines import AUTO
 from ..engines.convolution import Geometry, convolve
 from ..errors import ConversionError, GeometryError
 from ..heads.values import AttentionLayer
+from ..layer.layer import SelfAttention
 from ..size import Size
 from ..spec import ConvSpec, batch_shape
+from ..subclasses.checked import checked_layer
 from .layer import Certificate, certify
 
 

@@ -24,9 +24,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..attention.checked import checked_layer
 from ..errors import ConversionError
 from ..heads.values import AttentionLayer
+from ..subclasses.checked import checked_layer
 from .layer import InputRange, padded_range
 
 _BEYOND = 45.0  # exp(-45) of what the nearest pixel gets: what is farther is in the slack

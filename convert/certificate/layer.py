@@ -40,7 +40,6 @@ import torch
 from torch import Tensor
 
 from ..arguments import as_range_end, as_tensor
-from ..attention.checked import checked_layer
 from ..autocast import autocast_dtype
 from ..bounds.rounding import OUTWARD, Sums, attention_rounding, convolution_rounding
 from ..bounds.subnormal import is_subnormal, magnitudes
@@ -49,6 +48,7 @@ from ..engines import AUTO, check_engine_name, engine_error
 from ..errors import ConversionError
 from ..heads.values import AttentionLayer
 from ..spec import ConvSpec
+from ..subclasses.checked import checked_layer
 from .wording import told
 
 InputRange = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | Tensor]

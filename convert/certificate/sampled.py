@@ -21,13 +21,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..attention.checked import checked_layer
-from ..attention.computed import in_eval_mode
-from ..attention.layer import SelfAttention
 from ..engines.literal import all_queries, attention_probabilities
 from ..errors import ConversionError, InputError, first_line
 from ..heads.values import LayerValues
+from ..layer.layer import SelfAttention
 from ..size import Size
+from ..subclasses.checked import checked_layer
+from ..subclasses.computed import in_eval_mode
 from .data import certify_data, convolve_padded
 
 QUERIES = 64

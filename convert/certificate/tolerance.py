@@ -12,10 +12,10 @@ from __future__ import annotations
 import torch
 
 from ..arguments import as_number
-from ..attention.checked import checked_layer
 from ..errors import ConversionError
 from ..heads.regime import EXACT_ALPHA, Regime, compute_dtype
 from ..heads.values import AttentionLayer, LayerValues
+from ..subclasses.checked import checked_layer
 from .layer import Certificate, InputRange, certify
 
 FLATTEST_ALPHA = 2.0**-6  # a head then reaches over some 30 pixels: flatter ones are not looked for

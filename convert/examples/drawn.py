@@ -7,8 +7,8 @@ import math
 import torch
 from torch import Tensor
 
-from ..attention.layer import SelfAttention
 from ..errors import ConversionError
+from ..layer.layer import SelfAttention
 from ..size import Size
 
 DRAWN_SIZE = Size(64, 64)

@@ -18,7 +18,6 @@ from typing import Any
 
 from torch import nn
 
-from ..attention.checked import checked_model
 from ..errors import ToolError
 from ..files.architecture import Architecture
 from ..files.folder import save_converted
@@ -26,6 +25,7 @@ from ..files.open import load_converted
 from ..files.report import CertifiedReport, certify_report
 from ..files.write import CONFIG, REPORT, WEIGHTS
 from ..model.report import Report
+from ..subclasses.checked import checked_model
 
 try:
     from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download

@@ -21,15 +21,15 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import as_size
-from ..attention.checked import checked_layer
-from ..attention.layer import LAYERS, SelfAttention
 from ..autocast import autocast_dtype
 from ..engines.literal import all_queries
 from ..errors import ConversionError, EngineError, GeometryError
 from ..heads.encoding import key_positions
 from ..heads.regime import EXACT_ALPHA
+from ..layer.layer import LAYERS, SelfAttention
 from ..size import Size
 from ..spec import ConvSpec
+from ..subclasses.checked import checked_layer
 
 _LARGEST = 2**31  # bytes of the projections
 

@@ -22,8 +22,6 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from ..attention.checked import checked_model
-from ..attention.layer import SelfAttention
 from ..errors import (
     ConversionError,
     InputError,
@@ -38,11 +36,13 @@ from ..errors import (
 from ..files.write import write_file
 from ..heads.values import LayerValues
 from ..inputs import call_with, example_image, fitted
+from ..layer.layer import SelfAttention
 from ..names import modules_of
 from ..outputs import named_tensors
-from ..padded import convolution
 from ..size import USUAL_SIZES
 from ..spec import ConvSpec
+from ..subclasses.checked import checked_model
+from ..subclasses.padded import convolution
 from .onnx.forms import DEFAULT_FORM, form_named, refusal
 from .onnx.whole import WholeModel, attention_model, flaw
 

@@ -21,19 +21,19 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from ..attention.construction import attention_with
-from ..attention.layer import SelfAttention
-from ..attention.reader import geometry
-from ..attention.supported import ForeignConvolution
 from ..errors import CheckpointError, ConversionError, first_line, listed
 from ..heads.axis_scores import AXES
 from ..heads.content import GATED
+from ..layer.construction import attention_with
+from ..layer.layer import SelfAttention
+from ..layer.supported import ForeignConvolution
 from ..model.convert import is_convolution
 from ..model.report import LayerRecord, kind_of
 from ..names import names_by_module
-from ..padded import convolution as new_convolution
-from ..padded import has_class
 from ..spec import Convolution, ConvSpec
+from ..subclasses.padded import convolution as new_convolution
+from ..subclasses.padded import has_class
+from ..subclasses.reader import geometry
 from .keys import Expected
 from .readers.described import DescribedConvolution
 

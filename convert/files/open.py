@@ -20,8 +20,6 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import as_path
-from ..attention.construction import not_a_convolution
-from ..attention.layer import SelfAttention
 from ..certificate.distance import told_distance
 from ..errors import (
     ArchitectureError,
@@ -36,6 +34,8 @@ from ..errors import (
     first_line,
     listed,
 )
+from ..layer.construction import not_a_convolution
+from ..layer.layer import SelfAttention
 from ..model.convert import convert_model, restore_model
 from ..model.report import LayerRecord
 from ..names import modules_of

@@ -12,8 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..attention.construction import not_a_convolution
-from ..attention.layer import SelfAttention
 from ..autocast import without_autocast
 from ..bounds.tail import counts_heads_alone
 from ..certificate.comparison import LayerComparison
@@ -21,6 +19,8 @@ from ..certificate.distance import told_distance
 from ..certificate.layer import certify
 from ..certificate.network.certificate import NetworkCertificate, certify_network, converted, size_of_images
 from ..errors import ConversionError
+from ..layer.construction import not_a_convolution
+from ..layer.layer import SelfAttention
 from ..model.report import LayerReport, Report
 from ..model.runs import PASSED_BY
 from .layers import Layers, attention_named

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..attention.layer import SelfAttention
 from ..certificate.network.same import is_same_program
 from ..certificate.sampled import LiteralSample, inputs_of_layers, sample_layer
 from ..engines.base import convolution_flops
 from ..errors import ConversionError, Problem, listed
 from ..examples.drawn import DRAWN_SIZE, drawn_image, drawn_input, network_input
 from ..inputs import likely_channels
+from ..layer.layer import SelfAttention
 from ..model.convert import restore_model
 from ..model.report import LayerReport
 from ..model.runs import watching_runs

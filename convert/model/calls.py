@@ -16,11 +16,11 @@ import torch
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_leaves
 
-from ..attention.layer import SelfAttention
 from ..errors import ConversionError, Problem
+from ..layer.layer import SelfAttention
 from ..names import names_by_module
-from ..padded import convolution
 from ..spec import CONVOLUTIONS, Convolution, ConvSpec
+from ..subclasses.padded import convolution
 from .code import graph_of, words
 from .replace import replace
 

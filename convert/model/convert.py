@@ -22,12 +22,6 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from ..arguments import as_tolerance
-from ..attention.checked import changeable_model, checked_model
-from ..attention.computed import detached, in_eval_mode, value
-from ..attention.construction import attention_with, conv_with, not_a_convolution
-from ..attention.layer import SelfAttention
-from ..attention.positions import check_alpha
-from ..attention.supported import ForeignConvolution, unsupported_reason
 from ..certificate.distance import told_distance
 from ..engines import AUTO, check_engine_name
 from ..errors import (
@@ -39,8 +33,14 @@ from ..errors import (
     first_line,
 )
 from ..inputs import call_with
+from ..layer.construction import attention_with, conv_with, not_a_convolution
+from ..layer.layer import SelfAttention
+from ..layer.positions import check_alpha
+from ..layer.supported import ForeignConvolution, unsupported_reason
 from ..names import modules_of, names_by_module
 from ..spec import Convolution
+from ..subclasses.checked import changeable_model, checked_model
+from ..subclasses.computed import detached, in_eval_mode, value
 from .calls import calls_as_modules
 from .replace import guard, replace, replace_held, unguard
 from .report import LayerReport, Report

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..attention.reader import geometry
 from ..size import USUAL_SIZES, Size
 from ..spec import Convolution, ConvSpec
+from ..subclasses.reader import geometry
 
 
 @dataclass(frozen=True)

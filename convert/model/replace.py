@@ -13,8 +13,8 @@ from typing import Any, NoReturn
 from torch import nn
 from torch.nn.modules.module import _WrappedHook
 
-from ..attention.read import HOOKS
 from ..errors import ConversionError
+from ..layer.read import HOOKS
 
 _NAME = "save_pretrained"
 _OWN = frozenset(vars(nn.Module()))  # tables of torch's own

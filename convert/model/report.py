@@ -9,14 +9,14 @@ from typing import Any, Self
 
 from torch import nn
 
-from ..attention.computed import is_computed
-from ..attention.layer import SelfAttention
-from ..attention.read import OfSubclass
 from ..certificate.layer import Certificate
 from ..engines import AUTO
 from ..errors import Problem
+from ..layer.layer import SelfAttention
+from ..layer.read import OfSubclass
 from ..names import modules_of
 from ..spec import CONVOLUTIONS, ConvSpec
+from ..subclasses.computed import is_computed
 
 _HEADER = "layer", "convolution", "heads", "alpha", "engine"
 _POSITIONAL = ("log_alpha", "centers", "content", "axis_scores")  # parameters that a convolution does not have

@@ -18,8 +18,8 @@ import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
-from ..attention.layer import SelfAttention
 from ..errors import Problem
+from ..layer.layer import SelfAttention
 from ..names import modules_of
 
 IDLE = "did not run on this input"

@@ -19,10 +19,10 @@ import torch
 from torch import nn
 
 from ...convert.arguments import as_number
-from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.distance import Window, kernel_at, kernel_difference
 from ...convert.certificate.layer import InputRange, padded_range
 from ...convert.errors import ConversionError, NotAConvolutionError, Problem
+from ...convert.layer.layer import SelfAttention
 from ...convert.model.replace import replace, unguard
 from ...convert.names import modules_of
 from ...convert.spec import CONVOLUTIONS, Convolution, ConvSpec

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...convert.attention.layer import SelfAttention2d
 from ...convert.errors import GeometryError
 from ...convert.heads.encoding import grid_points, relative_positions
+from ...convert.layer.layer import SelfAttention2d
 from ...convert.size import Size
 from .attention import HeadAttention
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from torch import nn
 
-from ...convert.attention.layer import SelfAttention
 from ...convert.errors import ConversionError
+from ...convert.layer.layer import SelfAttention
 from ..training.recipe import Groups, plain_groups
 from .melt import attention_layers
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.distance import distance_from_convolution
 from ...convert.certificate.sampled import inputs_of_layers
 from ...convert.engines.literal import all_queries
 from ...convert.heads.encoding import key_positions
+from ...convert.layer.layer import SelfAttention
 from ...convert.size import Size
 from ..training.folders import Record
 from .melt import INPUT_RANGE, attention_layers

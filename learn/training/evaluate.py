@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...convert.attention.computed import in_eval_mode
 from ...convert.outputs import class_scores
+from ...convert.subclasses.computed import in_eval_mode
 from ..data.images import Pairs, Split
 
 _BATCH = 32  # content attention over all pairs takes memory in proportion

@@ -23,8 +23,8 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader, RandomSampler
 
-from ...convert.attention.computed import in_eval_mode
 from ...convert.errors import ConversionError, refusing
+from ...convert.subclasses.computed import in_eval_mode
 from ..data.images import ImageData, Loaders
 from .batches import batches
 from .evaluate import Loss, cross_entropy, evaluate

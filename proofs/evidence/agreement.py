@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...convert.attention.layer import SelfAttention, set_engine
 from ...convert.certificate.comparison import LayerComparison, watched
 from ...convert.certificate.wording import told
 from ...convert.engines import AUTO
 from ...convert.errors import ConversionError, Problem
 from ...convert.inputs import as_inputs, call_with
+from ...convert.layer.layer import SelfAttention, set_engine
 from ...convert.model.runs import watching_runs
 from ...convert.outputs import named_tensors, scores_of
 from ..terminal.names import layer_name, note_lines

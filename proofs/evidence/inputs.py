@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...convert.attention.layer import SelfAttention
 from ...convert.errors import OptionError
 from ...convert.files.named.preprocessors import caveats
 from ...convert.inputs import InputSpec, example_image, program_shape, random_inputs
+from ...convert.layer.layer import SelfAttention
 from ...convert.preprocessing import Normalization, Preprocessing
 from ...convert.size import USUAL_SIZES, Size
 from ...learn.data.pictures import picture_reader, read_picture

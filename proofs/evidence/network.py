@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ...convert.attention.layer import SelfAttention
 from ...convert.certificate.network.certificate import NetworkCertificate, certify_network
 from ...convert.certificate.network.images import ImagesCertificate, certify_images
 from ...convert.certificate.wording import NO_USE, is_useful
@@ -20,6 +19,7 @@ from ...convert.engines import AUTO
 from ...convert.errors import ConversionError, InputError, MemoryLimitError, Problem, refusing
 from ...convert.files.checkpoint import Opening
 from ...convert.files.open import open_network, placed
+from ...convert.layer.layer import SelfAttention
 from ...convert.model.convert import convert_model, restore_model
 from ...convert.model.runs import PASSED_BY
 from ...convert.size import USUAL_SIZES, Size

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ...convert import SelfAttention, attention_from_conv
-from ...convert.padded import convolution as convolution_of
 from ...convert.size import Size
 from ...convert.spec import CONVOLUTIONS, Convolution, ConvSpec
+from ...convert.subclasses.padded import convolution as convolution_of
 from .random_layers import LONGEST_KERNELS, choose_spec, smallest_input
 from .wrong_calls import may_be_wrong
 

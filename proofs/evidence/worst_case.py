@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ...convert.attention.layer import SelfAttention
+from ...convert.layer.layer import SelfAttention
 from ...convert.size import Size
 
 

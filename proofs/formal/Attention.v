@@ -2,7 +2,7 @@
 
     Scores (draft, eq. (7)), softmax over all keys, value projection, concatenation of heads, output projection.
     Beside proofs/claims/theorem/decomposition.py (claim decomposition-relative) and proofs/claims/errata/passages.py (claim errata-draft); the
-    code is convert/attention/layer.py and convert/engines/literal.py. *)
+    code is convert/layer/layer.py and convert/engines/literal.py. *)
 
 From Coq Require Import Arith Lia Lra.
 From Conv2Attn Require Import Sums Encoding Softmax Convolution.

@@ -1,6 +1,6 @@
 (** * The attention layer of a convolution: one head for each tap
 
-    Beside proofs/claims/theorem/assembly.py (claim head-assembly); the code is convert/attention/construction.py. *)
+    Beside proofs/claims/theorem/assembly.py (claim head-assembly); the code is convert/layer/construction.py. *)
 
 From Coq Require Import ZArith Arith Lia Lra Psatz.
 From Conv2Attn Require Import Sums Encoding Softmax Grid Convolution Attention.

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...convert.attention.layer import SelfAttention
 from ...convert.errors import OptionError, OutputError
 from ...convert.export.network import export_onnx
 from ...convert.export.onnx.forms import DEFAULT_FORM
@@ -14,6 +13,7 @@ from ...convert.files.checkpoint import Opening
 from ...convert.files.open import open_network
 from ...convert.files.write import check_file
 from ...convert.inputs import InputSpec, random_inputs
+from ...convert.layer.layer import SelfAttention
 from ...convert.model.convert import convert_model
 from ...convert.size import USUAL_SIZES, Size
 from ..terminal.outcome import Done, wrote

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...convert.attention.layer import SelfAttention
-from ...convert.attention.positions import check_alpha
 from ...convert.errors import CheckpointError, Problem
 from ...convert.files.checkpoint import Opening
 from ...convert.files.folder import converted_in
 from ...convert.files.open import open_network
 from ...convert.files.write import REPORT
+from ...convert.layer.layer import SelfAttention
+from ...convert.layer.positions import check_alpha
 from ...convert.model.convert import convert_model
 from ...convert.model.report import Report
 from ...convert.plain import path_in, read_json

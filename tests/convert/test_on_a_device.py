@@ -28,9 +28,9 @@ from conv2attn.convert import (
     restore_model,
     save_converted,
 )
-from conv2attn.convert.attention.layer import set_engine
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.files.report import certify_report
+from conv2attn.convert.layer.layer import set_engine
 from conv2attn.proofs.evidence.arithmetic import certified_arithmetic
 from conv2attn.proofs.evidence.campaign.checks.all import compare_layer
 from conv2attn.proofs.evidence.random_layers import draw_layer

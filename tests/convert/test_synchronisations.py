@@ -1,7 +1,7 @@
 """A GPU is never waited for, from the first call on: ``torch.cuda.set_sync_debug_mode`` raises where the CPU waits.
 
 It counts numbers that are read, results whose shape depends on numbers, and copies between the device and the CPU.
-``tests/convert/attention/test_learned.py`` shows on the CPU that a call reads no number.
+``tests/convert/layer/test_learned.py`` shows on the CPU that a call reads no number.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, convert_model
-from conv2attn.convert.attention.layer import set_engine
 from conv2attn.convert.engines import AUTO, ENGINES
+from conv2attn.convert.layer.layer import set_engine
 from tests.devices import CUDA
 
 ENGINE_NAMES = [AUTO, *(name for name in ENGINES if name != "sdpa")]  # which refuses every device but the CPU

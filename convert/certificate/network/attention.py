@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ...attention.checked import checked_layer
-from ...attention.layer import SelfAttention
 from ...bounds.rounding import OUTWARD
 from ...bounds.subnormal import magnitudes
 from ...heads.values import AttentionLayer
+from ...layer.layer import SelfAttention
 from ...size import Size
 from ...spec import ConvSpec
+from ...subclasses.checked import checked_layer
 from ..data import convolve_padded
 from ..layer import padded_range, pixel_errors
 from .rules.interval import Interval, UnboundedError, checked, linear_map

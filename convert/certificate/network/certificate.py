@@ -17,11 +17,11 @@ import torch
 from torch import Tensor, fx, nn
 
 from ...arguments import as_size
-from ...attention.checked import checked_model
-from ...attention.layer import SelfAttention
 from ...errors import ConversionError, Problem
+from ...layer.layer import SelfAttention
 from ...size import USUAL_SIZES, Size
 from ...spec import Convolution
+from ...subclasses.checked import checked_model
 from ..layer import InputRange, channel_range
 from ..wording import told
 from .attention import LayerBound, bound_layer

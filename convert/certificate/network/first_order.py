@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ...attention.checked import checked_layer
-from ...attention.layer import SelfAttention
 from ...errors import ConversionError
+from ...layer.layer import SelfAttention
+from ...subclasses.checked import checked_layer
 from .attention import bound_layer, convolve
 from .program import Program, Walk, name_of
 from .rules import RULES

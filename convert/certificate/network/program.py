@@ -23,8 +23,8 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils._pytree import tree_leaves
 
-from ...attention.layer import SelfAttention
 from ...errors import ConversionError, GeometryError, Problem, first_line
+from ...layer.layer import SelfAttention
 from ...size import Size
 from ...spec import ConvSpec, batch_shape
 from .rules.call import operator_name

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from torch import nn
 
-from ...attention.layer import SelfAttention
 from ...errors import CheckpointError, Problem, ToolError, first_line
 from ...files.readers.onnx import onnx_package
 from ...heads.values import LayerValues
+from ...layer.layer import SelfAttention
 from ...spec import ConvSpec
 from .forms import OPSET, form_named, layer_nodes, refusal
 

@@ -1,4 +1,4 @@
-"""Heads assemble the convolution: the construction of ``attention/construction.py``, with symbols for all numbers.
+"""Heads assemble the convolution: the construction of ``layer/construction.py``, with symbols for all numbers.
 
 The attention sum is written out as it stands in the theorem: every query, every head, every key, with the one-hot
 limit of the softmax. It equals the convolution as a polynomial in the weights, the biases and the pixels.
@@ -170,7 +170,7 @@ def inside_failures(*, slack: int = 0, query: Expr = QUERY, middle: Callable[[Ex
     r"most $\min(D_h, D_{out})$ output channels. Images of every size with values of at most $B$.",
     source="Theorem 1 of the article and the talk, for every stride, dilation, padding and group",
     justifies=(
-        "convert/attention/construction.py: attention_from_conv",
+        "convert/layer/construction.py: attention_from_conv",
         "convert/spec.py: ConvSpec.query_positions, ConvSpec.tap_offsets",
     ),
     coq=(

@@ -69,7 +69,7 @@ def limit_failures(
     source="draft, after eq. (11)",
     justifies=(
         "convert/heads/encoding.py: head_vectors",
-        "convert/attention/construction.py: attention_from_conv",
+        "convert/layer/construction.py: attention_from_conv",
     ),
     coq=("Encoding.v: unique_maximum_n, unique_maximum",),
     tests=(

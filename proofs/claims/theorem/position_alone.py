@@ -28,7 +28,7 @@ _SIZES = ((1, 1, 1), (2, 2, 3), (3, 2, 3), (2, 3, 3))  # (d, d_k, D_p)
     source="draft, before eq. (8), corrected",
     justifies=(
         "convert/heads/content.py: ContentTerms.is_off",
-        "convert/attention/layer.py: SelfAttention.add_content",
+        "convert/layer/layer.py: SelfAttention.add_content",
     ),
     tests=("proofs/claims/test_decomposition.py: test_the_minimal_sets_turn_the_layers_content_off",),
 )

@@ -136,7 +136,7 @@ def length_failures(*, before: Along = before, after: Along = after, read: Read 
     tests=(
         "proofs/claims/test_stuffing.py: test_the_keys_and_the_kernel_of_the_code_are_those_of_the_proof, "
         "test_the_definition_is_that_of_pytorch",
-        "convert/attention/test_axes.py: test_each_head_looks_at_its_tap_of_the_key_grid",
+        "convert/layer/test_axes.py: test_each_head_looks_at_its_tap_of_the_key_grid",
     ),
 )
 def stuffed_input() -> Checks:

@@ -19,11 +19,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ....convert.attention.layer import SelfAttention2d
 from ....convert.bounds.rounding import OUTWARD
 from ....convert.bounds.tail import absolute_products
 from ....convert.certificate.layer import padded_range
 from ....convert.errors import ConversionError
+from ....convert.layer.layer import SelfAttention2d
 from ..pictures.curve import bounds_or_none, convolution, error_curve, input_range, with_alpha
 from ..pictures.scene import Scene
 

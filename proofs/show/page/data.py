@@ -14,14 +14,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ....convert.attention.construction import not_a_convolution
-from ....convert.attention.layer import SelfAttention
 from ....convert.certificate.distance import told_distance
 from ....convert.certificate.network.images import certify_images
 from ....convert.certificate.sampled import sample_layer
 from ....convert.errors import ConversionError
 from ....convert.files.layers import Layers, attention_named
 from ....convert.files.summary import Summary, is_the_cnn
+from ....convert.layer.construction import not_a_convolution
+from ....convert.layer.layer import SelfAttention
 from ....convert.model.report import LayerReport, Report
 from ...evidence.agreement import Agreement
 from ...terminal.printable import CELL, printable

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ....convert.attention.layer import SelfAttention2d
 from ....convert.certificate.layer import InputRange, certify
 from ....convert.engines.convolution import Geometry, convolve
 from ....convert.errors import ConversionError
+from ....convert.layer.layer import SelfAttention2d
 
 # 1/32 to 1024. Where rounding rules, only powers of two: their scores are exact, and the bound is smaller.
 ALPHAS = (*(2.0 ** (k / 2) for k in range(-10, 9)), *(2.0**k for k in range(5, 11)))

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from torch import Tensor
 
-from ....convert.attention.layer import SelfAttention
+from ....convert.layer.layer import SelfAttention
 from ....convert.size import Size
 from ....convert.spec import ConvSpec
 

@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import torch
 
-from ....convert.attention.layer import SelfAttention2d
 from ....convert.bounds.tail import tail_fraction
+from ....convert.layer.layer import SelfAttention2d
 from .limits import evenly
 from .panel import KERNEL, Window, draw_map, marks_caption, offset
 from .scene import Scene

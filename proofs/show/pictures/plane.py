@@ -12,8 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ....convert.attention.layer import SelfAttention, SelfAttention2d
 from ....convert.errors import ConversionError
+from ....convert.layer.layer import SelfAttention, SelfAttention2d
 from ....convert.size import Size
 from ....convert.spec import ConvSpec
 

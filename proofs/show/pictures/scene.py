@@ -16,10 +16,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ....convert.attention.layer import SelfAttention, SelfAttention2d
 from ....convert.certificate.sampled import inputs_of_layers
 from ....convert.errors import ConversionError, SelectionError
 from ....convert.examples.drawn import drawn_input, network_input
+from ....convert.layer.layer import SelfAttention, SelfAttention2d
 from ....convert.size import Size
 from ....convert.spec import Convolution
 from ...terminal.names import short_name

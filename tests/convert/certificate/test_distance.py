@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert import ConvSpec, SelfAttention1d, SelfAttention2d, attention_from_conv
-from conv2attn.convert.attention.layer import SelfAttention
 from conv2attn.convert.certificate.distance import (
     Window,
     distance_from_convolution,
@@ -21,6 +20,7 @@ from conv2attn.convert.certificate.distance import (
     kernel_difference,
 )
 from conv2attn.convert.errors import ConversionError
+from conv2attn.convert.layer.layer import SelfAttention
 from conv2attn.convert.spec import CONVOLUTIONS, Convolution
 from tests.convert.certificate.trained import CASES, ROUNDING, trained
 

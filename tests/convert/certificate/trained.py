@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv
-from conv2attn.convert.attention.layer import SelfAttention
+from conv2attn.convert.layer.layer import SelfAttention
 
 CASES: dict[str, dict[str, Any]] = {
     "padded": {"padding": 1},

@@ -14,8 +14,8 @@ from conv2attn.convert import ConversionError, certify_network, convert_model
 from conv2attn.convert.examples.networks import mobile_cnn, plain_cnn, residual_cnn
 from conv2attn.convert.export.network import export_onnx
 from conv2attn.convert.export.onnx.forms import FORMS
-from conv2attn.convert.padded import PaddedConv2d
 from conv2attn.convert.spec import ConvSpec, Padding
+from conv2attn.convert.subclasses.padded import PaddedConv2d
 from tests.onnx_files import operators, run
 from tests.small_models import UNet
 

@@ -12,13 +12,13 @@ import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model
-from conv2attn.convert.attention.layer import SelfAttention
 from conv2attn.convert.certificate.comparison import compare_layers
 from conv2attn.convert.certificate.distance import distance_from_convolution
 from conv2attn.convert.files import report as certified_report
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.report import CERTIFIED_RANGE, certify_report
 from conv2attn.convert.files.summary import Summary
+from conv2attn.convert.layer.layer import SelfAttention
 from conv2attn.convert.model.report import Report
 from conv2attn.convert.size import Size
 from tests.positions import move_center

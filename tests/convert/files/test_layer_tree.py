@@ -9,10 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert.attention.supported import ForeignConvolution
 from conv2attn.convert.errors import CheckpointError, ConversionError
 from conv2attn.convert.files.layers import Layers, layer_tree
 from conv2attn.convert.files.readers.described import DescribedConvolution
+from conv2attn.convert.layer.supported import ForeignConvolution
 from conv2attn.convert.spec import ConvSpec
 
 SPEC = ConvSpec(1, 2, kernel_size=(1, 3))

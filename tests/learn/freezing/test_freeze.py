@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, convert_model
-from conv2attn.convert.attention.layer import SelfAttention
 from conv2attn.convert.errors import ConversionError, NotAConvolutionError
-from conv2attn.convert.padded import PaddedConv2d
+from conv2attn.convert.layer.layer import SelfAttention
 from conv2attn.convert.spec import Convolution, ConvSpec
+from conv2attn.convert.subclasses.padded import PaddedConv2d
 from conv2attn.learn import freeze
 from conv2attn.learn.freezing.freeze import certificate, freeze_layer
 from conv2attn.learn.melting.melt import attention_layers, melt

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from conv2attn.convert.attention.construction import attention_from_conv
 from conv2attn.convert.errors import ConversionError, GeometryError
 from conv2attn.convert.heads.encoding import grid_points
+from conv2attn.convert.layer.construction import attention_from_conv
 from conv2attn.learn.heads import attention as layer_module
 from conv2attn.learn.heads.attention import HeadAttention
 from conv2attn.learn.heads.gaussian import Gaussian, IsotropicGaussian

@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from conv2attn.convert.attention.construction import attention_from_conv
 from conv2attn.convert.errors import GeometryError
+from conv2attn.convert.layer.construction import attention_from_conv
 from conv2attn.convert.size import Size
 from conv2attn.learn.heads.attention import HeadAttention
 from conv2attn.learn.heads.gaussian import IsotropicGaussian

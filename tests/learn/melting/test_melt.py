@@ -12,13 +12,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from conv2attn.convert import certify_network, convert_model, restore_model
-from conv2attn.convert.attention.layer import SelfAttention
 from conv2attn.convert.engines.literal import all_queries
 from conv2attn.convert.errors import ConversionError, NotAConvolutionError
 from conv2attn.convert.examples.images import draw_images
 from conv2attn.convert.examples.networks import NETWORKS
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.heads.encoding import key_positions
+from conv2attn.convert.layer.layer import SelfAttention
 from conv2attn.convert.size import Size
 from conv2attn.learn.melting.groups import POSITION_RATE, parameter_groups
 from conv2attn.learn.melting.melt import MELTED_ALPHA, attention_layers, melt

@@ -85,7 +85,7 @@ def test_a_frozen_program_has_every_kind_of_convolution(tmp_path: Path) -> None:
     code = tmp_path / "net.py"
     code.write_text(
         "from torch import nn\n"
-        "from conv2attn.convert.padded import PaddedConv2d\n"
+        "from conv2attn.convert.subclasses.padded import PaddedConv2d\n"
         "from conv2attn.convert.spec import ConvSpec\n"
         "def net():\n"
         "    same = PaddedConv2d(ConvSpec(3, 4, (3, 2), (2, 1), padding='same_lower'))\n"

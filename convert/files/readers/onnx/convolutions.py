@@ -12,8 +12,8 @@ from onnx import NodeProto, helper
 from torch import Tensor
 
 from ....errors import GeometryError
-from ....padded import has_class
 from ....spec import ConvSpec
+from ....subclasses.padded import has_class
 from ..described import DescribedConvolution
 from .load import OWN_DOMAINS
 from .scopes import Constant, Scope

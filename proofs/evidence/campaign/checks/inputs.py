@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from .....convert import SelfAttention
-from .....convert.padded import convolution as convolution_of
 from .....convert.spec import Convolution, ConvSpec
+from .....convert.subclasses.padded import convolution as convolution_of
 from ...random_layers import RandomLayer, random_integers
 
 _ZERO = 4  # one weight in so many is zero

@@ -26,8 +26,8 @@ from conv2attn.convert.certificate.network.attention import LayerBound
 from conv2attn.convert.certificate.network.rules.interval import Interval
 from conv2attn.convert.certificate.wording import told
 from conv2attn.convert.errors import Problem
-from conv2attn.convert.padded import PaddedConv2d
 from conv2attn.convert.size import USUAL_SIZES, Size
+from conv2attn.convert.subclasses.padded import PaddedConv2d
 from tests.convert.certificate.network.networks import CHANNELS, SIZE, attention, layers_of, random_pair
 
 SEARCHED = 40  # networks of random operations; 2,000 were searched once, with the same function

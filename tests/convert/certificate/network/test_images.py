@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert import ConversionError, certify_images, convert_model
-from conv2attn.convert.attention.layer import SelfAttention
 from conv2attn.convert.certificate.network import first_order
 from conv2attn.convert.certificate.network.attention import bound_layer
+from conv2attn.convert.layer.layer import SelfAttention
 from tests.convert.certificate.network.networks import CHANNELS, SIZE, attention, layers_of, random_pair
 
 SEARCHED = 16  # networks; 200 were searched once, with the same function

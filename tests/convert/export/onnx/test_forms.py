@@ -13,8 +13,8 @@ from conv2attn.convert import attention_from_conv, certify
 from conv2attn.convert.certificate.layer import certify_error
 from conv2attn.convert.export.onnx import heads as heads_module
 from conv2attn.convert.export.onnx.forms import FORMS, refusal
-from conv2attn.convert.padded import convolution
 from conv2attn.convert.spec import Convolution, ConvSpec
+from conv2attn.convert.subclasses.padded import convolution
 from tests.integers import integers, with_integers
 from tests.onnx_files import layer_network, operators, run
 

@@ -14,8 +14,8 @@ from torch import Tensor
 from conv2attn.convert import ConvSpec, attention_from_conv, conv_from_attention
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.errors import UnsupportedLayerError
-from conv2attn.convert.padded import PADDED, convolution, spec_of
 from conv2attn.convert.spec import Convolution, reversed_pads
+from conv2attn.convert.subclasses.padded import PADDED, convolution, spec_of
 from tests.integers import integers, with_integers
 
 NUMBERS = st.integers(1, 3)

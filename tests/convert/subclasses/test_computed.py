@@ -21,10 +21,10 @@ from conv2attn.convert import (
     restore_model,
     save_converted,
 )
-from conv2attn.convert.attention.computed import detached
 from conv2attn.convert.errors import UnsupportedLayerError
 from conv2attn.convert.files.open import open_network
 from conv2attn.convert.spec import CONVOLUTIONS
+from conv2attn.convert.subclasses.computed import detached
 
 
 class Doubled(nn.Module):

@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .spec import CONVOLUTIONS, Convolution, ConvSpec, reversed_pads
+from ..spec import CONVOLUTIONS, Convolution, ConvSpec, reversed_pads
 
 
 class _Uneven(nn.modules.conv._ConvNd):

@@ -14,8 +14,8 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..errors import ConversionError
-from ..padded import spec_of
 from ..spec import CONVOLUTIONS, Convolution, ConvSpec
+from .padded import spec_of
 
 
 def own_weight(parts: Any) -> Tensor:

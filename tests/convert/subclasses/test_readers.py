@@ -24,8 +24,9 @@ from conv2attn.convert import (
     restore_model,
     save_converted,
 )
-from conv2attn.convert.attention import reader as readers
-from conv2attn.convert.attention.libraries import (
+from conv2attn.convert.errors import OutputError, UnsupportedLayerError
+from conv2attn.convert.subclasses import reader as readers
+from conv2attn.convert.subclasses.libraries import (
     adapted,
     perhaps_same_padded,
     same_padded,
@@ -34,8 +35,7 @@ from conv2attn.convert.attention.libraries import (
     standardised_by_deviation,
     zero_padded,
 )
-from conv2attn.convert.errors import OutputError, UnsupportedLayerError
-from tests.convert.attention.standardised import convolved, normalised, padded_same
+from tests.convert.subclasses.standardised import convolved, normalised, padded_same
 from tests.small_models import assert_same_state
 
 

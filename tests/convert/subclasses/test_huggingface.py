@@ -15,9 +15,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, conv_from_attention, convert_model
-from conv2attn.convert.attention.reader import reader_of
 from conv2attn.convert.errors import UnsupportedLayerError
-from tests.convert.attention.standardised import convolved, normalised, padded_same
+from conv2attn.convert.subclasses.reader import reader_of
+from tests.convert.subclasses.standardised import convolved, normalised, padded_same
 
 
 def named(place: str) -> Any:

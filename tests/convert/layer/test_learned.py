@@ -11,7 +11,7 @@ from torch.nn.utils import parametrizations
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conv2attn.convert import ConversionError, SelfAttention2d, attention_from_conv, conv_from_attention
-from conv2attn.convert.attention.learned import LearnedAttention, LearnedAttention2d
+from conv2attn.convert.layer.learned import LearnedAttention, LearnedAttention2d
 from tests.bounds import output_bound
 
 

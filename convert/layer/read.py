@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from ..engines import AUTO
 from ..errors import ConversionError
 from ..spec import Convolution
+from ..subclasses.reader import Reader, qualified_name
 from .layer import LAYERS, SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
 from .learned import LearnedAttention1d, LearnedAttention2d, LearnedAttention3d, register_learned
-from .reader import Reader, qualified_name
 
 # What every module has of its own, and neither a copy of its class nor a reader needs.
 HOOKS = (

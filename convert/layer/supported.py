@@ -11,12 +11,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from ..padded import PADDED
 from ..spec import CONVOLUTIONS, Convolution, ConvSpec, reversed_pads
-from . import libraries  # noqa: F401 - whose readers are built in
-from .computed import class_of, is_computed, uncomputable, value
+from ..subclasses import libraries  # noqa: F401 - whose readers are built in
+from ..subclasses.computed import class_of, is_computed, uncomputable, value
+from ..subclasses.padded import PADDED
+from ..subclasses.reader import geometry, reader_of
 from .read import unreadable
-from .reader import geometry, reader_of
 from .trial import disagreement
 
 OVERRIDABLE = ("forward", "_conv_forward", "_output_padding")  # methods that an instance can replace

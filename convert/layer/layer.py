@@ -35,8 +35,8 @@ from ..heads.regime import compute_dtype
 from ..heads.values import LayerValues
 from ..size import Size, format_bytes
 from ..spec import ConvSpec, batch_shape
+from ..subclasses.checked import checked_model
 from ..transforms import is_scripted, is_traced, refuse_script
-from .checked import checked_model
 from .positions import RestingPositions
 
 DEFAULT_MEMORY_LIMIT = 2**30  # bytes

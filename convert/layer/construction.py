@@ -24,13 +24,13 @@ from ..arguments import as_tolerance
 from ..bounds.tail import tail_per_unit
 from ..engines import AUTO
 from ..errors import NotAConvolutionError, Problem, UnsupportedLayerError
-from ..padded import convolution, has_class, spec_of
 from ..spec import Convolution
-from .checked import checked_layer, checked_model
-from .computed import COMPUTABLE, carry, class_of, detached, is_computed, stand_in, uncomputable
+from ..subclasses.checked import checked_layer, checked_model
+from ..subclasses.computed import COMPUTABLE, carry, class_of, detached, is_computed, stand_in, uncomputable
+from ..subclasses.padded import convolution, has_class, spec_of
+from ..subclasses.reader import reader_of
 from .layer import LAYERS, LEARNED, SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
 from .read import OfSubclass, attention_read, convolution_read
-from .reader import reader_of
 from .supported import unsupported_reason
 
 

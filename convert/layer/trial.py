@@ -19,8 +19,8 @@ from torch import Tensor, nn
 
 from ..autocast import without_autocast
 from ..spec import Convolution, ConvSpec
+from ..subclasses.reader import Reader
 from .read import OfSubclass, attention_read, convolution_read
-from .reader import Reader
 
 _BATCH = 2
 _passed: set[Hashable] = set()

@@ -1,0 +1,1 @@
+"""Other people's convolutions: what their classes compute, and what computes their weights."""
