@@ -20,7 +20,8 @@ from ..errors import CheckpointError, SeveralNetworksError, listed
 from .architecture import Architecture
 from .keys import Expected, fit_keys, is_averaged, renamed
 from .readers import Contents, read_contents
-from .readers.described import DescribedConvolution, is_module, pickled_network
+from .readers.described import DescribedConvolution, is_module, kinds_of, pickled_network
+from .readers.quantised import FLOAT_STATE, quantised, quantised_classes
 from .readers.torch import Inert
 from .tensors import Versions, versions_of
 from .tensors import place as place_of
@@ -63,6 +64,7 @@ class Checkpoint:
         unknown: Names of classes that its pickled network has, and that are not known.
         extra: Keys that were left out, since they belong to no part of the network.
         versions: Versions of the classes that wrote the weights, where the file tells them.
+        dequantised: Keys of quantised tensors, which became (integer - zero point) * scale.
     """
 
     path: Path
@@ -74,6 +76,7 @@ class Checkpoint:
     unknown: tuple[str, ...] = ()
     extra: tuple[str, ...] = ()
     versions: Versions = None
+    dequantised: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -84,6 +87,7 @@ class _Found:
     tensors: dict[str, Any]
     network: nn.Module | None = None
     unknown: tuple[str, ...] = ()
+    quantised: tuple[str, ...] = ()
     score: tuple[int, int] = (0, 0)
     prefixes: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
@@ -122,6 +126,8 @@ def find_weights(contents: Contents, path: Path, opening: Opening, *, expected: 
     average = opening.ema if opening.weights is None else None
     found = found if opening.weights is None else [_named(found, opening.weights, path)]
     chosen = _chosen(found, expected, path, average)
+    if chosen.quantised:
+        raise quantised(path, FLOAT_STATE, chosen.quantised)
     tensors = {key: each for key, each in chosen.tensors.items() if not (chosen.is_averaged and key == "n_averaged")}
     return Checkpoint(
         path,
@@ -133,6 +139,7 @@ def find_weights(contents: Contents, path: Path, opening: Opening, *, expected: 
         chosen.unknown,
         chosen.beside,
         chosen.versions,
+        tuple(key for key, value in tensors.items() if isinstance(value, Tensor) and value.is_quantized),
     )
 
 
@@ -142,8 +149,9 @@ def _candidates(value: Any, place: str, depth: int) -> Iterator[_Found]:
         return
     if is_module(value):
         own, unknown = pickled_network(value)
-        if own:
-            yield _Found(place, own, None if unknown else value, unknown)
+        integers = tuple(quantised_classes(kinds_of(value)))
+        if own or integers:
+            yield _Found(place, own, None if unknown else value, unknown, integers)
         return
     if isinstance(value, Inert):
         value = value.state if isinstance(value.state, dict) else value.args

@@ -22,6 +22,7 @@ from torch import Size, Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..errors import CheckpointError, first_line, listed
+from .readers.quantised import FLOAT_STATE, quantised, quantised_keys
 from .tensors import Versions, with_versions
 
 Expected = Mapping[str, Size | None]
@@ -29,10 +30,6 @@ Expected = Mapping[str, Size | None]
 
 _WRAPPERS = {"module", "_orig_mod", "_forward_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
 _COUNTER = "num_batches_tracked"  # batch normalisation had none before PyTorch 0.4.1
-_QUANTISED = re.compile(
-    r"(^|\.)(qweight|qzeros|SCB|zero_point|weight_scale(_inv)?|weight_zero_point|_packed_params(\..*)?"
-    r"|weight\.(absmax|quant_map|nested_absmax|quant_state\..*))$"
-)  # what PyTorch, bitsandbytes, GPTQ and others keep beside integers
 _BYTES = (torch.int8, torch.uint8)
 _EXTRA = {"total_ops", "total_params", "n_averaged", "position_ids"}  # left beside weights by thop and torch
 _AVERAGED = re.compile(r"(^|_)(ema|swa|averaged?|avg|shadow)\d*(_|$)", re.IGNORECASE)
@@ -175,7 +172,7 @@ def _are_quantised(tensors: Mapping[str, Tensor], wanted: Mapping[str, object]) 
         isinstance(own := wanted.get(key), Tensor) and own.is_floating_point() and value.dtype in _BYTES
         for key, value in tensors.items()
     )
-    return integers or any(_QUANTISED.search(key) for key in tensors.keys() - wanted.keys())
+    return integers or bool(quantised_keys(tensors.keys() - wanted.keys()))
 
 
 def _unfit(
@@ -187,9 +184,7 @@ def _unfit(
 ) -> CheckpointError:
     """An error that lists the keys that do not fit, and those that the file has in their place."""
     if _are_quantised(given, wanted):
-        advice = "save the float network's state dict, or dequantise it first"
-        told = listed([*problems, *unexpected], "; ")
-        return CheckpointError(f"{path} holds quantised weights, which are not read: {advice} ({told})")
+        return quantised(path, FLOAT_STATE, [*problems, *unexpected])
     held = [f"it holds {listed([repr(key) for key in unexpected])}, which the architecture lacks"] if unexpected else []
     told = "; ".join([*([listed(problems, "; ")] if problems else []), *held])
     return CheckpointError(f"{path} does not fit the architecture: {told}")

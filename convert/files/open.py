@@ -59,6 +59,7 @@ from .layers import (
 from .named.huggingface import PREFIX, is_model_folder, pretrained
 from .named.preprocessors import from_folder, from_timm, from_torchvision
 from .readers import Contents, read_contents
+from .readers.quantised import FLOAT_STATE, quantised, quantised_keys
 from .tensors import Versions, versions_of, with_versions
 from .write import PROGRAM, is_ours
 
@@ -239,6 +240,8 @@ def _of_file(saved: Checkpoint) -> Network:
     """A file alone: the network that it holds, or the convolutions that it describes."""
 
     def build() -> nn.Module:
+        if saved.network is None and (signs := quantised_keys(saved.state_dict)):
+            raise quantised(saved.path, FLOAT_STATE, signs)
         if saved.network is None:
             raise ArchitectureNeededError(_without_network(saved.path) if saved.convolutions else _weights_alone(saved))
         return saved.network

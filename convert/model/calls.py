@@ -71,6 +71,32 @@ def calls_as_modules(model: nn.Module) -> Traced:
     return Traced(model, tuple(left))
 
 
+def calls_of_integers(module: fx.GraphModule) -> list[str]:
+    """Calls of convolutions, by name, whose kernel is computed from stored bytes, as quantised weights are."""
+    stored = {node for node in module.graph.find_nodes(op="get_attr") if _is_bytes(module, node)}
+    return [node.name for node in _calls(module.graph) if stored & _ancestors(_given(node).get("weight"))]
+
+
+def _is_bytes(module: nn.Module, node: fx.Node) -> bool:
+    found = operator.attrgetter(str(node.target))(module)
+    return isinstance(found, Tensor) and found.dtype in (torch.int8, torch.uint8)
+
+
+def _ancestors(node: Any) -> set[fx.Node]:
+    """A node and all that it is computed from."""
+    found, pending = set[fx.Node](), [node] if isinstance(node, fx.Node) else []
+    while pending:
+        if (one := pending.pop()) not in found:
+            found.add(one)
+            pending += one.all_input_nodes
+    return found
+
+
+def _given(node: fx.Node) -> dict[str, Any]:
+    """The arguments of a call by their names."""
+    return dict(zip(_FUNCTIONS[node.target], node.args, strict=False)) | node.kwargs
+
+
 def _may_call(module: nn.Module) -> bool:
     """Whether a module is a graph, or its code names a convolution; False for convolutions themselves."""
     if isinstance(module, fx.GraphModule):
@@ -95,7 +121,7 @@ def _rewrite(module: fx.GraphModule, name: str, left: list[Problem]) -> None:
 
 def _make_module(module: fx.GraphModule, node: fx.Node) -> None:
     """Puts a module in the place of one call."""
-    given: dict[str, Any] = dict(zip(_FUNCTIONS[node.target], node.args, strict=False)) | node.kwargs
+    given = _given(node)
     x, *sources = (given.pop(name, None) for name in ("input", "weight", "bias"))
     transposed = given.pop("transposed", "transpose" in str(node.target))
     weight = _tensor(module, sources[0], "kernel")

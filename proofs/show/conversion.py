@@ -18,7 +18,7 @@ from ...convert.model.plan import plan_layers, usual_size
 from ...convert.model.report import Report
 from ...convert.model.selection import name_filter
 from ...convert.size import Size, format_bytes
-from ..terminal.names import extra_lines, layer_name, non_finite_lines, note_lines, problem_lines
+from ..terminal.names import dequantised_lines, extra_lines, layer_name, non_finite_lines, note_lines, problem_lines
 from ..terminal.outcome import Done
 from ..terminal.output import Table, progress, say
 from .page.write import QUICK, make_page
@@ -85,9 +85,11 @@ def convert_checkpoint(
         "program": None if program is None else program.to_json(),
         "left_out": others,
         "extra": list(network.checkpoint.extra),
+        "dequantised": list(network.checkpoint.dequantised),
         "report": certified.to_json(),
     }
-    return Done(data, conversion_shown(out, certified, program, shown, others, network.checkpoint.extra))
+    remarks = [*dequantised_lines(network.checkpoint.dequantised), *extra_lines(network.checkpoint.extra)]
+    return Done(data, conversion_shown(out, certified, program, shown, others, remarks))
 
 
 def _left_out(network: Network, report: Report) -> int | None:
@@ -105,7 +107,7 @@ def conversion_shown(
     program: Program | None = None,
     page: str | None = None,
     left_out: int | None = None,
-    extra: Sequence[str] = (),
+    remarks: Sequence[str] = (),
 ) -> list[Table | str]:
     """A conversion as a table and lines.
 
@@ -115,7 +117,7 @@ def conversion_shown(
         program: The network as an ONNX file, where one was converted.
         page: The page about the network, if it was written.
         left_out: Number of tensors of the checkpoint that are not in the folder, if only layers were converted.
-        extra: Keys of the checkpoint that belong to no part of the network.
+        remarks: Lines about the checkpoint's tensors.
     """
     network, (low, high) = certified.network, certified.input_range
     useful = network is not None and (network.bound is None or is_useful(network.bound, network.outputs))
@@ -135,7 +137,7 @@ def conversion_shown(
         others = f"{left_out} other tensor{'s are' if left_out != 1 else ' is'}"
         told = f"{layers} convolution{'s' * (layers != 1)}; {others} {where}"
         lines.append(f"Layers only: {told}. Pass --arch to convert the network.")
-    lines += [*extra_lines(extra), f"Wrote {folder}" + ("" if page is None else f"; open {page} to look at it")]
+    lines += [*remarks, f"Wrote {folder}" + ("" if page is None else f"; open {page} to look at it")]
     return [
         certified.summary.in_words,
         _table(certified),

@@ -47,6 +47,11 @@ def non_finite_lines(names: Sequence[str]) -> list[str]:
     return [f"warning: NaN or infinity in {_listed(names)}; these layers are not certified"] if names else []
 
 
+def dequantised_lines(names: Sequence[str]) -> list[str]:
+    """Formats a line about tensors that a checkpoint stores as integers."""
+    return [f"Dequantised, (integer - zero point) * scale: {_listed(names)}"] if names else []
+
+
 def extra_lines(names: Sequence[str]) -> list[str]:
     """Formats a line about checkpoint keys that were left out."""
     return [f"Left out, since no part of the network has them: {_listed(names)}"] if names else []

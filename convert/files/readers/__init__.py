@@ -15,9 +15,10 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ...errors import CheckpointError, TrustNeededError, close_names
-from .described import DescribedConvolution, is_module, pickled_network
+from .described import DescribedConvolution, is_module, kinds_of, pickled_network
 from .onnx import read_onnx
-from .program import run_program
+from .program import check_float, run_program
+from .quantised import quantised_classes
 from .sniff import Kind, describe, read_index, sniff, weights_file
 from .torch import read_torch
 
@@ -77,6 +78,8 @@ def _read(path: Path, *, trust: bool) -> Contents:
                 f"{path} is {kind.value}, whose layers are compiled, frozen or not: torch.export the network that it "
                 "was made from, or save its state dict"
             )
+    if kind is Kind.PROGRAM:
+        check_float(path)
     if trust:
         return Contents(run_program(path, kind), (path,))
     risk = "which is code, and reading it may run it"
@@ -123,9 +126,9 @@ def _read_torch(path: Path, kind: Kind, *, trust: bool) -> object:
 
 
 def _holds_foreign_modules(value: object, depth: int = 0) -> bool:
-    """Whether a module of a class that is not known is somewhere in a file's data."""
+    """Whether a module of a class that is not known, and is not refused as quantised, is somewhere in a file's data."""
     if is_module(value):
-        return bool(pickled_network(value)[1])
+        return bool(pickled_network(value)[1]) and not quantised_classes(kinds_of(value))
     values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return depth < _MAX_DEPTH and any(_holds_foreign_modules(each, depth + 1) for each in values)
 

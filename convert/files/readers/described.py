@@ -65,6 +65,18 @@ def pickled_network(root: Any) -> tuple[dict[str, Any], tuple[str, ...]]:
     return tensors, tuple(unknown)
 
 
+def kinds_of(root: Any) -> list[str]:
+    """Qualified names of a pickled network's classes, and of what else in it is not known, each once."""
+    modules = [module for _, module in _walk(root)]
+    named = [module.kind if isinstance(module, Inert) else _qualified(type(module)) for module in modules]
+    inner = [kind for module in modules if isinstance(module, nn.Module) for kind in _inert_kinds(vars(module))]
+    return list(dict.fromkeys([*named, *inner]))
+
+
+def _qualified(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
 def _walk(root: Any) -> Iterator[tuple[str, Any]]:
     """Modules in the order of ``named_modules``, each under all of its names."""
     pending: list[tuple[str, int, Any]] = [("", 0, root)]

@@ -8,14 +8,27 @@ from __future__ import annotations
 
 import pickle
 import warnings
+import zipfile
+from contextlib import suppress
 from pathlib import Path
 
 import torch
-from torch import nn
+from torch import fx, nn
 
 from ...errors import CheckpointError, first_line
-from ...model.calls import calls_as_modules
+from ...model.calls import calls_as_modules, calls_of_integers
+from .quantised import FLOAT_EXPORT, quantised, quantised_operations
 from .sniff import Kind
+
+
+def check_float(path: Path) -> None:
+    """Refuses a program of torch.export whose operations are on quantised numbers, by its text; nothing is run."""
+    text = ""
+    with suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as archive:  # torch's reader tells that one is damaged
+        names = [name for name in archive.namelist() if name.endswith(".json")]
+        text = " ".join(archive.read(name).decode(errors="replace") for name in names)
+    if signs := quantised_operations(text):
+        raise quantised(path, FLOAT_EXPORT, signs)
 
 
 def run_program(path: Path, kind: Kind) -> object:
@@ -28,7 +41,7 @@ def run_program(path: Path, kind: Kind) -> object:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's own, about its internals
             if kind is Kind.PROGRAM:
-                return _as_network(torch.export.load(path).module())
+                return _as_network(torch.export.load(path).module(), path)
             if kind is Kind.PICKLE:
                 with path.open("rb") as file:
                     return pickle.load(file)
@@ -44,8 +57,10 @@ def run_program(path: Path, kind: Kind) -> object:
         raise CheckpointError(f"{path} cannot be run: {first_line(error)[:300]}") from error
 
 
-def _as_network(graph: nn.Module) -> nn.Module:
+def _as_network(graph: fx.GraphModule, path: Path) -> nn.Module:
     """A graph of torch.export's with modules for its convolutions; it has a mode like any module."""
+    if signs := calls_of_integers(graph):
+        raise quantised(path, FLOAT_EXPORT, signs)
     for name in ("train", "eval"):  # these refuse; the graph's own operations say in which mode they are
         graph.__dict__.pop(name, None)
     return calls_as_modules(graph).model

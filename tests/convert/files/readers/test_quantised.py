@@ -1,0 +1,145 @@
+"""Quantised weights, whatever holds them, are refused by name or said to be dequantised."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from conv2attn.convert import convert_model
+from conv2attn.convert.errors import CheckpointError
+from conv2attn.convert.files.checkpoint import Opening
+from conv2attn.convert.files.open import open_network
+from tests.command import Run, result_of
+
+FLOAT_STATE = "holds quantised weights, which are not read: save the float network's state dict, or dequantise it first"
+FLOAT_EXPORT = "holds quantised weights, which are not read: export the float network"
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor:UserWarning")  # torch means to give them up
+
+
+def convolutions() -> nn.Module:
+    return nn.Sequential(torch.ao.nn.quantized.Conv2d(2, 3, 2), nn.ReLU())
+
+
+def one_linear_layer() -> nn.Module:
+    return nn.Sequential(nn.Conv2d(2, 3, 2), nn.Flatten(), torch.ao.nn.quantized.dynamic.Linear(3, 2))
+
+
+def dump(value: object, path: Path) -> None:
+    path.write_bytes(pickle.dumps(value))
+
+
+@pytest.mark.parametrize(("write", "trust"), [(torch.save, False), (torch.save, True), (dump, True)])
+@pytest.mark.parametrize("held", [lambda net: net, lambda net: {"model": net, "epoch": 3}])
+@pytest.mark.parametrize("make", [convolutions, one_linear_layer])
+def test_a_pickled_network_of_quantised_modules_is_refused_by_their_classes(
+    make: Callable[[], nn.Module],
+    held: Callable[[nn.Module], object],
+    write: Callable[[object, Path], None],
+    trust: bool,
+    tmp_path: Path,
+) -> None:
+    write(held(make()), tmp_path / "m")
+    for architecture in (None, nn.Sequential(nn.Conv2d(2, 3, 2))):
+        with pytest.raises(CheckpointError, match=rf"{FLOAT_STATE} \(torch\.ao\.nn\.quantized\."):
+            open_network(tmp_path / "m", Opening(architecture, trust=trust))
+
+
+def test_a_float_network_made_ready_for_quantisation_is_read(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Conv2d(2, 3, 2))
+    net.add_module("add", torch.ao.nn.quantized.FloatFunctional())
+    torch.save(net, tmp_path / "m")
+    opened = open_network(tmp_path / "m", Opening(nn.Sequential(nn.Conv2d(2, 3, 2)))).cnn()
+    assert torch.equal(opened.get_parameter("0.weight"), net.get_parameter("0.weight"))
+
+
+def test_the_state_dict_of_quantised_modules_is_refused_without_an_architecture_too(tmp_path: Path) -> None:
+    torch.save(one_linear_layer().state_dict(), tmp_path / "w")
+    with pytest.raises(CheckpointError, match=rf"{FLOAT_STATE} \(2\.zero_point\)"):
+        open_network(tmp_path / "w").cnn()
+
+
+class OfIntegers(nn.Module):
+    """A convolution whose kernel is stored as bytes, behind one that is stored as it is."""
+
+    def __init__(self, kernel: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.conv, self.kernel = nn.Conv2d(2, 2, 1), kernel
+        self.register_buffer("stored", torch.arange(24, dtype=torch.int8).view(3, 2, 2, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps [batch, 2, rows, columns] to [batch, 3, rows - 1, columns - 1]."""
+        return F.conv2d(self.conv(x), self.kernel(self.get_buffer("stored")))
+
+
+def dequantised_by_torch(stored: Tensor) -> Tensor:
+    from torch.ao.quantization.fx import _decomposed  # noqa: F401  it declares the operation
+
+    made: Any = torch.ops.quantized_decomposed.dequantize_per_tensor(stored, 0.1, 0, -128, 127, torch.int8)
+    return made  # type: ignore[no-any-return]
+
+
+def dequantised_by_hand(stored: Tensor) -> Tensor:
+    return (stored.to(torch.float32) - 3) * 0.1
+
+
+@pytest.mark.parametrize(
+    ("kernel", "sign", "trust"),
+    [
+        (dequantised_by_torch, "quantized_decomposed.dequantize_per_tensor", False),
+        (dequantised_by_torch, "quantized_decomposed.dequantize_per_tensor", True),
+        (dequantised_by_hand, "conv2d_1", True),
+    ],
+)
+def test_an_exported_program_with_quantised_kernels_is_refused_by_what_tells(
+    kernel: Callable[[Tensor], Tensor], sign: str, trust: bool, tmp_path: Path
+) -> None:
+    program = torch.export.export(OfIntegers(kernel), (torch.rand(1, 2, 4, 5),))
+    torch.export.save(program, tmp_path / "m.pt2")
+    with pytest.raises(CheckpointError, match=rf"{FLOAT_EXPORT} \({sign}\)"):
+        open_network(tmp_path / "m.pt2", Opening(trust=trust))
+
+
+class BesideIntegers(nn.Module):
+    """A convolution, and bytes that are added to what it gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 2)
+        self.register_buffer("stored", torch.arange(3, dtype=torch.uint8).view(3, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps [batch, 2, rows, columns] to [batch, 3, rows - 1, columns - 1]."""
+        y: Tensor = self.conv(x) + self.get_buffer("stored").float()
+        return y
+
+
+def test_an_exported_program_that_holds_bytes_beside_its_kernels_is_read(tmp_path: Path) -> None:
+    net = BesideIntegers()
+    x = torch.rand(1, 2, 4, 5)
+    torch.export.save(torch.export.export(net, (x,)), tmp_path / "m.pt2")
+    opened = open_network(tmp_path / "m.pt2", Opening(trust=True)).whole().cnn()
+    assert torch.equal(convert_model(opened, inplace=True).model(x), net(x))
+
+
+def test_tensors_that_torch_quantised_are_said_to_be_dequantised(run: Run) -> None:
+    net = nn.Sequential(nn.Conv2d(3, 4, 3))
+    weight = net.get_parameter("0.weight").detach()
+    with warnings.catch_warnings(action="ignore"):  # torch means to give them up
+        whole = torch.quantize_per_channel(weight, torch.full((4,), 0.01), torch.arange(4), 0, torch.qint8)
+    Path("net.py").write_text("from torch import nn\ndef net(): return nn.Sequential(nn.Conv2d(3, 4, 3))\n")
+    command = ("convert", "w.pth", "--arch", "net.py:net", "--no-page", "--force", "--out", "out")
+    torch.save(net.state_dict(), "w.pth")
+    assert "equantised" not in run(*command).out
+    torch.save(net.state_dict() | {"0.weight": whole}, "w.pth")
+    assert "\nDequantised, (integer - zero point) * scale: 0.weight\n" in run(*command).out
+    assert result_of("convert", run(*command, "--json").out)["dequantised"] == ["0.weight"]
