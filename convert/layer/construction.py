@@ -29,8 +29,8 @@ from ..subclasses.checked import checked_layer, checked_model
 from ..subclasses.computed import COMPUTABLE, carry, class_of, detached, is_computed, stand_in, uncomputable
 from ..subclasses.padded import convolution, has_class, spec_of
 from ..subclasses.reader import reader_of
-from .layer import LAYERS, LEARNED, SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
-from .read import OfSubclass, attention_read, convolution_read
+from .layer import LAYERS, SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
+from .read import OF_SUBCLASS, OfSubclass, attention_read, convolution_read
 from .supported import unsupported_reason
 
 
@@ -130,7 +130,7 @@ def not_a_convolution(layer: SelfAttention, *, tolerance: float | None = None) -
         return reason
     if any(parameter.is_meta for parameter in layer.parameters()):
         return "it has no values, as on the meta device"
-    if class_of(layer) not in LEARNED or "forward" in vars(layer):
+    if class_of(layer) not in _OWN or "forward" in vars(layer):
         return "its forward method is not that of SelfAttention"
     if not has_class(layer.spec) and not isinstance(layer, OfSubclass):
         return "its padding is one that no class of convolutions has"
@@ -160,6 +160,7 @@ def not_a_convolution(layer: SelfAttention, *, tolerance: float | None = None) -
     return None
 
 
+_OWN = (SelfAttention, *LAYERS.values(), *OF_SUBCLASS.values())  # classes whose forward is known
 _Layer = TypeVar("_Layer", bound=nn.Module)
 
 

@@ -7,9 +7,10 @@ tap's slice W_Delta of the kernel as its value projection:
 
     output[q] = bias + sum_h W_Delta_h . sum_k softmax_k(r_{k-q} . v_h) x_k
 
-over the pixels k of the padded input. ``encoding.py`` derives the scores, ``engines/`` computes the layer. The
-positions of these layers rest: they are numbers, which ``set_positions`` sets and no call reads from a tensor.
-``learned.py`` has the layers whose positions are trained, or that have content or learned tables.
+over the pixels k of the padded input. ``encoding.py`` derives the scores, ``engines/`` computes the layer. Its
+positions rest: they are numbers, which ``set_positions`` sets and no call reads from a tensor. A layer learns where to
+look, in place, from ``train_positions``, ``add_content`` or ``set_axis_scores`` on; ``learn.melt`` does it to a whole
+network. Its weight and bias stay the very parameters that they were, and so do its hooks and parametrisations.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from typing import Any, ClassVar, Literal, Self, overload
 import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.module import _has_any_global_hook
-from torch.nn.utils import parametrize
 
 from ..arguments import as_heads, as_integer, as_queries, as_size, as_tensor
 from ..autocast import autocast_dtype, rounded, without_autocast
@@ -30,23 +30,23 @@ from ..engines.literal import all_queries, attention_maps
 from ..errors import ConversionError, GeometryError
 from ..heads.axis_scores import AXES, AxisScores
 from ..heads.content import ContentTerms
-from ..heads.encoding import head_vectors
-from ..heads.regime import compute_dtype
+from ..heads.encoding import encoding_dim, head_vectors
+from ..heads.regime import Regime, compute_dtype
 from ..heads.values import LayerValues
 from ..size import Size, format_bytes
 from ..spec import ConvSpec, batch_shape
 from ..subclasses.checked import checked_model
 from ..transforms import is_scripted, is_traced, refuse_script
-from .positions import RestingPositions
+from .positions import HeadPositions
 
 DEFAULT_MEMORY_LIMIT = 2**30  # bytes
 
 
-class SelfAttention(RestingPositions):
+class SelfAttention(HeadPositions):
     """A multi-head self-attention layer with a quadratic relative positional encoding (Theorem 1).
 
     ``attention_from_conv`` makes one from a convolution. Its parameters are the convolution's; its positions, three
-    numbers a head, are no parameters.
+    numbers a head, are no parameters before ``train_positions``.
 
     Args:
         spec: Geometry: channels, one head for each kernel tap, padding, stride between queries.
@@ -63,6 +63,8 @@ class SelfAttention(RestingPositions):
         weight: The value projections, as the convolution holds them (``ConvSpec.weight_shape``): head h, at kernel tap
             (m, n), has W_val^(h) = kernel[:, :, m, n], block diagonal in the groups.
         bias: Bias of the output projection, [out_channels], or None.
+        content: The content terms of the scores, or None.
+        axis_scores: Learned tables in place of the quadratic scores, or None.
         memory_limit: As above; may be changed at any time.
 
     Raises:
@@ -204,7 +206,9 @@ class SelfAttention(RestingPositions):
 
     def _is_convolution(self) -> bool:
         """Whether what is left of the layer is the convolution's own call."""
-        return self._regime.is_exact and self._engine in (AUTO, "factored")
+        if not (self._regime.is_exact and self._engine in (AUTO, "factored")):
+            return False
+        return self.content is None and self.axis_scores is None and not self.trains_positions
 
     def _convolve(self, x: Tensor, spec: ConvSpec) -> Tensor:
         """The convolution's own call; in eager mode, an input that it does not take is named in our words."""
@@ -234,7 +238,11 @@ class SelfAttention(RestingPositions):
 
     def _values(self, spec: ConvSpec | None = None) -> LayerValues:
         """The layer during one call, with the geometry of this call."""
-        return LayerValues(spec or self.spec, self.weight, self.bias, self._regime, self.memory_limit)
+        spec, trained, regime = spec or self.spec, None, self._regime
+        if self.trains_positions:
+            trained, regime = self._trained(), Regime.unread(spec, compute_dtype(self.weight.dtype))
+        parts = trained, self.content, self.axis_scores
+        return LayerValues(spec, self.weight, self.bias, regime, self.memory_limit, *parts)
 
     def _forward_other(self, x: Any, *, need_weights: bool) -> Any:
         """Handles an input that is not a tensor: traces the proxy of torch.fx, and refuses anything else."""
@@ -285,16 +293,8 @@ class SelfAttention(RestingPositions):
             maps = attention_maps(self, size, positions, None if x is None else self.spec.pad(x))
         return torch.unflatten(maps[..., head_numbers, :].transpose(-3, -2), -1, tuple(padded_size))
 
-    def train_positions(self) -> None:
-        """Makes alpha and centers parameters: the layer becomes a ``LearnedAttention``, in place.
-
-        Its function stays what it was. From the exact regime on (alpha 104 in single precision) positions have no
-        gradient: ``set_positions`` before, or ``melt``, makes attention soft.
-        """
-        _learned(self)._train_positions()
-
     def add_content(self, key_dim: int) -> ContentTerms:
-        """Adds the content terms (a), (b) and (c): the layer becomes a ``LearnedAttention``, in place.
+        """Adds the content terms (a), (b) and (c), in place.
 
         What it computes does not change: the terms share one softmax with the positions, as eq. (7) has it, and W_qry
         and u start at zero, so the new scores are zero until training changes them
@@ -304,13 +304,20 @@ class SelfAttention(RestingPositions):
             key_dim: Dimension D_k in which queries and keys are compared.
 
         Raises:
-            ConversionError: key_dim is not a positive integer, or the layer is of a class of its own.
+            ConversionError: key_dim is not a positive integer.
         """
-        added: ContentTerms = _learned(self)._add_content(as_integer(key_dim, "key_dim", least=1))
-        return added
+        self.content = ContentTerms(
+            self.num_heads,
+            self.spec.in_channels,
+            key_dim=as_integer(key_dim, "key_dim", least=1),
+            encoding_dim=encoding_dim(self.spec.axes),
+            device=self.weight.device,
+            dtype=self.weight.dtype,
+        )
+        return self.content
 
     def set_axis_scores(self, *tables: Tensor) -> AxisScores:
-        """Replaces the quadratic scores by learned tables: the layer becomes a ``LearnedAttention``, in place.
+        """Replaces the quadratic scores by learned tables, in place.
 
         ``alpha`` and ``centers`` are not used from then on.
 
@@ -320,16 +327,14 @@ class SelfAttention(RestingPositions):
 
         Raises:
             GeometryError: The tables have other shapes, or are not one for each axis.
-            ConversionError: The layer is of a class of its own.
         """
         for name, table in zip(AXES[-self.spec.axes :], tables, strict=False):
             if as_tensor(table, name).ndim == 0 or len(table) != self.num_heads:
                 raise GeometryError(f"score tables must have {self.num_heads} heads; got {list(table.shape)}")
         if len(tables) != self.spec.axes:
             raise GeometryError(f"there must be a score table for each of {self.spec.axes} axes; got {len(tables)}")
-        made = AxisScores(*(table.to(self.weight) for table in tables))
-        _learned(self).axis_scores = made
-        return made
+        self.axis_scores = AxisScores(*(table.to(self.weight) for table in tables))
+        return self.axis_scores
 
     def explain(self, size: Sequence[int], *, batch: int = 1) -> str:
         """Which engine computes inputs of this size, why, and what each engine costs in FLOPs and bytes."""
@@ -368,7 +373,6 @@ class SelfAttention3d(SelfAttention):
 
 
 LAYERS: dict[int, type[SelfAttention]] = {1: SelfAttention1d, 2: SelfAttention2d, 3: SelfAttention3d}
-LEARNED: dict[type, type[SelfAttention]] = {}  # the class that learns, of each that rests, and of itself: learned.py
 
 
 def _attention_weights(values: LayerValues, x: Tensor, *, average: bool) -> Tensor:
@@ -379,20 +383,6 @@ def _attention_weights(values: LayerValues, x: Tensor, *, average: bool) -> Tens
     if average:
         maps = maps.mean(-3)
     return maps.expand(len(x), *maps.shape) if padded is None else maps
-
-
-def _learned(layer: SelfAttention) -> Any:
-    """The layer itself as a ``LearnedAttention``, in place."""
-    kind = LEARNED.get(parametrize.type_before_parametrizations(layer))
-    if kind is None:
-        raise ConversionError(
-            f"only layers of the library's own classes learn positions, content or tables; got {type(layer).__name__}"
-        )
-    if parametrize.is_parametrized(layer):  # whose class holds what computes its weight
-        own = {name: value for name, value in vars(type(layer)).items() if name not in ("__dict__", "__weakref__")}
-        kind = type(f"Parametrized{kind.__name__}", (kind,), own)
-    layer.__class__ = kind
-    return layer
 
 
 def _one_call(layer: nn.Module, x: fx.Proxy) -> fx.Proxy:

@@ -1,8 +1,12 @@
-"""Positions at rest: numbers of Python that a module holds beside its parameters.
+"""Where the heads of a layer look, and how sharply: numbers of Python, or two parameters.
 
-They are no parameters and no buffers, which would be inputs of every graph and could be written to in vain. ``alpha``
-and ``centers`` are properties that make new tensors of them, which are only looked at, and state dicts hold these
-tensors.
+Positions at rest are numbers that the layer holds beside its parameters. They are no parameters and no buffers, which
+would be inputs of every graph and could be written to in vain. ``alpha`` and ``centers`` are properties that make new
+tensors of them, which are only looked at, and state dicts hold these tensors.
+
+Trained positions are two parameters: ``log_alpha``, whose exponential is alpha, positive whatever a step of training
+does, and ``centers``. No call reads their values, so a GPU never waits for them. A state dict holds these two; a layer
+of either kind takes the positions of the other.
 """
 
 from __future__ import annotations
@@ -58,17 +62,17 @@ class Shown(Tensor):
         return self.as_subclass(Tensor).clone()
 
 
-class RestingPositions(nn.Module):
-    """A module with a geometry whose heads look at places that are known as numbers.
+class HeadPositions(nn.Module):
+    """A module with a geometry whose heads look at places that are numbers, or trained.
 
     Attributes:
         spec: The geometry.
         alpha_follows_dtype: Whether alpha is the one with which attention is one-hot in whatever precision.
+        log_alpha: Logarithm of the locality strength of each head, [num_heads], where positions are trained.
     """
 
     spec: ConvSpec
     alpha_follows_dtype: bool
-    trains_positions: bool = False
 
     def _rest_at_taps(self, alpha: float | None, dtype: torch.dtype) -> None:
         """Holds the first positions: every head at its kernel tap."""
@@ -76,9 +80,18 @@ class RestingPositions(nn.Module):
         self._hold(Regime.of(self.spec, alpha=check_alpha(alpha, dtype), centers=self.spec.tap_offsets, dtype=dtype))
 
     @property
+    def trains_positions(self) -> bool:
+        """Whether alpha and centers are parameters."""
+        return _TRAINED in self._parameters
+
+    @property
     def regime(self) -> Regime:
-        """The positions as numbers, and what they allow."""
-        return self._regime
+        """The positions as numbers, and what they allow; reads them where they are trained."""
+        if not self.trains_positions:
+            return self._regime
+        limits = torch.finfo(self._regime.dtype)
+        alpha = self._alpha().detach().clamp(limits.tiny, limits.max)  # which an exponential may leave
+        return Regime.of(self.spec, alpha=alpha, centers=self.centers.detach(), dtype=self._regime.dtype)
 
     @property
     def positions(self) -> Positions:
@@ -109,8 +122,32 @@ class RestingPositions(nn.Module):
         self._hold(Regime.of(self.spec, alpha=alpha, centers=places, dtype=regime.dtype))
         self.alpha_follows_dtype = follows
 
+    def train_positions(self) -> None:
+        """Makes alpha and centers parameters, in place.
+
+        The function of the layer stays what it was. From the exact regime on (alpha 104 in single precision) positions
+        have no gradient: ``set_positions`` before, or ``melt``, makes attention soft.
+        """
+        if self.trains_positions:
+            return
+        device, regime = next(self.parameters()).device, self._regime
+        alpha = torch.tensor(regime.alpha, dtype=torch.float64, device=device)
+        centers = torch.tensor(regime.centers, dtype=regime.dtype, device=device)
+        self._parameters[_TRAINED] = nn.Parameter(alpha.log().to(regime.dtype))
+        self._parameters["centers"] = nn.Parameter(centers)
+
+    def rest_positions(self) -> None:
+        """Makes positions that were trained numbers again, which the fastest engines need."""
+        if self.trains_positions:
+            self._regime, self.alpha_follows_dtype = self.regime, False
+            del self._parameters[_TRAINED], self._parameters["centers"]
+
     def _hold(self, regime: Regime) -> None:
         self._regime = regime
+        if self.trains_positions:
+            with torch.no_grad():
+                self.get_parameter(_TRAINED).copy_(torch.tensor(regime.alpha, dtype=torch.float64).log())
+                self.get_parameter("centers").copy_(torch.tensor(regime.centers, dtype=regime.dtype))
 
     @property
     def alpha(self) -> Tensor:
@@ -124,34 +161,44 @@ class RestingPositions(nn.Module):
 
     @property
     def centers(self) -> Tensor:
-        """Centre of each head, its offset from the query in pixels (row, column), [num_heads, axes]; likewise."""
-        return self._centers()
+        """Centre of each head, its offset from the query in pixels (row, column), [num_heads, axes].
+
+        A new tensor at each access where positions rest, the parameter where they are trained.
+        """
+        trained = self._parameters.get("centers")
+        return self._shown(self._regime.centers) if trained is None else trained
 
     @centers.setter
     def centers(self, value: Any) -> None:
         raise ConversionError(_ASSIGNED)
 
     def _alpha(self) -> Tensor:
-        return self._shown(self._regime.alpha)
-
-    def _centers(self) -> Tensor:
-        return self._shown(self._regime.centers)
+        trained = self._parameters.get(_TRAINED)
+        return self._shown(self._regime.alpha) if trained is None else trained.exp()
 
     def _shown(self, values: Any) -> Tensor:
         device = next((p.device for p in self._parameters.values() if p is not None), torch.device("cpu"))
         device = torch.device("cpu") if device.type == "meta" else device  # numbers have values everywhere
         return constant(values, self._regime.dtype, device).as_subclass(Shown)
 
+    def _trained(self) -> tuple[Tensor, Tensor]:
+        """Alpha and centers where they are parameters, as a call takes them."""
+        alpha, centers = self._alpha(), self.centers
+        if alpha.dtype != compute_dtype(alpha.dtype):
+            raise ConversionError(f"positions must be at least float32; got {alpha.dtype}")
+        return alpha, centers
+
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         """As ``nn.Module``'s, which assigning a parameter calls; positions at rest are none."""
-        if name in _POSITIONS:
+        if name in _POSITIONS and name not in self._parameters:
             raise ConversionError(_ASSIGNED)
         super().register_parameter(name, param)
 
     def _save_to_state_dict(self, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
         super()._save_to_state_dict(destination, prefix, keep_vars)
-        for name in _POSITIONS:
-            destination[prefix + name] = getattr(self, name).as_subclass(Tensor)
+        if not self.trains_positions:
+            for name in _POSITIONS:
+                destination[prefix + name] = getattr(self, name).as_subclass(Tensor)
 
     def _load_from_state_dict(
         self,
@@ -163,18 +210,23 @@ class RestingPositions(nn.Module):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        own = {prefix + name for name in (*_POSITIONS, _TRAINED)}
-        others = {key: value for key, value in state_dict.items() if key not in own}
-        rest = local_metadata, strict, missing_keys, unexpected_keys, error_msgs
-        super()._load_from_state_dict(others, prefix, *rest)
-        found = {name: state_dict[prefix + name] for name in _POSITIONS if prefix + name in state_dict}
-        if prefix + _TRAINED in state_dict:  # of a layer whose positions were trained
-            found["alpha"] = state_dict[prefix + _TRAINED].double().exp()
+        state, rest = dict(state_dict), (local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        if self.trains_positions:
+            alpha = state.pop(prefix + "alpha", None)  # of a layer whose positions rest
+            if alpha is not None:
+                state.setdefault(prefix + _TRAINED, alpha.double().log().to(self._regime.dtype))
+            return super()._load_from_state_dict(state, prefix, *rest)
+        own = (*_POSITIONS, _TRAINED)
+        found = {name: state.pop(prefix + name) for name in own if prefix + name in state}
+        super()._load_from_state_dict(state, prefix, *rest)
+        if _TRAINED in found:  # of a layer whose positions were trained
+            found["alpha"] = found.pop(_TRAINED).double().exp()
         missing_keys += [prefix + name for name in _POSITIONS if name not in found and strict]
         try:
             self._load_positions(found)
         except ConversionError as error:
             error_msgs.append(f"positions of {prefix.removesuffix('.') or 'the layer'}: {error}")
+        return None
 
     def _load_positions(self, found: Mapping[str, Any]) -> None:
         """Sets positions of a state dict; an alpha that followed the precision it was saved in follows this layer's."""
@@ -187,7 +239,18 @@ class RestingPositions(nn.Module):
         self.alpha_follows_dtype = follows
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
+        """As ``nn.Module``'s; positions never get less than float32, whether they are numbers or parameters."""
+        precise = [p for p in map(self._parameters.get, (_TRAINED, "centers")) if p is not None]
+        kept = {id(tensor) for one in precise for tensor in (one, one.grad) if tensor is not None}
+
+        def apply(tensor: Tensor) -> Tensor:
+            moved = fn(tensor)
+            dtype = compute_dtype(moved.dtype)
+            if id(tensor) not in kept or moved.dtype == dtype:
+                return moved
+            return tensor.to(device=moved.device, dtype=dtype)
+
+        super()._apply(apply, recurse)  # type: ignore[no-untyped-call]
         dtype = compute_dtype(fn(torch.empty(0, dtype=self._regime.dtype)).dtype)
         if dtype != self._regime.dtype:
             alpha: Any = self._regime.alpha

@@ -18,8 +18,7 @@ from ..engines import AUTO
 from ..errors import ConversionError
 from ..spec import Convolution
 from ..subclasses.reader import Reader, qualified_name
-from .layer import LAYERS, SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
-from .learned import LearnedAttention1d, LearnedAttention2d, LearnedAttention3d, register_learned
+from .layer import SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
 
 # What every module has of its own, and neither a copy of its class nor a reader needs.
 HOOKS = (
@@ -59,6 +58,15 @@ class Origin:
     buffers: Mapping[str, bool]
     reader: Reader
 
+    @classmethod
+    def of(cls, conv: Convolution, reader: Reader) -> Origin:
+        """What is kept of a convolution."""
+        left_out = {*HOOKS, *_TENSORS, "training"}
+        attributes = {name: value for name, value in vars(conv).items() if name not in left_out}
+        modules = {name: module for name, module in conv._modules.items() if module is not None}
+        buffers = {name: name not in conv._non_persistent_buffers_set for name in conv._buffers}
+        return cls(type(conv), attributes, modules, tuple(conv._parameters), buffers, reader)
+
     @property
     def name(self) -> str:
         """The qualified name of its class."""
@@ -68,11 +76,35 @@ class Origin:
 class OfSubclass(SelfAttention):
     """A self-attention layer whose weight is what a reader makes of its parameters.
 
+    Args:
+        conv: The convolution, whose parameters and buffers it shares.
+        reader: What its class computes.
+        alpha: As ``SelfAttention``'s.
+        engine: As ``SelfAttention``'s.
+
     Attributes:
         origin: The convolution that it was.
     """
 
     origin: Origin
+
+    def __init__(self, conv: Convolution, reader: Reader, *, alpha: float | None = None, engine: str = AUTO) -> None:
+        weight, bias = conv.get_parameter("weight"), conv._parameters["bias"]
+        super().__init__(reader.spec(conv), weight=weight, bias=bias, alpha=alpha, engine=engine)
+        self.origin = Origin.of(conv, reader)
+        for name, parameter in conv._parameters.items():
+            if name not in self._parameters:
+                self.register_parameter(name, parameter)
+        for name, persistent in self.origin.buffers.items():
+            self.register_buffer(name, conv._buffers[name], persistent=persistent)
+        self.train(conv.training)
+
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """As ``SelfAttention``'s; the parameter ``weight`` lies behind the property."""
+        if name == "weight":
+            self._parameters[name] = param
+        else:
+            super().register_parameter(name, param)
 
     if not TYPE_CHECKING:  # a property in place of a parameter, as torch's own parametrisations are
 
@@ -105,45 +137,12 @@ class OfSubclass3d(OfSubclass, SelfAttention3d):
     """``OfSubclass`` over volumes or films."""
 
 
-class LearnedOfSubclass1d(LearnedAttention1d, OfSubclass1d):
-    """``OfSubclass1d`` that learns where to look."""
-
-
-class LearnedOfSubclass2d(LearnedAttention2d, OfSubclass2d):
-    """``OfSubclass2d`` that learns where to look."""
-
-
-class LearnedOfSubclass3d(LearnedAttention3d, OfSubclass3d):
-    """``OfSubclass3d`` that learns where to look."""
-
-
 OF_SUBCLASS: dict[int, type[OfSubclass]] = {1: OfSubclass1d, 2: OfSubclass2d, 3: OfSubclass3d}
-register_learned(OfSubclass1d, LearnedOfSubclass1d)
-register_learned(OfSubclass2d, LearnedOfSubclass2d)
-register_learned(OfSubclass3d, LearnedOfSubclass3d)
 
 
-def attention_read(
-    conv: Convolution, reader: Reader, *, alpha: float | None = None, engine: str = AUTO
-) -> SelfAttention:
+def attention_read(conv: Convolution, reader: Reader, *, alpha: float | None = None, engine: str = AUTO) -> OfSubclass:
     """The layer of a convolution that has a reader, sharing its parameters and buffers."""
-    spec = reader.spec(conv)
-    layer = LAYERS[spec.axes](
-        spec, weight=conv.get_parameter("weight"), bias=conv._parameters["bias"], alpha=alpha, engine=engine
-    )
-    buffers = {name: name not in conv._non_persistent_buffers_set for name in conv._buffers}
-    for name, parameter in conv._parameters.items():
-        if name not in layer._parameters:
-            layer.register_parameter(name, parameter)
-    for name, persistent in buffers.items():
-        layer.register_buffer(name, conv._buffers[name], persistent=persistent)
-    left_out = {*HOOKS, *_TENSORS, "training"}
-    attributes = {name: value for name, value in vars(conv).items() if name not in left_out}
-    read: Any = layer
-    modules = {name: module for name, module in conv._modules.items() if module is not None}
-    read.origin = Origin(type(conv), attributes, modules, tuple(conv._parameters), buffers, reader)
-    read.__class__ = OF_SUBCLASS[spec.axes]
-    return layer.train(conv.training)
+    return OF_SUBCLASS[reader.spec(conv).axes](conv, reader, alpha=alpha, engine=engine)
 
 
 def convolution_read(layer: OfSubclass) -> Convolution:

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from conv2attn.convert import convert_model, save_converted
-from conv2attn.convert.attention.layer import SelfAttention
+from conv2attn.convert.layer.layer import SelfAttention
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError
 from conv2attn.convert.examples.pretrained import load_example
 from conv2attn.convert.files.architecture import Architecture

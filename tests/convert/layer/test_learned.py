@@ -11,7 +11,6 @@ from torch.nn.utils import parametrizations
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from conv2attn.convert import ConversionError, SelfAttention2d, attention_from_conv, conv_from_attention
-from conv2attn.convert.layer.learned import LearnedAttention, LearnedAttention2d
 from tests.bounds import output_bound
 
 
@@ -22,11 +21,6 @@ def layer_of(alpha: float | None = 2.0, *, trained: bool = True) -> SelfAttentio
     return layer
 
 
-def learned(layer: SelfAttention2d) -> LearnedAttention:
-    assert isinstance(layer, LearnedAttention)
-    return layer
-
-
 X = torch.linspace(-1, 1, 2 * 3 * 5 * 6, dtype=torch.float64).sin().view(2, 3, 5, 6)
 
 
@@ -34,7 +28,7 @@ def test_positions_are_trained_in_place_and_the_function_stays() -> None:
     layer = layer_of(trained=False)
     before, weight = layer(X), layer.weight
     layer.train_positions()
-    assert isinstance(layer, LearnedAttention2d | SelfAttention2d)
+    assert type(layer) is SelfAttention2d
     assert layer.weight is weight
     assert [name for name, _ in layer.named_parameters()] == ["weight", "bias", "log_alpha", "centers"]
     assert (layer(X) - before).abs().max() <= output_bound(layer, X)
@@ -43,7 +37,7 @@ def test_positions_are_trained_in_place_and_the_function_stays() -> None:
         gradient = layer.get_parameter(name).grad
         assert gradient is not None
         assert gradient.abs().min() > 0
-    learned(layer).rest_positions()
+    layer.rest_positions()
     assert torch.equal(layer(X), before)
     assert [name for name, _ in layer.named_parameters()] == ["weight", "bias"]
     assert conv_from_attention(layer, tolerance=10.0).weight.equal(weight)
@@ -105,13 +99,16 @@ def test_a_layer_whose_weight_is_computed_learns_and_keeps_computing_it() -> Non
     assert {"log_alpha", "centers", "parametrizations.weight.original0"} <= names
 
 
-def test_a_class_of_one_s_own_does_not_learn() -> None:
+def test_a_class_of_one_s_own_learns_in_place() -> None:
     class Own(SelfAttention2d):
         pass
 
-    layer = Own(layer_of(trained=False).spec)
-    with pytest.raises(ConversionError, match="own classes learn"):
-        layer.add_content(2)
+    layer = Own(layer_of(trained=False).spec, alpha=2.0).double()
+    before = layer(X)
+    layer.train_positions()
+    layer.add_content(2)
+    assert type(layer) is Own
+    assert (layer(X) - before).abs().max() <= output_bound(layer, X)
 
 
 class Watched(TorchDispatchMode):
