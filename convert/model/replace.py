@@ -53,11 +53,14 @@ def replace_held(model: nn.Module, pairs: Sequence[tuple[nn.Module, nn.Module]])
 
 
 def _swapped(value: Any, new: Mapping[int, nn.Module]) -> Any:
-    """The value with modules in others' places; lists and dictionaries are changed in place."""
-    if isinstance(value, list):
-        value[:] = [_swapped(each, new) for each in value]
-    elif isinstance(value, dict):
-        value.update({key: _swapped(each, new) for key, each in value.items()})
+    """The value with modules in others' places; lists and dictionaries are changed in place, and only where they must.
+
+    A library's configuration may be a dictionary that refuses every change.
+    """
+    if isinstance(value, list | dict):
+        for place, each in list(enumerate(value) if isinstance(value, list) else value.items()):
+            if (made := _swapped(each, new)) is not each:
+                value[place] = made
     elif type(value) is tuple:
         found = tuple(_swapped(each, new) for each in value)
         return found if any(one is not other for one, other in zip(found, value, strict=True)) else value

@@ -63,6 +63,28 @@ def test_layers_in_plain_containers_become_attention_and_come_back(how: str, inp
     assert all(torch.equal(value, kept[key]) for key, value in back.state_dict().items())
 
 
+class FixedDict(dict[str, object]):
+    """A configuration as libraries keep it, which refuses every change."""
+
+    def __setitem__(self, *_: object) -> None:
+        raise TypeError("it is fixed")
+
+    update = __setitem__
+
+
+class FixedList(list[object]):
+    """A list that refuses every change."""
+
+    def __setitem__(self, *_: object) -> None:
+        raise TypeError("it is fixed")
+
+
+def test_containers_without_layers_are_left_as_they_are() -> None:
+    cnn = nn.Sequential(nn.Conv2d(3, 4, 3))
+    cnn.config = FixedDict(sizes=FixedList([3, 4]), nested={"kind": "conv"})  # type: ignore[assignment]
+    assert isinstance(convert_model(cnn, inplace=True).model[0], SelfAttention)  # type: ignore[index]
+
+
 class Box:
     """An object that holds a module, which no one looks into."""
 
