@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from .proofs.terminal.command import Command, command
-from .proofs.terminal.ending import ended_by_signals, explain, is_usage, libraries_quiet
-from .proofs.terminal.options import (
+from .commands.ending import ended_by_signals, explain, is_usage, libraries_quiet
+from .commands.options import (
     AcceleratorOption,
     AlphaOption,
     CheckpointArgument,
+    Command,
     DeviceOption,
     DevicesOption,
     DtypeOption,
@@ -39,6 +39,7 @@ from .proofs.terminal.options import (
     SkipOption,
     StdOption,
     StrategyOption,
+    command,
     normalization_of,
     pixel_of,
     positive,
@@ -47,13 +48,19 @@ from .proofs.terminal.options import (
     size_of,
     torch_dtype,
 )
-from .proofs.terminal.outcome import Done, Outcome, outcome_json, result_file, wrote
-from .proofs.terminal.output import Table, prepare_streams, progress, say, say_document
+from .commands.terminal import (
+    Outcome,
+    prepare_streams,
+    progress,
+    result_file,
+    say,
+    wrote,
+)
 
 if TYPE_CHECKING:
     from .convert.files.checkpoint import Opening
     from .learn.training.recipe import Session
-    from .proofs.evidence.campaign.settings import Settings, Shard
+    from .proofs.campaign.results import Settings, Shard
 
 app = typer.Typer(
     name="conv2attn",
@@ -119,7 +126,7 @@ def convert(
     force: ForceOption = False,
 ) -> Outcome:
     """Convert a CNN checkpoint or an ONNX network to self-attention."""
-    from .proofs.show.conversion import convert_checkpoint
+    from .commands.convert import convert_checkpoint
 
     return convert_checkpoint(
         checkpoint,
@@ -151,7 +158,7 @@ def plan(
     ] = None,
 ) -> Outcome:
     """Show what convert would do, without writing anything."""
-    from .proofs.show.conversion import plan_checkpoint
+    from .commands.convert import plan_checkpoint
 
     return plan_checkpoint(
         checkpoint,
@@ -189,8 +196,8 @@ def demo(
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the images.")] = None,
 ) -> Outcome:
     """Convert three trained CNNs and run both networks side by side."""
+    from .commands.demo import DEFAULT_FOLDER, PASSES, run_demo
     from .convert.examples.images import HELD_OUT_SEED
-    from .proofs.show.demo import DEFAULT_FOLDER, PASSES, run_demo
 
     seed = HELD_OUT_SEED if seed is None else seed
     with progress("Running CNN and attention", total=PASSES * images) as advance:
@@ -229,7 +236,7 @@ def show(
     force: ForceOption = False,
 ) -> Outcome:
     """Draw where the heads look, or write an interactive page."""
-    from .proofs.show.show import View, show
+    from .commands.show import View, show
 
     scaled = size_of(size, axes=2)
     pixel = None if query is None else pixel_of(query)
@@ -271,8 +278,8 @@ def learn(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in the folder.")] = False,
 ) -> Outcome:
     """Train attention networks from scratch, as the paper does. Residual networks can be trained beside them."""
+    from .commands.learn import learn
     from .learn.experiment.recipes import encodings_of, setting_of
-    from .proofs.show.trained.learn import learn
 
     return learn(
         data,
@@ -295,41 +302,18 @@ def prove(
     ] = None,
 ) -> None:
     """Prove by machine the claims that the construction relies on."""
-    from .proofs.prover.claim import all_claims, select
-    from .proofs.prover.document import describe, document_file, for_terminal, proved, render_markdown, sections
-    from .proofs.prover.run import DEFAULT_LIMIT, iter_results
+    from .commands.prove import prove_claims
 
-    chosen = select(all_claims(), [*(only or ()), *([] if show is None else [show])] or None)
-    printed = out is None and (show is not None or form != "text")
-    results = []
-    with document_file(out) as write:
-        for result in iter_results(chosen, limit=limit or DEFAULT_LIMIT):
-            say(*describe(result), err=printed)
-            results.append(result)
-        outcome = proved(results)
-        say(*outcome.parts, err=printed)
-        if out is not None or form != "text":
-            text = outcome_json("prove", outcome) if form == "json" else render_markdown(results)
-        else:
-            text = for_terminal("\n\n".join(sections(results)) + "\n")
-        if out is not None:
-            write(text)
-            say(f"Wrote {out}")
-    if printed:
-        say_document(text)
-    if outcome.exit_code:
-        raise typer.Exit(outcome.exit_code)
+    if code := prove_claims(only or (), show=show, form=form, out=out, limit=limit):
+        raise typer.Exit(code)
 
 
 @command(app, CHECK)
 def claims() -> Outcome:
     """List the claims that prove can prove."""
-    from .proofs.prover.claim import all_claims
+    from .commands.prove import list_claims
 
-    rows = tuple((claim.name, claim.title, str(claim.status)) for claim in all_claims())
-    header = ("claim", "title", "status")
-    names = ("name", "title", "status")
-    return Done({"claims": [dict(zip(names, row, strict=True)) for row in rows]}, [Table(header, rows)])
+    return list_claims()
 
 
 @command(app, CHECK)
@@ -339,8 +323,7 @@ def formal(
     ] = None,
 ) -> Outcome:
     """Have Coq check the theorems of proofs/formal."""
-    from .proofs.formal.coq.ask import DEFAULT_LIMIT, check_formal
-    from .proofs.formal.coq.library import sources
+    from .proofs.formal.coq import DEFAULT_LIMIT, check_formal, sources
 
     with progress("Coq checks the theorems", total=len(sources())) as advance:
         return check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
@@ -351,7 +334,7 @@ def check(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that convert wrote.")],
 ) -> Outcome:
     """Check each layer's certificate with a program verified in Coq. Build it first with make checker."""
-    from .proofs.formal.checker.folder import check_folder
+    from .proofs.formal.certificates import check_folder
 
     with progress("Checking certificates", total=None) as advance:
         return check_folder(folder, progress=advance)
@@ -409,12 +392,12 @@ def verify(
     without --arch beside the same file with attention. Without CHECKPOINT, --random N verifies the theorem, the engines
     and the certificate on N random layers, as soak does.
     """
+    from .commands.convert import is_onnx
+    from .commands.verify import verify_checkpoint
+    from .commands.verify_onnx import verify_onnx_file
     from .convert.files.write import PROGRAM
     from .convert.inputs import parse_inputs
-    from .proofs.evidence.campaign.settings import Settings, Shard
-    from .proofs.evidence.network import verify_checkpoint
-    from .proofs.evidence.onnx_network import verify_onnx_file
-    from .proofs.show.program import is_onnx
+    from .proofs.campaign.results import Settings, Shard
 
     images: dict[str, object] = {
         "--arch": opening.architecture,
@@ -485,8 +468,8 @@ def export(
     force: ForceOption = False,
 ) -> Outcome:
     """Write a network's attention as an ONNX file. A CNN is converted first."""
+    from .commands.export import export_network
     from .convert.inputs import parse_inputs
-    from .proofs.show.export import export_network
 
     return export_network(
         source,
@@ -527,8 +510,8 @@ def soak(
     ] = None,
 ) -> Outcome:
     """Try to break theorem, code and certificate on random layers."""
-    from .proofs.evidence.campaign.run import DEFAULT_LAYERS, ENDLESS
-    from .proofs.evidence.campaign.settings import Settings, Shard
+    from .proofs.campaign.results import Settings, Shard
+    from .proofs.campaign.run import DEFAULT_LAYERS, ENDLESS
 
     settings = Settings.of(engine, dtype, device=device, max_size=max_size)
     part = Shard.parse(shard)
@@ -548,7 +531,7 @@ def _campaign(
     minutes: float | None = None,
 ) -> Outcome:
     """Checks random layers, for ``soak`` and ``verify --random``."""
-    from .proofs.evidence.campaign.run import run_campaign
+    from .proofs.campaign.run import run_campaign
 
     with result_file(out, name) as write:
         with progress("Checking layers", total=len(shard.indices(layers))) as advance:
@@ -563,7 +546,7 @@ def merge(
     out: ResultOption = None,
 ) -> Outcome:
     """Add up the results of several soaks (shards or seeds)."""
-    from .proofs.evidence.campaign.result import merge
+    from .proofs.campaign.results import merge
 
     with result_file(out, "soak", sources=files) as write:
         found = merge(files)
@@ -632,8 +615,8 @@ def melt(
     """Fine-tune a CNN as attention and as a CNN, and compare the two."""
     from dataclasses import replace
 
+    from .commands.melt import melt_checkpoint
     from .learn.melting.compare import FINE_TUNING
-    from .proofs.show.melting import melt_checkpoint
 
     if data is None and checkpoint is not None:
         wanted = "is required with a checkpoint: the images it is fine-tuned on, such as a folder of pictures"
@@ -691,7 +674,7 @@ def freeze(
     force: ForceOption = False,
 ) -> Outcome:
     """Turn trained attention back into convolutions. Each is the smallest within the tolerance."""
-    from .proofs.show.freezing import freeze_checkpoint
+    from .commands.freeze import freeze_checkpoint
 
     return freeze_checkpoint(
         checkpoint,

@@ -26,8 +26,8 @@ from conv2attn.convert.layer.construction import attention_from_conv
 from conv2attn.convert.layer.layer import SelfAttention
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import Convolution, ConvSpec
-from conv2attn.proofs.evidence.strategies import convolution_of
-from conv2attn.proofs.evidence.worst_case import gain, largest_difference
+from conv2attn.proofs.campaign.strategies import convolution_of
+from conv2attn.proofs.campaign.values import gain, largest_difference
 
 ALPHAS = (0.5, 1.0, 2.0, 4.0, 8.0)
 BOXES = (2, 3, 7, 11)

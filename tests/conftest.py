@@ -20,12 +20,12 @@ SLOW = frozenset(
         "convert/test_tracing",
         "convert/test_transforms",
         "learn/training/test_fit",
-        "proofs/show/test_melting",
+        "commands/test_melt",
         "test_packaging",
     )
 )
 
-# Counted on the eight faults of proofs/evidence/test_faults.py, over 20 seeds: after 50 examples half of the runs had
+# Counted on the eight faults of proofs/campaign/test_faults.py, over 20 seeds: after 50 examples half of the runs had
 # caught each of them twice (copies of the border and the odd pixel are the rarest; the others need 9 at most), and
 # after 166 all runs had. A usual run has more than the first number, one with the profile "ci" more than the second.
 EXAMPLES = 60

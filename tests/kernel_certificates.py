@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv, certify
-from conv2attn.proofs.formal.coq.library import LIBRARY
+from conv2attn.proofs.formal.coq import LIBRARY
 
 EXPONENT = -160  # no number of these layers has a smaller one
 DTYPES = (torch.float16, torch.bfloat16, torch.float32)

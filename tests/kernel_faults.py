@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from conv2attn.proofs.formal.coq import ask as kernel
-from conv2attn.proofs.formal.coq.ask import check_formal
-from conv2attn.proofs.formal.coq.library import FOLDER, LIBRARY, PROJECT, FormalResult
+from conv2attn.proofs.formal import coq as kernel
+from conv2attn.proofs.formal.coq import FOLDER, LIBRARY, PROJECT, FormalResult, check_formal
 
 SOUND = "Theorem true_enough : 1 + 1 = 2.\nProof. reflexivity. Qed.\n"
 FAULTS = {

@@ -378,7 +378,7 @@ def test_no_arguments_show_the_help_and_are_wrong_usage(run: Run) -> None:
 
 
 def test_a_bug_says_so_and_asks_for_a_report(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("conv2attn.proofs.show.conversion.convert_model", None)
+    monkeypatch.setattr("conv2attn.commands.convert.convert_model", None)
     save(network())
     outcome = run(*convert())
     assert (outcome.code, outcome.out) == (70, "")
@@ -472,7 +472,7 @@ def test_the_demo_refuses_what_is_in_its_way_before_any_work(
     def fail(*_: object, **__: object) -> NoReturn:
         raise AssertionError("the work has begun")
 
-    monkeypatch.setattr("conv2attn.proofs.show.demo.draw_images", fail)
+    monkeypatch.setattr("conv2attn.commands.demo.draw_images", fail)
     Path(in_the_way).parent.mkdir(parents=True, exist_ok=True)
     Path(in_the_way).write_text("mine")
     message = refused(run, 3, "demo", "--out", "demo", "--images", "40")

@@ -8,8 +8,8 @@ import json
 import re
 from pathlib import Path
 
+from conv2attn.commands.prove import describe
 from conv2attn.proofs.prover.claim import all_claims
-from conv2attn.proofs.prover.document import describe
 from conv2attn.proofs.prover.run import Outcome, Result, Verdict
 
 README = Path(__file__).parent.parent / "README.md"

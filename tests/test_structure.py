@@ -38,9 +38,10 @@ ROOMS = [
     "learn/melting",
     "learn/freezing",
     "learn/experiment",
-    "proofs/terminal",
-    "proofs/formal/coq",
-    "proofs/formal/checker",
+    "show/pictures",
+    "show/page",
+    "show",
+    "proofs/formal",
     "proofs/prover",
     "proofs/claims/common",
     "proofs/claims/theorem",
@@ -49,13 +50,8 @@ ROOMS = [
     "proofs/claims/other_encodings",
     "proofs/claims/sharper",
     "proofs/claims/errata",
-    "proofs/evidence",
-    "proofs/evidence/campaign/checks",
-    "proofs/evidence/campaign",
-    "proofs/show/pictures",
-    "proofs/show/page",
-    "proofs/show/trained",
-    "proofs/show",
+    "proofs/campaign",
+    "commands",
     ".",
 ]
 DOORS = {
@@ -71,7 +67,7 @@ def modules(*folders: str) -> list[str]:
     return sorted(path.relative_to(ROOT).as_posix() for folder in folders for path in (ROOT / folder).rglob("*.py"))
 
 
-PACKAGE = ["__init__.py", "__main__.py", "cli.py", *modules("convert", "learn", "proofs")]
+PACKAGE = ["__init__.py", "__main__.py", "cli.py", *modules("convert", "learn", "proofs", "show", "commands")]
 OUTSIDE = modules("tests", "benchmarks")
 SUITES = [module for module in OUTSIDE if Path(module).name.startswith("test_")]
 
@@ -122,13 +118,15 @@ def absolute(modules: list[str]) -> set[tuple[str, str]]:
 
 
 def test_imports_inside_the_package_are_relative() -> None:
-    ours = {"conv2attn", "convert", "learn", "proofs", "cli"}
+    ours = {"conv2attn", "convert", "learn", "proofs", "show", "commands", "cli"}
     assert {pair for pair in absolute(PACKAGE) if pair[1] in ours} == set()
 
 
 def test_outside_the_package_imports_are_absolute() -> None:
     assert [module for module in OUTSIDE for _, level, _ in imported(module) if level] == []
-    assert {pair for pair in absolute(OUTSIDE) if pair[1] in {"convert", "learn", "proofs", "cli"}} == set()
+    assert {
+        pair for pair in absolute(OUTSIDE) if pair[1] in {"convert", "learn", "proofs", "show", "commands", "cli"}
+    } == set()
 
 
 def test_benchmarks_import_what_the_package_has() -> None:

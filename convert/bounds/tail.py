@@ -15,7 +15,7 @@ its target, and P_h the probability of the points that the kernel spans. Then (c
 
 for every image size and every query: the second sum is what borders can change. For every output and input channel
 the smaller of the two counts. ``proofs/claims/certificate/tail.py``, ``proofs/claims/certificate/error_bound.py``
-and ``proofs/claims/certificate/smoothed_kernel.py`` prove the claims; ``proofs/evidence/worst_case.py`` makes inputs
+and ``proofs/claims/certificate/smoothed_kernel.py`` prove the claims; ``proofs/campaign/values.py`` makes inputs
 that come near the bound.
 """
 

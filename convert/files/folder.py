@@ -114,7 +114,7 @@ def save_converted(
         architecture: Recipe of the CNN, for those who load the folder; its name alone (``timm:resnet18``) suffices.
         preprocessing: Preprocessing of the CNN in training, likewise.
         source: The checkpoint that the weights came from; the folder must not hold it.
-        page: An HTML page about the conversion, to keep with it (``proofs/show/page/write.py`` makes one).
+        page: An HTML page about the conversion, to keep with it (``page/write.py`` makes one).
         program: Writes the network as an ONNX file, at the path that it is given.
         force: Replace a folder that conv2attn wrote.
 

@@ -1,7 +1,7 @@
 (** * tau between two fractions
 
     What a program can evaluate: for a rational q, two rational numbers with tau between them. Beside proofs/claims/certificate/tail.py
-    (claim tail-bound). proofs/formal/coq/enclosure.py restates them, proofs/formal/coq/ask.py has Coq evaluate these and compares, and the
+    (claim tail-bound). proofs/formal/coq.py restates them, proofs/formal/coq.py has Coq evaluate these and compares, and the
     tests hold [tail_fraction] of convert/certificate/layer.py against them. *)
 
 From Coq Require Import QArith Qreals Lia Lra Psatz.

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from conv2attn.convert.model.convert import convert_model
 from conv2attn.convert.model.report import Report
-from conv2attn.proofs.show.page.write import make_page
-from conv2attn.proofs.show.subject import set_alpha
+from conv2attn.show.page.write import make_page
+from conv2attn.show.pictures.scene import set_alpha
 
 Open = Callable[..., Page]
 

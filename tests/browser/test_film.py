@@ -13,7 +13,7 @@ from playwright.sync_api import Page
 
 from conv2attn.learn.experiment.history import History, LayerRecord
 from conv2attn.learn.heads.positions import Grid
-from conv2attn.proofs.show.page.film import MOST_FRAMES, film_data, film_page
+from conv2attn.show.page.write import MOST_FRAMES, film_data, film_page
 
 pytestmark = pytest.mark.browser
 

@@ -31,9 +31,9 @@ from conv2attn.convert import (
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.files.report import certify_report
 from conv2attn.convert.layer.layer import set_engine
-from conv2attn.proofs.evidence.arithmetic import certified_arithmetic
-from conv2attn.proofs.evidence.campaign.checks.all import compare_layer
-from conv2attn.proofs.evidence.random_layers import draw_layer
+from conv2attn.proofs.campaign.arithmetic import certified_arithmetic
+from conv2attn.proofs.campaign.checks import compare_layer
+from conv2attn.proofs.campaign.layers import draw_layer
 from tests.devices import DEVICES
 
 LAYERS = 2  # random ones: each takes some 0.5 s

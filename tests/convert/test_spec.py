@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from conv2attn.convert.errors import GeometryError
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import CONVOLUTIONS, ConvSpec, Padding, PaddingMode
-from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of, every_spec, input_sizes
+from conv2attn.proofs.campaign.strategies import conv_specs, convolution_of, every_spec, input_sizes
 from tests.integers import integers, with_integers
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv, certify, convert_model
-from conv2attn.proofs.evidence.campaign.checks.bounds import engines_bound
+from conv2attn.proofs.campaign.checks import engines_bound
 
 LAYERS = [
     (None, "literal"),

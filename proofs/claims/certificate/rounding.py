@@ -108,7 +108,7 @@ def sharpness_failures(*, share: Fraction = REACHED, precision: int = BITS, term
     source="Higham, Accuracy and Stability of Numerical Algorithms, lemma 3.1 and section 4.2",
     justifies=(
         "convert/bounds/rounding.py: gamma, convolution_error",
-        "proofs/formal/checker/folder.py: check_layer",
+        "proofs/formal/certificates.py: check_layer",
     ),
     coq=(
         "Rounding.v: rounded_sum, single_term_is_exact",
@@ -123,7 +123,7 @@ def sharpness_failures(*, share: Fraction = REACHED, precision: int = BITS, term
         "proofs/claims/test_rounding.py: "
         "test_the_gamma_of_the_code_is_that_of_the_proof, test_the_rounding_of_the_proof_is_that_of_binary64",
         "proofs/formal/test_formal_bridge.py: test_the_certificate_of_one_hot_attention_lies_on_the_formal_one",
-        "proofs/formal/checker/test_check.py: test_tampered_certificates_are_refused",
+        "proofs/formal/test_certificates.py: test_tampered_certificates_are_refused",
     ),
 )
 def rounded_sum() -> Checks:

@@ -12,7 +12,7 @@ import sympy as sp
 
 from ...prover.checks import all_equal, constant, equal
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.fields import latex
+from ...prover.document import latex
 from ..common.notation import alpha
 from ..theorem.encoding import dot
 from ..theorem.encoding import head_vector as head_vector_of

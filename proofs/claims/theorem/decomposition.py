@@ -12,7 +12,7 @@ import sympy as sp
 
 from ...prover.checks import all_equal, equal
 from ...prover.claim import Checks, Status, claim
-from ...prover.fields import latex
+from ...prover.document import latex
 
 d, d_k, D_p = sp.symbols("d d_k D_p", integer=True, positive=True)
 E_i, E_j, U_i, U_j = (sp.MatrixSymbol(name, d, 1) for name in ("E_i", "E_j", "U_i", "U_j"))

@@ -10,7 +10,7 @@ import sympy as sp
 
 from ...prover.checks import all_equal, is_zero
 from ...prover.claim import Check, Checks, Status, claim
-from ...prover.fields import latex
+from ...prover.document import latex
 from .decomposition import RELATIVE, D_p, E_i, E_j, R, W_kE, W_kR, W_q, d, d_k, total, u, v
 
 PARAMETERS = {str(symbol): symbol for symbol in (W_q, W_kE, W_kR, u, v)}

@@ -29,7 +29,7 @@ from conv2attn.convert.errors import GeometryError
 from conv2attn.convert.heads.encoding import key_positions
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import CONVOLUTIONS, Convolution, PaddingMode
-from conv2attn.proofs.evidence.strategies import conv_specs, convolutions_with_input
+from conv2attn.proofs.campaign.strategies import conv_specs, convolutions_with_input
 from tests.positions import move_center
 
 SPEC = ConvSpec(3, 4, kernel_size=(3, 2), padding=(1, 1))

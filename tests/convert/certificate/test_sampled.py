@@ -14,7 +14,7 @@ from conv2attn.convert.certificate.sampled import QUERIES, inputs_of_layers, sam
 from conv2attn.convert.engines.literal import attention_probabilities
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.layer.layer import SelfAttention
-from conv2attn.proofs.evidence.strategies import convolutions_with_input
+from conv2attn.proofs.campaign.strategies import convolutions_with_input
 
 
 @given(convolutions_with_input(), st.sampled_from([None, 2.0, 5.3]))

@@ -20,7 +20,7 @@ from conv2attn.convert import (
     certify,
 )
 from conv2attn.convert.heads.regime import EXACT_ALPHA, ONE_HOT_ALPHA, compute_dtype
-from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
+from conv2attn.proofs.campaign.strategies import conv_specs, convolution_of
 
 SPEC = ConvSpec(2, 3, kernel_size=(3, 2), padding=(1, 1))
 FLATTEST_ALPHA = 2.0**-6

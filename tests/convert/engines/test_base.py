@@ -17,7 +17,7 @@ from conv2attn.convert.engines.axes import convolution_padding, pad_for_tables
 from conv2attn.convert.errors import EngineError
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import ConvSpec, reversed_pads
-from conv2attn.proofs.evidence.strategies import every_spec, input_sizes
+from conv2attn.proofs.campaign.strategies import every_spec, input_sizes
 from tests.positions import move_center, set_alpha
 
 UNEVEN = ConvSpec(2, 2, (3, 2), padding=((1, 0), (2, 3)))

@@ -22,8 +22,8 @@ from benchmarks.wrong_convolutions import Call, disagreement
 from conv2attn.convert import attention_from_conv, compare_layers, convert_model
 from conv2attn.convert.engines import convolution
 from conv2attn.convert.engines.convolution import Geometry
-from conv2attn.proofs.evidence.campaign.checks.all import compare_layer
-from conv2attn.proofs.evidence.random_layers import draw_layer
+from conv2attn.proofs.campaign.checks import compare_layer
+from conv2attn.proofs.campaign.layers import draw_layer
 from tests.integers import integers, with_integers
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32, torch.float64)

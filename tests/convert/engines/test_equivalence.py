@@ -18,7 +18,7 @@ from conv2attn.convert import attention_from_conv, certify
 from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, left_out, unit_roundoff
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.size import Size
-from conv2attn.proofs.evidence.strategies import INTEGER_LIMIT, convolutions_with_input, every_spec
+from conv2attn.proofs.campaign.strategies import INTEGER_LIMIT, convolutions_with_input, every_spec
 
 ENGINE_NAMES = sorted(ENGINES)
 SOFT_LAYER = attention_from_conv(nn.Conv2d(1, 1, 1), alpha=1.0)

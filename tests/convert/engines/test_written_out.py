@@ -9,10 +9,10 @@ import torch
 
 from conv2attn.convert import ConvSpec, attention_from_conv
 from conv2attn.convert.engines import ENGINES
-from conv2attn.proofs.evidence.arithmetic import certified_arithmetic
-from conv2attn.proofs.evidence.campaign.checks.case import in_engines
-from conv2attn.proofs.evidence.campaign.checks.inputs import convolution, images
-from conv2attn.proofs.evidence.random_layers import draw_layer
+from conv2attn.proofs.campaign.arithmetic import certified_arithmetic
+from conv2attn.proofs.campaign.case import in_engines
+from conv2attn.proofs.campaign.layers import draw_layer
+from conv2attn.proofs.campaign.values import convolution, images
 from tests.bounds import output_bound
 from tests.convert.engines.written_out import MOST_SCORES, add_content, number_of_scores, written_out
 from tests.faults import drop_a_head

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from conv2attn.convert import SelfAttention
 from conv2attn.convert.size import Size
-from conv2attn.proofs.evidence.random_layers import RandomLayer, random_integers
+from conv2attn.proofs.campaign.layers import RandomLayer, random_integers
 
 KEY_DIM = 2
 MOST_SCORES = 2**16  # scores of a layer that is written out

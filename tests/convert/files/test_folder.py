@@ -36,7 +36,7 @@ from conv2attn.convert.files.architecture import OWN_ARCHITECTURES, Architecture
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.open import open_network
 from conv2attn.convert.files.write import CONFIG, WEIGHTS
-from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
+from conv2attn.proofs.campaign.strategies import conv_specs, convolution_of
 from tests.small_models import Composite, assert_same_state, attention, composite_input
 
 Edit = Callable[[dict[str, Any]], object]

@@ -23,7 +23,7 @@ from conv2attn.convert import (
 from conv2attn.convert.errors import GeometryError
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import CONVOLUTIONS, Convolution
-from conv2attn.proofs.evidence.strategies import conv_specs, convolutions_with_input, every_spec, input_sizes
+from conv2attn.proofs.campaign.strategies import conv_specs, convolutions_with_input, every_spec, input_sizes
 from tests.integers import integers, with_integers
 
 LAYERS = {1: SelfAttention1d, 2: SelfAttention2d, 3: SelfAttention3d}

@@ -21,8 +21,8 @@ from conv2attn.convert import (
     restore_model,
 )
 from conv2attn.convert.errors import UnsupportedLayerError
-from conv2attn.proofs.evidence.random_layers import smallest_input
-from conv2attn.proofs.evidence.strategies import convolution_of, every_spec
+from conv2attn.proofs.campaign.layers import smallest_input
+from conv2attn.proofs.campaign.strategies import convolution_of, every_spec
 
 
 class Bare(nn.Module):

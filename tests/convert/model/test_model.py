@@ -22,7 +22,7 @@ from conv2attn.convert import ConversionError, ConvSpec, certify, convert_model
 from conv2attn.convert.errors import Problem, UnsupportedLayerError
 from conv2attn.convert.files.report import certify_report
 from conv2attn.convert.model.convert import NOT_SELECTED
-from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of, convolutions_with_input
+from conv2attn.proofs.campaign.strategies import conv_specs, convolution_of, convolutions_with_input
 from tests.small_models import Composite, attention, composite_input
 
 NAMES = [("stem",), ("blocks.0", "blocks.2"), ("named.a-b.0.0",), ("tied",)]

@@ -15,7 +15,7 @@ from conv2attn.convert import ConvSpec
 from conv2attn.convert.errors import GeometryError
 from conv2attn.convert.model.plan import layer_input_sizes, plan_layers
 from conv2attn.convert.size import Size
-from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of
+from conv2attn.proofs.campaign.strategies import conv_specs, convolution_of
 from tests.small_models import SMALL_MODELS
 
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from conv2attn.convert import ConvSpec, certify, convert_model, restore_model
 from conv2attn.convert.bounds.tail import tail_per_unit
 from conv2attn.convert.errors import NotAConvolutionError
-from conv2attn.proofs.evidence.strategies import conv_specs, convolution_of, convolutions_with_input
+from conv2attn.proofs.campaign.strategies import conv_specs, convolution_of, convolutions_with_input
 from tests.positions import move_center, set_alpha
 from tests.small_models import Composite, assert_same_state, attention, composite_input
 

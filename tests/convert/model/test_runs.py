@@ -9,13 +9,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from conv2attn.commands.inputs import Inputs, Pair
+from conv2attn.commands.verify import verify_network
 from conv2attn.convert import ConversionError, certify_images, certify_network, convert_model, restore_model
 from conv2attn.convert.certificate.network.certificate import NO_LAYER
 from conv2attn.convert.files.report import certify_report
 from conv2attn.convert.layer.layer import SelfAttention
 from conv2attn.convert.model.runs import IDLE, PASSED_BY
-from conv2attn.proofs.evidence.inputs import Inputs, Pair
-from conv2attn.proofs.evidence.network import verify_network
 
 IMAGES = torch.randn(2, 3, 12, 13)
 

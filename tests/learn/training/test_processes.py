@@ -26,7 +26,7 @@ TRAINING = f"""
 import signal, sys
 from functools import partial
 from conv2attn.learn.training.processes import in_processes
-from conv2attn.proofs.terminal.ending import ended_by_signals
+from conv2attn.commands.ending import ended_by_signals
 
 signal.signal(signal.SIGINT, signal.default_int_handler if sys.argv[1] == "heard" else signal.SIG_IGN)
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ import pkgutil
 import re
 from pathlib import Path
 
-from conv2attn.proofs.formal.coq.library import FOLDER, sources, statements
+from conv2attn.proofs.formal.coq import FOLDER, sources, statements
 from conv2attn.proofs.prover.claim import all_claims
 
 ROOT = Path(__file__).parents[3]

@@ -1,7 +1,7 @@
 """What is proved in Coq is what the code computes: its constants, its bound, and the numbers of its example.
 
-Coq itself is not needed here. ``proofs/formal/coq/ask.py`` has Coq evaluate tau, and compares it with
-``proofs/formal/coq/enclosure.py``, which these tests hold against the code.
+Coq itself is not needed here. ``proofs/formal/coq.py`` has Coq evaluate tau, and compares it with
+``proofs/formal/coq.py``, which these tests hold against the code.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from conv2attn.convert.bounds import rounding
 from conv2attn.convert.bounds.rounding import gamma
 from conv2attn.convert.bounds.tail import tail_fraction
 from conv2attn.proofs.claims.common.lattice import Kernel, smoothed_bound
-from conv2attn.proofs.formal.coq.enclosure import tau_lower, tau_upper
-from conv2attn.proofs.formal.coq.library import FOLDER, statements
+from conv2attn.proofs.formal.coq import FOLDER, statements, tau_lower, tau_upper
 
 OUTWARD = Fraction(1) + Fraction(1, 2**29)  # the certificate rounds up by 2^-30, and by its own rounding
 EXAMPLES = (FOLDER / "Examples.v").read_text(encoding="utf-8")

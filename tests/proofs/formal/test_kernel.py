@@ -13,10 +13,8 @@ from typing import Any
 import pytest
 
 from conv2attn.convert.errors import ToolError
-from conv2attn.proofs.formal.coq import ask as kernel
-from conv2attn.proofs.formal.coq.ask import check_formal
-from conv2attn.proofs.formal.coq.enclosure import POINTS, tau_lower, tau_upper
-from conv2attn.proofs.formal.coq.library import FOLDER, sources, statements
+from conv2attn.proofs.formal import coq as kernel
+from conv2attn.proofs.formal.coq import FOLDER, POINTS, check_formal, sources, statements, tau_lower, tau_upper
 from tests.command import exit_code
 
 REALS = """Axioms:

@@ -18,8 +18,8 @@ from tests.processes import next_line
 LONG = 120  # seconds in which all processes have surely ended; those of the old code never did
 
 CAMPAIGN = """
-from conv2attn.proofs.evidence.campaign.run import run_campaign
-from conv2attn.proofs.evidence.campaign.settings import Settings
+from conv2attn.proofs.campaign.run import run_campaign
+from conv2attn.proofs.campaign.results import Settings
 
 if __name__ == "__main__":
     run_campaign(Settings(), layers=10**9, workers=2, progress=lambda _: print("checking", flush=True))

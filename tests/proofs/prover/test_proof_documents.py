@@ -12,8 +12,7 @@ import sympy as sp
 from conv2attn.proofs import Check, Checks, Status, claim
 from conv2attn.proofs.prover.checks import equal
 from conv2attn.proofs.prover.claim import all_claims
-from conv2attn.proofs.prover.document import render_markdown
-from conv2attn.proofs.prover.fields import fill
+from conv2attn.proofs.prover.document import fill, render_markdown
 from tests.claims import all_results
 from tests.command import exit_code
 

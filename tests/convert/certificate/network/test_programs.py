@@ -11,9 +11,9 @@ from torch import nn
 
 from conv2attn.convert import attention_from_conv
 from conv2attn.convert.certificate.network.certificate import NetworkCertificate, certify_network
-from conv2attn.proofs.evidence.arithmetic import certified_arithmetic
-from conv2attn.proofs.evidence.campaign.checks.inputs import convolution, images
-from conv2attn.proofs.evidence.random_layers import RandomLayer, channel_limits, draw_layer
+from conv2attn.proofs.campaign.arithmetic import certified_arithmetic
+from conv2attn.proofs.campaign.layers import RandomLayer, channel_limits, draw_layer
+from conv2attn.proofs.campaign.values import convolution, images
 from tests.convert.certificate.network.programs import FOLLOWED, PROGRAMS
 
 CPU = torch.device("cpu")

@@ -19,7 +19,7 @@ from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, T
 from conv2attn.convert.files.checkpoint import Opening, read_checkpoint
 from conv2attn.convert.files.open import open_network
 from conv2attn.convert.spec import Convolution
-from conv2attn.proofs.evidence.strategies import convolutions_with_input, every_spec
+from conv2attn.proofs.campaign.strategies import convolutions_with_input, every_spec
 from tests.command import Run
 
 

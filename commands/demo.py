@@ -1,0 +1,57 @@
+"""The main job on the embedded networks: convert, compare on held-out images, keep the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from ..convert.examples.images import draw_images
+from ..convert.examples.networks import NETWORKS
+from ..convert.examples.pretrained import load_example
+from ..convert.files.architecture import Architecture
+from ..convert.files.folder import save_converted
+from ..convert.files.report import certify_report
+from ..convert.files.write import PAGE, check_target, file_system_errors
+from ..convert.model.agreement import compare
+from ..convert.model.convert import convert_model
+from ..show.page.write import make_page
+from ..show.text import Table
+from .terminal import Done
+from .verify import agreement_shown
+
+DEFAULT_FOLDER = Path("conv2attn-demo")
+ENGINES = ("literal", "factored")  # the definition, and what "auto" takes
+PASSES = len(NETWORKS) * (1 + len(ENGINES))  # how often each image is seen: by the CNN, and by each engine
+
+
+def run_demo(folder: Path, *, count: int, seed: int, progress: Callable[[int], None]) -> Done:
+    """Converts each example network into a folder in ``folder``, and runs it beside the CNN on drawn images.
+
+    Raises:
+        OutputError: The folder cannot be written.
+    """
+    targets = {name: folder / name for name in NETWORKS}
+    with file_system_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+    for target in targets.values():
+        check_target(target, force=True)
+    images, labels = draw_images(count, seed=seed)
+    found, parts = list[dict[str, Any]](), list[Table | str]()
+    for name, target in targets.items():
+        cnn = load_example(name)
+        attention, report = convert_model(cnn)
+        agreement = compare(cnn, attention, images, labels, engines=ENGINES, progress=progress)
+        architecture = Architecture(f"{NETWORKS[name].__module__}:{NETWORKS[name].__name__}")
+        low, high, rows, columns = float(images.min()), float(images.max()), *images.shape[2:]
+        certified = certify_report(attention, report, input_range=(low, high), size=(rows, columns))
+        certified = replace(certified, comparison=agreement.engines[0].layers)
+        title = f"The {name} example network"
+        page = make_page(attention, report, title=title, agreement=agreement, summary=certified.summary)
+        save_converted(attention, target, report=certified, architecture=architecture, page=page.text, force=True)
+        shown = target / PAGE
+        found.append({"network": name, "folder": str(target), "page": str(shown), **asdict(agreement)})
+        parts += agreement_shown(name, agreement)
+        parts += [f"Wrote {target}; open {shown} to look at it", ""]
+    return Done({"seed": seed, "networks": found}, [*parts, f"Seed of the images: {seed}"])

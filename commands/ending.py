@@ -1,0 +1,153 @@
+"""How a run ends early: by an error, told in one sentence on stderr with its exit code, or by a signal."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import shlex
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+from ..show.text import printable
+from .terminal import JSON_VERSION, say, say_document
+
+WRONG_USE, WRONG_INPUT, UNSUPPORTED, BUG = 2, 3, 4, 70
+_EXAMPLE = "torchvision.models:resnet18"
+_NO_MEMORY = "t allocate memory: you tried to allocate"  # torch's RuntimeError for it
+_OWN = __name__.partition(".")[0]
+_TOOLS = {"torch", "numpy", "typer", "click", "rich", "sympy", "pebble", "lightning", *sys.stdlib_module_names}
+"""Top-level modules whose frames do not tell whose error it is."""
+_SIGNALS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # the latter: a closed terminal
+
+
+def is_usage(error: Exception) -> bool:
+    """Whether the command line was used wrongly, which no traceback explains: typer's errors have no public class."""
+    return hasattr(error, "format_message")
+
+
+def explain(error: Any, arguments: Sequence[str] = ()) -> int:
+    """Prints an error, and returns its exit code.
+
+    Args:
+        error: The error.
+        arguments: Arguments of the command line. With ``--json`` among them, one JSON object is printed on standard
+            output in place of a sentence on stderr.
+    """
+    if is_usage(error):
+        error.message = printable(_plain(error.message))
+        sentence, code = error.format_message(), error.exit_code
+    elif isinstance(error, OSError):
+        _abandon_stdout()
+        where = "" if error.filename is None else f"{os.fsdecode(error.filename)} "
+        sentence, code = f"{where or 'the output '}cannot be read or written: {error.strerror or error}", WRONG_INPUT
+    elif isinstance(error, MemoryError) or _NO_MEMORY in str(error):
+        sentence, code = "there is not enough memory; smaller images, or fewer at a time, need less", WRONG_INPUT
+    else:
+        sentence, code = _described(error, arguments)
+    if "--json" in arguments:
+        with suppress(OSError, ValueError):
+            say_document(json.dumps({"version": JSON_VERSION, "error": sentence, "exit_code": code}, indent=2) + "\n")
+    elif is_usage(error):
+        with suppress(OSError):
+            error.show()
+        example = error.ctx and error.ctx.command.epilog
+        say(*([example] if example else []), err=True)
+    else:
+        say(f"conv2attn: {sentence}", err=True)
+        if code == BUG:
+            say("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
+    return int(code)
+
+
+def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
+    """Sentence and exit code for errors from neither the command line nor the system; imports torch."""
+    from ..convert import errors
+    from ..learn.data.pictures import ImageSizesError
+
+    if not isinstance(error, errors.ConversionError):
+        culprit, told = _culprit(error), errors.first_line(error)
+        return (f"internal error: {told}", BUG) if culprit is None else (f"{culprit}: {told}", WRONG_INPUT)
+    command = f"conv2attn {shlex.join(arguments)}"
+    hints = {  # the library does not know the options' names
+        errors.ArchitectureNeededError: "--arch names it: timm:NAME, torchvision.models:NAME, hf:FOLDER or "
+        f"FILE.py:FUNCTION, as in {command} --arch {_EXAMPLE}; of a pickle, --trust takes the network itself",
+        errors.TrustNeededError: f"--trust runs it: {command} --trust",
+        errors.InputError: "--size sets the size of an image; verify and export take other inputs by "
+        "--input NAME=SHAPE[:DTYPE]",
+        errors.SeveralNetworksError: "--weights KEY takes one",
+        errors.RunExistsError: "--resume continues it",
+        errors.OutputExistsError: "--force replaces it",
+        ImageSizesError: "--size makes pictures one size",
+    }
+    hint = next((f" ({hint})" for kind, hint in hints.items() if isinstance(error, kind)), "")
+    wrong_use = errors.SelectionError | errors.OptionError | errors.ArchitectureNeededError | errors.ToolError
+    if isinstance(error, wrong_use):
+        return f"{error}{hint}", WRONG_USE
+    return f"{error}{hint}", UNSUPPORTED if isinstance(error, errors.UnsupportedLayerError) else WRONG_INPUT
+
+
+def _culprit(error: Exception) -> str | None:
+    """The user's network or the library that failed, where an error is not a bug of this program; else None.
+
+    The frames within the last one of ours tell: a module that was called, other code, or the import of a library.
+    Without any, or with torch's and tools' alone, the error is ours.
+    """
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    names = [str(frame.f_globals.get("__name__", "")) for frame in frames]
+    own = [place for place, name in enumerate(names) if name.partition(".")[0] == _OWN]
+    inner = list(zip(frames, names, strict=True))[own[-1] + 1 if own else 0 :]
+    if any(name == "torch.nn.modules.module" and frame.f_code.co_name == "_call_impl" for frame, name in inner):
+        return "the network does not run"
+    others = [(frame, name.partition(".")[0]) for frame, name in inner if name.partition(".")[0] not in _TOOLS]
+    if not others:
+        return None
+    frame, package = others[0]
+    if any(name.startswith("importlib.") for _, name in inner):
+        return f"importing {package} failed"
+    return f"{package} failed" if "site-packages" in frame.f_code.co_filename else "the network does not run"
+
+
+def _plain(message: str) -> str:
+    """A message about a value without the words of pydantic, with which typer reads values."""
+    message = re.sub(r", unable to parse string as an? \w+", "", message.replace("Value error, ", ""))
+    return message.replace("Input should be", "must be")
+
+
+def _abandon_stdout() -> None:
+    """Discards the remaining output, which would otherwise make the interpreter fail again at exit."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+@contextmanager
+def libraries_quiet() -> Iterator[None]:
+    """Keeps off stderr the logs of torch, which print graphs, and warnings of libraries to those who call them."""
+    before = logging.root.manager.disable
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", category=FutureWarning)
+        logging.disable(logging.ERROR)
+        try:
+            yield
+        finally:
+            logging.disable(before)
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Makes signals that end a run raise SystemExit, so that it cleans up; their former handlers come back."""
+    heard = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores one
+    before = [signal.signal(number, lambda number, _: sys.exit(128 + number)) for number in heard]
+    try:
+        yield
+    finally:
+        for number, handler in zip(heard, before, strict=True):
+            signal.signal(number, handler)

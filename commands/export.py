@@ -1,0 +1,61 @@
+"""``conv2attn export``: a network's attention as an ONNX file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..convert.errors import OptionError, OutputError
+from ..convert.export.network import export_onnx
+from ..convert.export.onnx.forms import DEFAULT_FORM
+from ..convert.files.checkpoint import Opening
+from ..convert.files.open import open_network
+from ..convert.files.write import check_file
+from ..convert.inputs import InputSpec, random_inputs
+from ..convert.layer.layer import SelfAttention
+from ..convert.model.convert import convert_model
+from ..convert.size import USUAL_SIZES, Size
+from .terminal import Done, wrote
+
+
+def export_network(
+    source: Path,
+    out: Path,
+    *,
+    opening: Opening,
+    alpha: float | None,
+    skip_unsupported: bool,
+    size: Size | None,
+    form: str | None,
+    force: bool,
+    inputs: Sequence[InputSpec] = (),
+) -> Done:
+    """Writes a network as ONNX. The arguments are the command's options.
+
+    Raises:
+        OutputError: The file is not to be an ONNX file, or cannot be written.
+        OptionError: alpha is given for a converted network, or a size for described inputs.
+        ConversionError: The network cannot be opened, converted or written.
+    """
+    if out.suffix != ".onnx":
+        raise OutputError(f"{out} must end in .onnx, which is the kind of file that is written")
+    check_file(out, force=force, sources=[source])
+    network = open_network(source, opening)
+    sources = [source, *network.files]
+    check_file(out, force=force, sources=sources)
+    model = network.whole().as_saved()
+    if not network.is_converted:
+        model = convert_model(model, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported).model
+    elif alpha is not None or skip_unsupported:
+        raise OptionError(f"{source} is converted already, so alpha and skipping layers have no meaning")
+    if inputs and size is not None:
+        raise OptionError("described inputs have their own sizes; leave the size out")
+    known = None if network.preprocessing is None else network.preprocessing.size
+    axes = next(module for module in model.modules() if isinstance(module, SelfAttention)).spec.axes
+    given: dict[str, Any] = (
+        {"inputs": random_inputs(inputs)} if inputs else {"size": (size or known or USUAL_SIZES[axes]).along(axes)}
+    )
+    made = export_onnx(model, out, **given, form=form or DEFAULT_FORM, force=force, sources=sources)
+    told = f"without {', '.join(made.unused)}, which no output depends on" if made.unused else ""
+    return wrote(out, told, form=made.form, layers=list(made.layers), unused=list(made.unused))

@@ -1,0 +1,127 @@
+"""``conv2attn freeze``: turns trained attention back into convolutions, as a program or as weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+
+import torch
+from torch import nn
+
+from ..convert.errors import ConversionError, OutputError, untraceable
+from ..convert.files.checkpoint import Opening
+from ..convert.files.named.preprocessors import caveats
+from ..convert.files.open import open_network
+from ..convert.files.tensors import copies, independent, write_safetensors, write_stream
+from ..convert.files.write import check_file, write_file
+from ..convert.inputs import example_image
+from ..convert.size import USUAL_SIZES, Size
+from ..learn.data.kinds import load_data
+from ..learn.freezing.freeze import FrozenModel, freeze
+from ..learn.training.evaluate import accuracy
+from ..show.text import Table, layer_name
+from .terminal import Done, say
+
+PROGRAM, SAFETENSORS = ".pt2", ".safetensors"
+ENDINGS = (PROGRAM, ".pth", ".pt", SAFETENSORS)
+
+
+def freeze_checkpoint(
+    checkpoint: Path,
+    out: Path,
+    *,
+    opening: Opening,
+    tolerance: float,
+    input_range: tuple[float, float],
+    size: Size | None,
+    data: str | None,
+    force: bool,
+) -> Done:
+    """Freezes a network and writes it. The arguments are the command's options.
+
+    Raises:
+        ConversionError: The network cannot be opened or frozen, or a file cannot be written.
+    """
+    if out.suffix not in ENDINGS:
+        raise OutputError(
+            f"{out} must end in {', '.join(ENDINGS)}: a program of torch.export's, or the state dict of the frozen CNN"
+        )
+    check_file(out, force=force, sources=[checkpoint])
+    network = open_network(checkpoint, opening)
+    sources = [checkpoint, *network.files]
+    check_file(out, force=force, sources=sources)
+    model = network.whole().as_saved()
+    known, images = network.preprocessing, None
+    if data is not None:
+        scaled = size if data.startswith("folder:") else None  # images of other kinds have their size
+        channels = None if known is None else known.channels
+        say(*caveats(known), err=True)
+        images = load_data(data, channels=channels, size=scaled, preprocessing=known)
+    frozen = freeze(model, tolerance, input_range=input_range)
+    write_file(
+        out,
+        _writer(frozen.model, out.suffix, size or (None if known is None else known.size)),
+        force=force,
+        sources=sources,
+    )
+    found = {
+        "file": str(out),
+        "tolerance": tolerance,
+        "range": list(input_range),
+        "layers": [{"names": list(each.names), **asdict(each.certificate)} for each in frozen.layers],
+    }
+    told = _shown(out, frozen, input_range)
+    if images is not None:
+        before, after = accuracy(model, images.test), accuracy(frozen.model, images.test)
+        found["accuracy"] = [before, after]
+        told.insert(-1, f"Test accuracy: {before:.1%} as attention, {after:.1%} frozen")
+    return Done(found, told)
+
+
+def _shown(out: Path, frozen: FrozenModel, input_range: tuple[float, float]) -> list[Table | str]:
+    """A row for each layer, and what was written."""
+    low, high = input_range
+    told = (
+        f": torch.export.load({str(out)!r}).module() computes it" if out.suffix == PROGRAM else ", the frozen weights"
+    )
+    rows = tuple(
+        (
+            ", ".join(map(layer_name, each.names)),
+            str(Size(*each.certificate.kernel_size)),
+            f"{each.certificate.cut_off:.3g}",
+            f"{each.certificate.border:.3g}",
+        )
+        for each in frozen.layers
+    )
+    return [
+        Table(("layer", "kernel", "cut-off", "with borders"), rows),
+        f"Bounds on how far a layer's outputs are from its attention's, in exact arithmetic, for its inputs on "
+        f"[{low:g}, {high:g}]: away from borders, and anywhere",
+        f"Wrote {out}{told}",
+    ]
+
+
+def _writer(model: nn.Module, suffix: str, size: Size | None) -> Callable[[Path], None]:
+    """Returns what writes the network as the file that the suffix names."""
+    if suffix == PROGRAM:
+        program = _program(model, size or USUAL_SIZES[2])
+        return partial(write_stream, partial(torch.export.save, program))
+    state = model.state_dict()
+    if suffix == SAFETENSORS:
+        return partial(write_safetensors, independent(state), metadata={})
+    return partial(write_stream, partial(torch.save, copies(state)))
+
+
+def _program(model: nn.Module, size: Size) -> torch.export.ExportedProgram:
+    images = example_image(model.eval(), size, batch=2)
+    try:
+        with torch.no_grad():
+            return torch.export.export(
+                model.cpu().eval(), (images,), dynamic_shapes=({0: torch.export.Dim("batch")},), strict=False
+            )
+    except Exception as error:  # torch.export raises many things for code that it cannot follow
+        raise ConversionError(
+            f"torch.export cannot follow the network on images {list(images.shape)}: {untraceable(error)}"
+        ) from error

@@ -1,0 +1,223 @@
+"""A CNN beside its attention, and inputs for both: images of a folder, random ones, or inputs of any kind.
+
+The images of a folder in batches: tensors as they are, pictures as a network takes them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..convert.errors import CheckpointError, OptionError
+from ..convert.files.named.preprocessors import caveats
+from ..convert.files.readers import read_contents
+from ..convert.inputs import InputSpec, example_image, program_shape, random_inputs
+from ..convert.layer.layer import SelfAttention
+from ..convert.model.agreement import batch_length
+from ..convert.preprocessing import Normalization, Preprocessing
+from ..convert.size import USUAL_SIZES, Size
+from ..learn.data.folder import find_places
+from ..learn.data.pictures import SUFFIXES, ImageSizesError, check_plain_file, picture_reader, read_picture
+from .terminal import say
+
+DEFAULT_IMAGES = 8
+BATCH = 4  # images at a time
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A CNN and its attention, both in eval mode, and what the CNN was trained on, where that is known."""
+
+    cnn: nn.Module
+    attention: nn.Module
+    preprocessing: Preprocessing | None = None
+
+    @property
+    def first(self) -> SelfAttention:
+        """The first attention layer, whose channels a network's input mostly has."""
+        return next(module for module in self.attention.modules() if isinstance(module, SelfAttention))
+
+
+def refuse_conversion(path: Path, *, alpha: float | None, skip_unsupported: bool) -> None:
+    """Raises an OptionError if an option of a conversion is given for a network that is converted."""
+    if alpha is not None or skip_unsupported:
+        given = "alpha" if alpha is not None else "skipping unsupported layers"
+        raise OptionError(f"{path} is converted already, so {given} has no meaning")
+
+
+class Inputs(NamedTuple):
+    """Inputs that networks are run on."""
+
+    # images [count, channels, rows, columns], or whatever the networks take (``inputs.as_inputs``)
+    batches: Sequence[Any]
+    seed: int | None = None
+    labels: Tensor | None = None  # class indices of the images, [count], where they have some
+    usual: Size | None = None  # the images' size, where neither the options nor the network said one
+
+    @property
+    def number(self) -> int:
+        """Number of images, or other inputs."""
+        own = self.batches
+        return own.number if isinstance(own, FolderImages) else sum(map(batch_length, own))
+
+
+def choose_inputs(
+    pair: Pair,
+    *,
+    folder: Path | None = None,
+    count: int | None = None,
+    size: Size | None = None,
+    seed: int | None = None,
+    normalization: Normalization | None = None,
+    specs: Sequence[InputSpec] = (),
+) -> Inputs:
+    """Chooses images from a folder, random images, or the described inputs, as the networks take them.
+
+    Args:
+        pair: The networks.
+        folder: Folder of images; None means random images.
+        count: Number of random images; None means ``DEFAULT_IMAGES``, or one batch of described inputs.
+        size: Size of random images and of pictures: rows and columns, perhaps after channels; None means the size that
+            the network was trained on, or the usual one (``USUAL_SIZES``).
+        seed: Seed of random images; None means 0.
+        normalization: Normalization of a folder's pictures; None means the network's own, or values from -1 to 1.
+        specs: The networks' inputs by name, to be drawn at random.
+
+    Raises:
+        OptionError: A folder is given, and a count or a seed of random images too; or a normalization without one; or
+            inputs are described, and images asked for.
+        CheckpointError: The folder's images cannot be read.
+    """
+    if specs:
+        if folder is not None or size is not None or normalization is not None:
+            raise OptionError("described inputs are random; a folder, a size and a normalization apply to images only")
+        seed = seed or 0
+        return Inputs([random_inputs(specs, seed=seed + each) for each in range(count or 1)], seed)
+    axes, known = pair.first.spec.axes, pair.preprocessing
+    channels = None if known is None else known.channels
+    size = None if size is None else size.along(axes)
+    if size is not None and len(size) == axes + 1:
+        channels, size = size[0], Size(*size[1:])
+    if size is not None and len(size) != axes:
+        raise OptionError(f"the network takes inputs of {axes} axes; got the size {size}")
+    if folder is not None:
+        if axes != 2:
+            raise OptionError(f"the network takes inputs of {axes} axes, which pictures are not")
+        if count is not None or seed is not None:
+            what = "a number of random images" if count is not None else "a seed"
+            raise OptionError(f"the images are those of {folder}, so {what} has no meaning")
+        channels = channels or example_image(pair.cnn, size or USUAL_SIZES[axes]).shape[1]
+        taken = channels
+
+        def read(path: Path) -> Tensor:
+            picture = read_picture(path, taken, size)
+            return picture if normalization is None else normalization(picture)
+
+        prepared = known if known is None or normalization is None else known.with_normalization(normalization)
+        reader = read if prepared is None else picture_reader(prepared, size)
+        say(*caveats(prepared), err=True)
+        pictures = FolderImages(folder, channels, reader, batch_size=BATCH)
+        return Inputs(pictures, labels=pictures.labels)
+    if normalization is not None:
+        raise OptionError("mean and std are for the pictures of a folder; random images are normal numbers already")
+    images, *lengths = program_shape(pair.cnn) or (None,)  # of a program that takes one shape
+    own = [length for length in lengths[1:] if length is not None]
+    fixed = Size(*own) if len(own) == axes else None
+    said = size or (known and known.size) or fixed
+    seed, grid = seed or 0, said or USUAL_SIZES[axes]
+    channels = channels or example_image(pair.cnn, grid).shape[1]
+    generator, batch, count = torch.Generator().manual_seed(seed), images or BATCH, count or DEFAULT_IMAGES
+    count = count if images is None else -(-count // images) * images  # whole batches
+    drawn = torch.randn(count, channels, *grid, generator=generator)
+    return Inputs(torch.split(drawn.to(pair.first.weight), batch), seed, usual=None if said else grid)
+
+
+_TENSORS = (".npy", ".pt")
+_SHOWN = ("test", "validation", "train", "")  # the first of these parts that a folder has
+
+
+class FolderImages(Sequence[Tensor]):
+    """Batches of the images of a folder, each read when it is asked for.
+
+    Args:
+        folder: Holds ``.npy`` or ``.pt`` files with a tensor [channels, rows, columns] or a batch of them, preprocessed
+            as the network wants it, and pictures (PNG, JPEG, ...), itself, in a folder for each class, or in such
+            folders for train, val and test, of which the last part is taken; other files are left alone.
+        channels: Channels of the network's input.
+        read: Reads a picture as [channels, rows, columns], float32.
+        batch_size: Images in a batch.
+
+    Attributes:
+        labels: Class indices, [count], or None where there are no classes.
+        number: Number of images.
+
+    Raises:
+        CheckpointError: There is no image, or one cannot be read.
+        ImageSizesError: They are not of one size.
+    """
+
+    def __init__(self, folder: Path, channels: int, read: Callable[[Path], Tensor], *, batch_size: int) -> None:
+        self._channels, self._picture, self._batch_size = channels, read, batch_size
+        endings = (*_TENSORS, *SUFFIXES)
+        parts = find_places(folder, endings)
+        places = parts[next(part for part in _SHOWN if part in parts)]
+        if not places.files:
+            raise CheckpointError(f"{folder} holds no image; files end in {', '.join(sorted(endings))}")
+        counts = [1 if path.suffix.lower() in SUFFIXES else len(self._read(path)) for path in places.files]
+        self._images = [(path, place) for path, n in zip(places.files, counts, strict=True) for place in range(n)]
+        self.shape, self.number = self._read(places.files[0]).shape[1:], len(self._images)
+        own = None if places.labels is None else torch.tensor(places.labels)
+        self.labels = None if own is None else own.repeat_interleave(torch.tensor(counts))
+
+    def __len__(self) -> int:
+        return -(-self.number // self._batch_size)
+
+    def __getitem__(self, index: Any) -> Any:
+        """A batch, [count, channels, rows, columns]."""
+        chosen = self._images[index * self._batch_size : (index + 1) * self._batch_size]
+        if not chosen:
+            raise IndexError(index)
+        return torch.cat([self._image(path, place) for path, place in chosen])
+
+    def _image(self, path: Path, place: int) -> Tensor:
+        image = self._read(path)[place : place + 1].float()
+        if image.shape[1:] != self.shape:
+            raise ImageSizesError(f"{path} and {self._images[0][0]} are of different sizes")
+        return image
+
+    def _read(self, path: Path) -> Tensor:
+        """The images of a file, [count, channels, rows, columns]; those of an array or tensor over the mapped file."""
+        check_plain_file(path)
+        channels, readers = self._channels, {".npy": _read_array, ".pt": _read_tensor}
+        image = readers.get(path.suffix.lower(), self._picture)(path)
+        batch = image.unsqueeze(0) if image.ndim == 3 else image
+        if batch.ndim != 4 or batch.shape[1] != channels:
+            shape = f"[{channels}, rows, columns], alone or in a batch"
+            raise CheckpointError(f"{path} holds a tensor {list(image.shape)}; the network takes {shape}")
+        if image.is_complex() or not image.numel():
+            raise CheckpointError(f"{path} holds {'complex numbers' if image.numel() else 'no numbers'}")
+        return batch
+
+
+def _read_array(path: Path) -> Tensor:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # warnings about headers that Python 2 wrote
+            return torch.from_numpy(np.lib.format.open_memmap(path, mode="c"))
+    except Exception as error:  # a damaged header makes numpy raise many things
+        raise CheckpointError(f"{path} is not an array of numbers") from error
+
+
+def _read_tensor(path: Path) -> Tensor:
+    """The tensor of a file, by the reader of checkpoints, which runs nothing."""
+    found = read_contents(path).value
+    if not isinstance(found, Tensor) or found.layout is not torch.strided:
+        raise CheckpointError(f"{path} holds something else, not a dense tensor")
+    return found.detach()

@@ -1,0 +1,284 @@
+"""Options shared by several commands, and the parsing of their values. Torch is imported inside the functions.
+
+Features that every command shares: JSON output, exit codes, options for opening a checkpoint.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
+
+import typer
+from typer.core import TyperCommand
+
+from .terminal import Outcome, print_outcome, results_alone
+
+if TYPE_CHECKING:
+    from ..convert.files.checkpoint import Opening
+    from ..convert.preprocessing import Normalization
+    from ..convert.size import Size
+
+
+_Number = TypeVar("_Number", int, float)
+
+Dtype = Literal["float64", "float32", "bfloat16", "float16"]
+"""Precisions that a model can be converted in."""
+
+Picture = Literal["maps", "contours", "error", "kernel", "training", "curves", "table"]
+"""Pictures of a converted network: the first four; of an experiment: maps, contours and the last three."""
+
+ProofFormat = Literal["text", "markdown", "json"]
+"""Formats of the document that holds the proofs."""
+
+
+def positive(value: Any) -> Any:
+    """Refuses a number, or a list of them, that is not positive and finite; None is fine."""
+    for number in value if isinstance(value, list) else [] if value is None else [value]:
+        if not (number > 0 and math.isfinite(number)):
+            raise typer.BadParameter(f"must be positive and finite; got {number}")
+    return value
+
+
+CheckpointArgument = Annotated[
+    Path,
+    typer.Argument(
+        metavar="CHECKPOINT",
+        help="A PyTorch, safetensors, .pt2 or ONNX file, a Hugging Face folder, or the output of convert.",
+    ),
+]
+ArchOption = Annotated[
+    str | None,
+    typer.Option(
+        "--arch",
+        metavar="SPEC",
+        help="timm:NAME, torchvision.models:NAME, hf:FOLDER, package.module:factory or path/to/file.py:factory. The "
+        "last two run code. Not needed for a Hugging Face folder or the output of convert. Without it, ONNX files give "
+        "their layers; with --trust, programs give the whole network.",
+    ),
+]
+ArchArgOption = Annotated[
+    list[str] | None, typer.Option("--arch-arg", metavar="NAME=JSON", help="Argument of the factory. Repeatable.")
+]
+AlphaOption = Annotated[
+    float | None,
+    typer.Option(callback=positive, help="Locality strength (by default large enough for exactly one-hot attention)."),
+]
+IncludeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="PATTERN", help='Layers to choose: a name, a glob, or "re:" and a regular expression. Repeatable.'
+    ),
+]
+ExcludeOption = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Layers to leave alone. Repeatable.")]
+EmaOption = Annotated[bool, typer.Option("--ema", help="Use the moving average of the weights.")]
+WeightsOption = Annotated[
+    str | None,
+    typer.Option("--weights", metavar="KEY", help="Key of the weights in a checkpoint with several networks."),
+]
+TrustOption = Annotated[
+    bool,
+    typer.Option(
+        "--trust",
+        help="Run code from the checkpoint: its own classes, .pt2, or the architecture it names.",
+    ),
+]
+InputOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input",
+        metavar="NAME=SHAPE[:DTYPE]",
+        help="A random network input, such as pixel_values=1x3x224x224 or timestep=1:int64. Repeatable.",
+    ),
+]
+DeviceOption = Annotated[str, typer.Option(help="Device to compute on: cpu, cuda, ...")]
+DtypeOption = Annotated[Dtype | None, typer.Option(help="Precision of the weights (default: the architecture's).")]
+SkipOption = Annotated[
+    bool, typer.Option("--skip-unsupported", help="Leave layers as they are if they cannot be converted.")
+]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Replace an existing file, or a folder if conv2attn wrote all of it.")
+]
+FormOption = Annotated[
+    str | None,
+    typer.Option(metavar="FORM", help="Form of attention in ONNX: separable or literal."),
+]
+EngineOption = Annotated[
+    list[str] | None, typer.Option(metavar="NAME", help="Verify this engine. Repeatable (default: all).")
+]
+ResultOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result as JSON.")]
+ImageSizeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--size",
+        metavar="ROWSxCOLUMNS",
+        help="Image size (default: the size the network was trained on, or 224x224).",
+    ),
+]
+PictureSizeOption = Annotated[
+    str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Scale a folder's pictures to this size.")
+]
+MeanOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="R,G,B",
+        help="Channel means that the network was trained with, for pictures from 0 to 1 (0.485,0.456,0.406 for most "
+        "ImageNet models). By default pictures are scaled to [-1, 1].",
+    ),
+]
+StdOption = Annotated[
+    str | None, typer.Option(metavar="R,G,B", help="Channel standard deviations. Required with --mean.")
+]
+AcceleratorOption = Annotated[str, typer.Option(help="Passed to Lightning: auto, cpu, gpu, ...")]
+DevicesOption = Annotated[int, typer.Option(min=1, help="Number of processes, each with its own device.")]
+StrategyOption = Annotated[str, typer.Option(help="Passed to Lightning: auto, ddp, ...")]
+PrecisionOption = Annotated[str, typer.Option(help="Passed to Lightning: 32-true, bf16-mixed, ...")]
+OPENING: dict[str, tuple[Any, Any]] = {
+    "arch": (ArchOption, None),
+    "arch_arg": (ArchArgOption, None),
+    "ema": (EmaOption, False),
+    "weights": (WeightsOption, None),
+    "trust": (TrustOption, False),
+}
+"""Options for opening a checkpoint, each with its default."""
+
+
+def opening_of(*, arch: str | None, arch_arg: list[str] | None, ema: bool, weights: str | None, trust: bool) -> Opening:
+    """Returns the ``Opening`` that the options of these names describe."""
+    from ..convert.files.architecture import Architecture, parse_arguments
+    from ..convert.files.checkpoint import Opening
+
+    if arch is None and arch_arg:
+        raise typer.BadParameter("goes with --arch", param_hint="--arch-arg")
+    architecture = None if arch is None else Architecture(arch, parse_arguments(arch_arg or ()))
+    return Opening(architecture, ema, weights, trust)
+
+
+def refuse_options(what: str, given: Mapping[str, object]) -> None:
+    """Refuses options that have no meaning here."""
+    named = [option for option, value in given.items() if value]
+    if named:
+        raise typer.BadParameter(f"has no meaning for {what}", param_hint=named[0])
+
+
+def torch_dtype(dtype: Dtype | None) -> Any:
+    """Returns torch's dtype of a precision."""
+    import torch
+
+    return None if dtype is None else getattr(torch, dtype)
+
+
+def size_of(text: str | None, axes: int | None = None) -> Size | None:
+    """Parses a size such as 224x224, of one to three numbers; None gives None."""
+    if text is None:
+        return None
+    from ..convert.size import Size
+
+    wanted = "ROWSxCOLUMNS, like 224x224, or 224 for a square (LENGTH for sequences, PLANESxROWSxCOLUMNS for volumes)"
+    lengths = _numbers(text.lower(), int, "--size", wanted, (1, 2, 3), separator="x")
+    if min(lengths) < 1:
+        raise typer.BadParameter(f"must be {wanted}; got {text}", param_hint="--size")
+    return Size(*lengths) if axes is None else Size(*lengths).along(axes)
+
+
+def range_of(text: str) -> tuple[float, float]:
+    """Parses a smallest and a largest value, such as -1,1."""
+    low, high = _numbers(text, float, "--input-range", "LOW,HIGH, like -1,1", (2,))
+    if not -math.inf < low <= high < math.inf:
+        raise typer.BadParameter(f"must be LOW,HIGH, like -1,1; got {text}", param_hint="--input-range")
+    return low, high
+
+
+def normalization_of(mean: str | None, std: str | None) -> Normalization | None:
+    """Parses the normalization of pictures from texts such as 0.485,0.456,0.406."""
+    from ..convert.preprocessing import Normalization
+
+    if mean is None and std is None:
+        return None
+    if mean is None or std is None:
+        missing = "--std" if mean is None else "--mean"
+        raise typer.BadParameter("needs the other of --mean and --std", param_hint=missing)
+    wanted = "numbers separated by commas, like 0.485,0.456,0.406"
+    return Normalization(_numbers(mean, float, "--mean", wanted), _numbers(std, float, "--std", wanted))
+
+
+def pixel_of(text: str) -> tuple[int, int]:
+    """Parses a row and a column, such as 12,40."""
+    row, column = _numbers(text, int, "--query", "ROW,COLUMN, like 12,40", (2,))
+    return row, column
+
+
+def _numbers(
+    text: str,
+    kind: Callable[[str], _Number],
+    option: str,
+    wanted: str,
+    counts: tuple[int, ...] = (),
+    *,
+    separator: str = ",",
+) -> tuple[_Number, ...]:
+    """Parses numbers, of which there may be so many."""
+    try:
+        found = tuple(map(kind, text.split(separator)))
+        if not counts or len(found) in counts:
+            return found
+    except ValueError:
+        pass
+    raise typer.BadParameter(f"must be {wanted}; got {text}", param_hint=option)
+
+
+Run = Callable[..., Outcome]
+_JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
+
+
+class Command(TyperCommand):
+    """A command that prints nothing but its result to standard output, even if the user's code prints more."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs the command."""
+        with results_alone():
+            return super().invoke(ctx)
+
+
+def command(
+    app: typer.Typer, panel: str, *, result: str | None = None, example: str | None = None
+) -> Callable[[Run], Run]:
+    """Registers a function as a command that prints the returned outcome and ends with its exit code.
+
+    The command also has the option ``--json``, and the options ``OPENING`` in place of a parameter ``opening``.
+
+    Args:
+        app: The program.
+        panel: Panel of the help that lists the command.
+        result: The command that JSON names, if not this one.
+        example: Arguments that work, for the help and after wrong usage.
+    """
+
+    def register(run: Run) -> Run:
+        types = get_type_hints(run, include_extras=True, localns={"Opening": object})
+        opens = "opening" in types
+
+        def called(*, as_json: bool, **given: Any) -> None:
+            if opens:
+                given["opening"] = opening_of(**{name: given.pop(name) for name in OPENING})
+            outcome = run(**given)
+            print_outcome(result or run.__name__, outcome, as_json=as_json)
+            if outcome.exit_code:
+                raise typer.Exit(outcome.exit_code)
+
+        options: dict[str, tuple[Any, Any]] = {}
+        for name, parameter in inspect.signature(run).parameters.items():
+            options |= OPENING if name == "opening" else {name: (types[name], parameter.default)}
+        options["as_json"] = (_JSON, False)
+        kind = inspect.Parameter.KEYWORD_ONLY
+        called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [inspect.Parameter(name, kind, annotation=a, default=d) for name, (a, d) in options.items()]
+        )
+        called.__annotations__ = {name: annotation for name, (annotation, _) in options.items()}
+        epilog = example and f"Example: conv2attn {run.__name__} {example}"
+        app.command(run.__name__, cls=Command, help=inspect.getdoc(run), epilog=epilog, rich_help_panel=panel)(called)
+        return run
+
+    return register

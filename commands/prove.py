@@ -1,0 +1,89 @@
+"""``conv2attn prove`` proves claims and writes their derivations; ``conv2attn claims`` lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ..proofs.prover.claim import all_claims, select
+from ..proofs.prover.document import document_file, fill, for_terminal, render_markdown, sections
+from ..proofs.prover.run import DEFAULT_LIMIT, Outcome, Result, iter_results
+from ..show.text import Table
+from .terminal import Done, outcome_json, say, say_document
+
+
+def prove_claims(names: Sequence[str], *, show: str | None, form: str, out: Path | None, limit: float | None) -> int:
+    """Proves claims, prints a line for each as it is decided, and prints or writes their derivations.
+
+    Args:
+        names: The claims; none means all.
+        show: A claim to prove, too, whose derivation is printed.
+        form: Format of the derivations: "text", "markdown" or "json".
+        out: File to write them to.
+        limit: Seconds for each check; None means ``DEFAULT_LIMIT``.
+
+    Returns:
+        The exit code: 1 if a check does not hold.
+
+    Raises:
+        SelectionError: There is no claim of such a name.
+        OutputError: The file cannot be written.
+    """
+    chosen = select(all_claims(), [*names, *([] if show is None else [show])] or None)
+    printed = out is None and (show is not None or form != "text")
+    results = []
+    with document_file(out) as write:
+        for result in iter_results(chosen, limit=limit or DEFAULT_LIMIT):
+            say(*describe(result), err=printed)
+            results.append(result)
+        outcome = proved(results)
+        say(*outcome.parts, err=printed)
+        if out is not None or form != "text":
+            text = outcome_json("prove", outcome) if form == "json" else render_markdown(results)
+        else:
+            text = for_terminal("\n\n".join(sections(results)) + "\n")
+        if out is not None:
+            write(text)
+            say(f"Wrote {out}")
+    if printed:
+        say_document(text)
+    return outcome.exit_code
+
+
+def list_claims() -> Done:
+    """The claims that ``prove_claims`` takes."""
+    rows = tuple((claim.name, claim.title, str(claim.status)) for claim in all_claims())
+    header = ("claim", "title", "status")
+    names = ("name", "title", "status")
+    return Done({"claims": [dict(zip(names, row, strict=True)) for row in rows]}, [Table(header, rows)])
+
+
+def proved(results: Sequence[Result]) -> Done:
+    """The outcome: claims, checks and timings, and in one line how many hold and which claims have failures."""
+    checks = [verdict for result in results for verdict in result.verdicts]
+    held = sum(verdict.outcome is Outcome.HOLDS for verdict in checks)
+    others = [f"{result.claim.name} ({result.outcome})" for result in results if not result.holds]
+    summary = f"{held} of {len(checks)} checks hold" + (f"; not shown: {', '.join(others)}." if others else ".")
+    return Done({"holds": not others, "claims": list(map(_data, results))}, [summary], exit_code=int(bool(others)))
+
+
+def describe(result: Result) -> list[str]:
+    """Formats the result of a claim as lines."""
+    claim = result.claim
+    first = f"{result.outcome:9} {result.seconds:6.2f} s  {claim.name}: {claim.title} ({claim.status})"
+    return [first, *(f"    {failure}" for failure in result.failures)]
+
+
+def _data(result: Result) -> dict[str, Any]:
+    claim = result.claim
+    cases = {check.name: check.cases for check in claim.checks}
+    return {name: getattr(claim, name) for name in ("name", "title", "status", "scope", "source")} | {
+        "text": fill(claim.text, claim.names),
+        "checks": [{"name": v.check, "cases": cases.get(v.check, ""), "outcome": v.outcome} for v in result.verdicts],
+        "references": {
+            heading: [f"{path}: {', '.join(names)}" for path, names in getattr(claim, heading)]
+            for heading in ("justifies", "coq", "tests")
+        },
+        **{name: getattr(result, name) for name in ("outcome", "seconds", "failures")},
+    }

@@ -1,0 +1,356 @@
+"""``conv2attn show``: one picture, or the page, of a converted network in a file.
+
+The converted network that a picture is about: a folder that ``convert`` wrote, or a checkpoint, converted here.
+
+``conv2attn show`` on the folder of an experiment: one picture, or the film.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor, nn
+
+from ..convert.errors import (
+    ArchitectureNeededError,
+    CheckpointError,
+    ConversionError,
+    InputError,
+    OptionError,
+    OutputError,
+    Problem,
+    SelectionError,
+)
+from ..convert.examples.drawn import DRAWN_SIZE, drawn_image
+from ..convert.files.checkpoint import Opening
+from ..convert.files.folder import converted_in
+from ..convert.files.layers import Layers
+from ..convert.files.named.preprocessors import caveats
+from ..convert.files.open import open_network
+from ..convert.files.summary import run_on_drawn
+from ..convert.files.write import CONFIG, REPORT, WEIGHTS, check_file, write_file
+from ..convert.inputs import likely_channels
+from ..convert.model.convert import convert_model
+from ..convert.model.report import Report
+from ..convert.plain import path_in, read_json
+from ..convert.preprocessing import Normalization, Preprocessing
+from ..convert.size import USUAL_SIZES, Size
+from ..learn.data.pictures import LONGEST, picture_reader, read_picture
+from ..learn.experiment.folder import Experiment, is_experiment, read_experiment, read_results
+from ..learn.experiment.history import History, read_accuracies, read_history
+from ..learn.networks.resnet import BLOCKS
+from ..show.page.data import own_views
+from ..show.page.write import film_page
+from ..show.pictures.scene import Scene, find_layer, scenes, set_alpha, undrawable
+from ..show.pictures.style import too_large
+from .terminal import say
+
+if TYPE_CHECKING:
+    from ..show.pictures.style import Sheet
+
+
+PAGE = "html"
+FORMS = ("png", "svg", "pdf", PAGE)
+PICTURES = ("maps", "contours", "error", "kernel")
+DEFAULT_PICTURE = PICTURES[0]
+
+
+@dataclass(frozen=True)
+class View:
+    """Choice of what a picture or a page shows."""
+
+    layer: str | None = None  # name of the only layer to show; None means all
+    image: Path | None = None  # file of the image; None means one that is drawn
+    size: Size | None = None  # rows and columns to scale the image to, or to draw it in
+    query: tuple[int, int] | None = None  # the query, as a pixel of the image; None means its middle
+    alpha: float | None = None  # locality strength of all heads; None means the layers' own
+    picture: str | None = None  # one of ``PICTURES``, for a picture
+    # applied to the image; None means what the network was trained on, or values from -1 to 1
+    normalization: Normalization | None = None
+
+
+def show(source: Path, out: Path, view: View, opening: Opening | None = None, *, force: bool = False) -> list[str]:
+    """Draws what the view asks for and writes it, or leaves everything as it was.
+
+    Args:
+        source: A converted folder or a checkpoint.
+        out: The file; its suffix is one of ``FORMS``.
+        view: Choice of what is shown.
+        opening: Options for opening the source.
+        force: Replace an existing file.
+
+    Returns:
+        The names of the layers that the file shows with values.
+
+    Raises:
+        SelectionError: There is no such layer, or the query is outside the image.
+        OptionError: A page is asked for one picture.
+        ConversionError: A file cannot be read or written, or the network does not run on the image.
+    """
+    form = out.suffix.lower().removeprefix(".")
+    if form not in FORMS:
+        raise OutputError(f"{out} cannot be written: the name must end in {', '.join(f'.{known}' for known in FORMS)}")
+    if form == PAGE and view.picture is not None:
+        raise OptionError("a page holds every picture; a single one can be chosen for png, svg and pdf only")
+    runs = runs_at(source)
+    if runs is not None:
+        return _show_runs(runs, out, view, form, force=force)
+    if view.picture is not None and view.picture not in PICTURES:
+        raise OptionError(f"a picture of a network is one of {', '.join(PICTURES)}; got {view.picture}")
+    sources = [source, *(source / name for name in (CONFIG, WEIGHTS, REPORT)), *([view.image] if view.image else [])]
+    check_file(out, force=force, sources=sources)
+    subject = load_subject(source, opening or Opening())
+    sources += subject.files
+    check_file(out, force=force, sources=sources)
+    if view.image is not None and isinstance(subject.model, Layers):
+        raise ArchitectureNeededError(f"{source} describes layers alone, and an image is seen by the whole network")
+    if view.layer is not None:
+        find_layer(subject.model, view.layer)
+    if view.alpha is not None:
+        set_alpha(subject.model, view.alpha)
+    image: Tensor | None = None
+    shown: list[Scene] = []
+    try:
+        image = view_image(subject, view)
+        shown = _shown(subject, image, view, all_layers=form != PAGE)
+    except InputError:
+        if form != PAGE or view != View():
+            raise  # such a page shows where heads look, and says why it has no values
+    if form == PAGE:
+        from ..show.page.write import DRAWN, make_page
+
+        seen = DRAWN if view.image is None else f"the image {view.image.name}"
+        about: dict[str, Any] = {
+            "title": source.name,
+            "image": image,
+            "seen": seen,
+            "pixel": view.query,
+            "only": view.layer,
+        }
+        content = make_page(subject.model, subject.report, **about).text.encode()
+    else:
+        for scene in shown:
+            if (reason := too_large(scene.layer.spec, scene.size)) is not None:
+                raise ConversionError(f"layer {scene.title} cannot be drawn: {reason}")
+        content = draw(shown, view.picture or DEFAULT_PICTURE, form)
+    write_file(out, lambda path: path.write_bytes(content), force=force, sources=sources)
+    return [scene.name for scene in shown]
+
+
+def _show_runs(runs: Runs, out: Path, view: View, form: str, *, force: bool) -> list[str]:
+    """Draws the picture, or the film, of an experiment; returns what it shows."""
+    if view != View(layer=view.layer, picture=view.picture):
+        raise OptionError("an experiment has its own images, queries and heads; only a picture and a layer are chosen")
+    check_file(out, force=force, sources=[runs.folder])
+    if form == PAGE:
+        if view.layer is not None:
+            raise OptionError("a film shows every layer")
+        content = film_page(runs.history(), title=runs.title).encode()
+    else:
+        from ..show.pictures.style import drawn_in_style
+
+        if view.layer is not None and not (view.layer.isascii() and view.layer.isdigit()):
+            raise SelectionError(f"layers of an experiment are numbered, from 1; got {view.layer!r}")
+        number = None if view.layer is None else int(view.layer)
+        with drawn_in_style():
+            content = draw_runs(runs, view.picture or "contours", layer=number).save(form)
+    write_file(out, lambda path: path.write_bytes(content), force=force, sources=[runs.folder])
+    return [runs.title]
+
+
+def draw(shown: Sequence[Scene], picture: str, form: str) -> bytes:
+    """The picture of some layers as the content of a png, svg or pdf file."""
+    # Imported only now: they need matplotlib.
+    from ..show.pictures.contours import draw_contours
+    from ..show.pictures.error import draw_error
+    from ..show.pictures.kernel import draw_kernel
+    from ..show.pictures.maps import draw_maps
+    from ..show.pictures.style import drawn_in_style
+
+    drawings: dict[str, Callable[[Sequence[Scene]], Sheet]]
+    drawings = dict(zip(PICTURES, (draw_maps, draw_contours, draw_error, draw_kernel), strict=True))
+    with drawn_in_style():
+        return drawings[picture](shown).save(form)
+
+
+def view_image(subject: Subject, view: View) -> Tensor:
+    """The image that is asked for, or one that is drawn: small, or as large as in training, as the network takes it.
+
+    Raises:
+        ConversionError: The network runs on no drawn image, or the picture cannot be read.
+    """
+    if view.image is not None and subject.preprocessing is not None and view.normalization is None:
+        say(*caveats(subject.preprocessing), err=True)
+        return picture_reader(subject.preprocessing, view.size)(view.image).unsqueeze(0)
+    if view.image is not None:
+        channels = likely_channels(subject.model)[0]
+        with suppress(ConversionError):  # it may run on no drawn image, but on this one
+            channels = _drawn(subject, view).shape[1]
+        picture = read_picture(view.image, channels, view.size, longest=LONGEST).unsqueeze(0)
+        return picture if view.normalization is None else view.normalization(picture)
+    if view.normalization is not None:
+        raise OptionError("mean and std are for an image; a drawn one has values from -1 to 1")
+    return _drawn(subject, view)
+
+
+def _drawn(subject: Subject, view: View) -> Tensor:
+    """An image that is drawn for the network."""
+    known = None if subject.preprocessing is None else subject.preprocessing.size
+    if isinstance(subject.model, Layers):
+        return drawn_image(3, view.size or DRAWN_SIZE)
+    sizes = [DRAWN_SIZE, known or Size(*USUAL_SIZES[2])] if view.size is None else [view.size]
+    return run_on_drawn(subject.model, sizes)[0]
+
+
+def _shown(subject: Subject, image: Tensor, view: View, *, all_layers: bool) -> list[Scene]:
+    """All scenes, or that of the layer that is asked for, under the name that it was asked by.
+
+    Layers without their network that cannot be drawn are left out; with ``all_layers`` they are refused.
+
+    Raises:
+        SelectionError: The network does not use the layer.
+        ConversionError: A layer cannot be drawn, or none can.
+    """
+    model = subject.model
+    layer = None if view.layer is None else find_layer(model, view.layer)
+    if layer is not None and (reason := undrawable(layer.spec)) is not None:
+        raise ConversionError(f"layer {view.layer!r} cannot be drawn: {reason}")
+    if isinstance(model, Layers):
+        entries = [entry for entry in subject.report.layers if view.layer is None or view.layer in entry.names]
+        seen, unseen = own_views(model, entries, image, view.query)
+        if unseen and (all_layers or not seen):
+            name, reason = next((name, reason) for name, reason in unseen.items() if name)
+            raise ConversionError(f"layer {name!r} cannot be drawn: {reason}")
+        found = list(seen.values())
+    else:
+        found = scenes(model, image, pixel=view.query)
+    if layer is None:
+        return found
+    chosen = [replace(scene, name=str(view.layer)) for scene in found if model.get_submodule(scene.name) is layer]
+    if not chosen:
+        raise SelectionError(f"the network does not use its layer {view.layer!r} when it sees the image")
+    return chosen
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A converted network and its report."""
+
+    model: nn.Module  # in eval mode
+    report: Report  # the report on attention layers and remaining convolutions
+    files: tuple[Path, ...] = ()  # the files that it was read from
+    preprocessing: Preprocessing | None = None  # its preprocessing in training, where that is known
+
+
+def load_subject(path: Path, opening: Opening) -> Subject:
+    """Reads a converted network, or reads a CNN and converts what can be converted.
+
+    Raises:
+        ConversionError: The path cannot be read, does not fit, or holds nothing to convert.
+    """
+    path = converted_in(path)
+    network = open_network(path, opening)
+    if not network.is_converted:
+        made, report = convert_model(network.cnn(), inplace=True, skip_unsupported=True)
+        return Subject(made, report.noted(network.notes, network.originals), network.files, network.preprocessing)
+    model = network.attention()
+    report = Report.of(model)
+    if (path / REPORT).is_file():
+        skipped, notes = _recorded(path_in(path, REPORT))
+        report = replace(report, skipped=skipped).noted(notes)
+    return Subject(model, report, network.files, network.preprocessing)
+
+
+def _recorded(path: Path) -> tuple[tuple[Problem, ...], dict[str, str]]:
+    """The convolutions that the report in a folder says were left, and its notes by the names of the layers."""
+    try:
+        report: Any = read_json(path)
+        skipped = tuple(Problem(str(entry["name"]), str(entry["reason"])) for entry in report["skipped"])
+        noted = [entry for entry in report["layers"] if entry.get("note") is not None]
+        return skipped, {str(entry["names"][0]): str(entry["note"]) for entry in noted}
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise CheckpointError(f"{path} cannot be read as the report of a conversion") from error
+
+
+RUN_PICTURES = ("contours", "training", "curves", "maps", "table")
+DRAFT_LAYER = 3  # of the draft's Figure 3
+
+
+@dataclass(frozen=True)
+class Runs:
+    """The runs that a path names: all of an experiment's folder, or those of one encoding."""
+
+    folder: Path
+    encoding: str | None
+
+    @property
+    def experiment(self) -> Experiment:
+        """The experiment."""
+        return read_experiment(self.folder)
+
+    @property
+    def title(self) -> str:
+        """Title for people."""
+        return self.encoding or f"an experiment on {self.experiment.data.partition(':')[0]}"
+
+    def history(self) -> History:
+        """The first seed's heads of the encoding, or of the first one that has heads.
+
+        Raises:
+            SelectionError: There are no heads.
+        """
+        names = [name for name in self.experiment.encodings if name not in BLOCKS]
+        if self.encoding is None and not names:
+            raise SelectionError(f"{self.folder} holds no network of attention")
+        return read_history(self.folder, self.encoding or names[0])
+
+
+def runs_at(path: Path) -> Runs | None:
+    """The runs of an experiment's folder, or of an encoding's folder in it; None if it is neither."""
+    if is_experiment(path):
+        return Runs(path, None)
+    if is_experiment(path.parent) and path.name in read_experiment(path.parent).encodings:
+        return Runs(path.parent, path.name)
+    return None
+
+
+def draw_runs(runs: Runs, picture: str, *, layer: int | None = None) -> Sheet:
+    """Draws one picture.
+
+    Args:
+        runs: The runs to show.
+        picture: One of ``RUN_PICTURES``.
+        layer: For "training" the layer, from 1; by default 3, or the last of fewer.
+
+    Raises:
+        OptionError: There is no such picture of an experiment, or it has no layer.
+        SelectionError: There is no such layer.
+        CheckpointError: The folder cannot be read, or the experiment is not over.
+    """
+    if picture not in RUN_PICTURES:
+        raise OptionError(f"a picture of an experiment is one of {', '.join(RUN_PICTURES)}; got {picture}")
+    if layer is not None and picture != "training":
+        raise OptionError("a layer of an experiment is chosen for the picture training")
+    # Matplotlib, which the modules that draw need, may not be installed: they are imported only now.
+    from ..show.training import draw_curves, draw_head_maps, draw_layers, draw_table, draw_training
+
+    experiment = runs.experiment
+    data = experiment.data.partition(":")[0]
+    if picture == "curves":
+        names = experiment.encodings if runs.encoding is None else (runs.encoding,)
+        return draw_curves({name: read_accuracies(runs.folder, name, experiment.seeds) for name in names}, data=data)
+    if picture == "table":
+        wanted = [result for result in read_results(runs.folder) if runs.encoding in (None, result.encoding)]
+        return draw_table(wanted, data=data)
+    history = runs.history()
+    if picture != "training":
+        return (draw_layers if picture == "contours" else draw_head_maps)(history)
+    depth = len(history.layers[0])
+    chosen = min(DRAFT_LAYER, depth) if layer is None else layer
+    if not 1 <= chosen <= depth:
+        raise SelectionError(f"layers are numbered 1 to {depth}; got {chosen}")
+    return draw_training(history, chosen)

@@ -1,0 +1,243 @@
+"""Verifies a network in an ONNX file: ONNX Runtime runs it beside the same file with attention.
+
+The difference of their outputs is reported, and has no known bound; each layer has its certificate.
+
+Runs ONNX files by ONNX Runtime, and makes inputs for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from ..convert.certificate.layer import certify_error
+from ..convert.errors import OptionError, Problem, ToolError, refusing
+from ..convert.export.onnx.forms import DEFAULT_FORM, FORMS, form_named
+from ..convert.export.onnx.whole import FORM, SOURCE, attention_model, flaw
+from ..convert.files.checkpoint import read_checkpoint
+from ..convert.files.open import open_network
+from ..convert.files.report import CERTIFIED_RANGE
+from ..convert.files.write import PROGRAM
+from ..convert.heads.values import LayerValues
+from ..convert.model.agreement import LayerShape
+from ..convert.model.convert import convert_model
+from ..convert.plain import path_in
+from ..convert.size import USUAL_SIZES, Size
+from ..show.text import Table, layer_name, problem_lines
+from .inputs import refuse_conversion
+
+
+@dataclass(frozen=True)
+class OnnxCheck:
+    """The check of a network in an ONNX file.
+
+    Attributes:
+        form: Form of the attention.
+        layers: The layers that are attention, by name.
+        bounds: The certificate of each for inputs from -1 to 1, in this form.
+        outputs: The largest difference between the two networks' outputs, and the largest output, by name.
+        left: Convolution nodes that are left.
+        seed: Seed of the inputs.
+        flaw: The first thing that onnx's checker finds wrong with the file with attention, and not with the original.
+        is_kept: Whether the existing file gives exactly the same bits as one that is written now.
+    """
+
+    form: str
+    layers: Mapping[str, LayerShape]
+    bounds: Mapping[str, float]
+    outputs: Mapping[str, tuple[float, float]]
+    left: tuple[Problem, ...]
+    seed: int
+    flaw: str | None = None
+    is_kept: bool = True
+
+    @property
+    def exit_code(self) -> int:
+        """0 if some layer is attention, the file is sound, and all outputs have one shape and are finite alike."""
+        finite = all(difference < float("inf") for difference, _ in self.outputs.values())
+        return int(not self.layers or not finite or not self.is_kept or self.flaw is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The check as plain data."""
+        return {
+            "form": self.form,
+            "seed": self.seed,
+            "kept": self.is_kept,
+            "flaw": self.flaw,
+            "layers": [{"name": name, "bound": self.bounds[name]} for name in self.layers],
+            "outputs": {name: {"difference": d, "largest": size} for name, (d, size) in self.outputs.items()},
+            "left": [vars(problem) for problem in self.left],
+        }
+
+    def shown(self) -> list[Table | str]:
+        """The check as tables and lines."""
+        rows = tuple(
+            (layer_name(name), shape.geometry, shape.heads, f"{shape.alpha:g}", f"{self.bounds[name]:.2g}")
+            for name, shape in self.layers.items()
+        )
+        table = Table(("layer", "geometry", "heads", "alpha", "bound on [-1, 1]"), rows)
+        lines = [] if self.layers else ["No convolution of the file became attention: nothing is verified."]
+        if self.flaw is not None:
+            lines.append(f"onnx's checker refuses the file with attention: {self.flaw}")
+        if not self.is_kept:
+            lines.append("The folder's ONNX file gives other outputs than its layers give when they are written anew.")
+        for name, (apart, largest) in self.outputs.items():
+            lines.append(f"Output {name}: {apart:.1e} apart; the largest is {largest:.2g}.")
+        return [table, *problem_lines("left as they are", self.left), *lines, f"Seed: {self.seed}"]
+
+
+def verify_onnx_file(
+    path: Path,
+    *,
+    original: Path | None,
+    form: str | None,
+    alpha: float | None,
+    skip_unsupported: bool,
+    count: int | None,
+    size: Size | None,
+    seed: int | None,
+) -> OnnxCheck:
+    """``conv2attn verify`` of a network in an ONNX file, or of a folder that was converted from the file ``original``.
+
+    Raises:
+        OptionError: The folder has no complete file, was made of another file, or is in another form.
+        ToolError: ONNX Runtime is not installed.
+        ConversionError: The file cannot be read or run.
+    """
+    seed = seed or 0
+
+    def feeds(model: Any) -> Feeds:
+        return random_feeds(model, size=size, count=count, seed=seed)
+
+    if original is None:
+        cnn = open_network(path).cnn()
+        made = convert_model(cnn, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported)
+        return _verified(path, made.model, form or DEFAULT_FORM, feeds, seed)
+    refuse_conversion(path, alpha=alpha, skip_unsupported=skip_unsupported)
+    if not (path / PROGRAM).is_file():
+        raise OptionError(f"{path} holds no {PROGRAM}: it was not converted from an ONNX file, or not as a whole")
+    converted = path_in(path, PROGRAM)
+    read_checkpoint(converted)  # ONNX Runtime gets no file that is damaged, or names others outside the folder
+    with refusing(f"ONNX Runtime cannot run {converted}"):
+        known = session(converted).get_modelmeta().custom_metadata_map
+    if known.get(SOURCE) != read_checkpoint(original).sha256:
+        raise OptionError(f"{path} was not converted from {original}")
+    own = form_named(str(known.get(FORM))).name
+    if form not in (None, own):
+        raise OptionError(f"{converted} is in the form {own}, not {form}")
+    model = open_network(path).as_saved()
+    return _verified(original, model, own, feeds, seed, converted)
+
+
+def _verified(
+    path: Path, model: nn.Module, form: str, feeds: Callable[[Any], Feeds], seed: int, converted: Path | None = None
+) -> OnnxCheck:
+    """Runs the network of an ONNX file beside one with attention, whose layers ``model`` has by their names.
+
+    The file ``converted`` was written before, and is to be the same.
+    """
+    whole = attention_model(path, dict(model.named_modules(remove_duplicate=False)).get, form=form)
+    with TemporaryDirectory() as folder:
+        made = Path(folder) / PROGRAM
+        whole.write(made)
+        problem = flaw(made) if flaw(path) is None else None
+        with refusing(f"ONNX Runtime cannot run {path}"):
+            original, attention = session(path), session(made)
+            inputs = feeds(original)
+            outputs, is_kept = _apart(original, attention, inputs), True
+        if converted is not None:
+            with refusing(f"ONNX Runtime cannot run {converted}"):
+                is_kept = all(apart == 0 for apart, _ in _apart(attention, session(converted), inputs).values())
+    layers = {found.layer: layer for found, layer, _ in whole.replaced}
+    shapes = {name: LayerShape.of(layer) for name, layer in layers.items()}
+    bounds = {name: _bound(LayerValues.of(layer), form) for name, layer in layers.items()}
+    return OnnxCheck(form, shapes, bounds, outputs, (*whole.refused, *whole.left), seed, problem, is_kept)
+
+
+def _bound(layer: LayerValues, form: str) -> float:
+    """The certificate of a layer in a form."""
+    return certify_error(layer, FORMS[form].error(layer), input_range=CERTIFIED_RANGE).bound
+
+
+def _apart(original: Any, converted: Any, inputs: Feeds) -> dict[str, tuple[float, float]]:
+    """The largest difference of each output, and its largest value."""
+    names = [port.name for port in original.get_outputs()]
+    pairs = zip(names, original.run(names, dict(inputs)), converted.run(names, dict(inputs)), strict=True)
+    return {name: (_difference(a, b), float(np.abs(a).max(initial=0))) for name, a, b in pairs if _is_numbers(a)}
+
+
+def _difference(a: Any, b: Any) -> float:
+    """The largest difference; infinite for two shapes."""
+    if a.shape != b.shape:
+        return float("inf")
+    return float(np.abs(a.astype("float64") - b.astype("float64")).max(initial=0))
+
+
+def _is_numbers(values: object) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype.kind in "fiu"
+
+
+Feeds = Mapping[str, NDArray[Any]]
+IMAGES = 2  # in a batch, where the file leaves that open
+_TYPES = {"float": "float32", "double": "float64", **{name: name for name in ("float16", "int64", "int32", "bool")}}
+
+
+def session(model: Path | bytes) -> Any:
+    """A session of ONNX Runtime's on the CPU, of a file or of its content.
+
+    Raises:
+        ToolError: It is not installed.
+    """
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise ToolError('running ONNX files needs ONNX Runtime (pip install "conv2attn[onnx]")') from error
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # only fatal errors
+    source = str(model) if isinstance(model, Path) else model
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def random_feeds(model: Any, *, size: Size | None, count: int | None, seed: int) -> Feeds:
+    """Normal numbers for inputs of floating point, zeros for others, where sizes are open in the usual ones.
+
+    Args:
+        model: A session.
+        size: The last sizes of inputs that leave them open.
+        count: The first, by default ``IMAGES``.
+        seed: Seed of the numbers.
+
+    Raises:
+        OptionError: An input is of another kind.
+    """
+    generator, found = np.random.default_rng(seed), dict[str, NDArray[Any]]()
+    for port in model.get_inputs():
+        kind = _TYPES.get(port.type.removeprefix("tensor(").removesuffix(")"))
+        if kind is None:
+            raise OptionError(f"the input {port.name!r} is of {port.type}, for which no random numbers can be drawn")
+        shape = _shape(port.shape, size, count)
+        drawn = generator.standard_normal(shape) if kind.startswith("float") else np.zeros(shape)
+        found[port.name] = drawn.astype(kind)
+    return found
+
+
+def _shape(declared: Sequence[Any], size: Size | None, count: int | None) -> list[int]:
+    """A shape with numbers in the place of what is open: the batch, and then the size.
+
+    The size is that of the last axes; of those before the last one where channels come last, as TensorFlow has them.
+    """
+    others = max(len(declared) - 1, 0)
+    wanted = (size or USUAL_SIZES.get(others - 1, Size(*[1] * others)))[-others:] if others else ()
+    are_known = [isinstance(known, int) and known > 0 for known in declared]
+    channels_last = others > len(wanted) and are_known[-1] and not are_known[1]
+    sizes = [count or IMAGES, *[1] * others]
+    end = len(sizes) - channels_last
+    sizes[end - len(wanted) : end] = wanted
+    return [known if is_known else drawn for known, is_known, drawn in zip(declared, are_known, sizes, strict=False)]

@@ -1,0 +1,194 @@
+"""Data that the checks of one layer share, so that nothing is made twice.
+
+A layer that several checks use also remembers its tables from one to the next, as a layer of a network does.
+
+One comparison: an observed error and its bound.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ...convert import SelfAttention, attention_from_conv, certify
+from ...convert.engines import ENGINES
+from ...convert.spec import Convolution
+from .layers import RandomLayer, channel_limits
+from .values import adversarial_inputs, convolution, images
+
+NORMAL = "normal input"
+ONE_HOT, SOFT = "one-hot", "soft"
+_NO_LIMIT = 2**62  # bytes: a campaign chooses the sizes of its inputs itself
+
+
+class Case:
+    """A random layer, and data that several of its checks need."""
+
+    def __init__(self, layer: RandomLayer, engines: Sequence[str], device: torch.device) -> None:
+        self.layer, self.engines, self.device = layer, engines, device
+
+    @cached_property
+    def conv(self) -> Convolution:
+        """The convolution with normal numbers. No check changes it."""
+        return convolution(self.layer, self.device)
+
+    @cached_property
+    def images(self) -> Tensor:
+        """Its inputs with normal numbers, [batch, in_channels, *size]."""
+        return images(self.layer, self.device)
+
+    @cached_property
+    def attentions(self) -> tuple[SelfAttention, SelfAttention]:
+        """One-hot and soft attention of ``conv``. A check may change its engine, and puts it back."""
+        return attention_of(self.conv), attention_of(self.conv, self.layer.alpha)
+
+    @cached_property
+    def outputs(self) -> tuple[Outputs, ...]:
+        """Outputs of both, on normal and adversarial inputs."""
+        made = []
+        for attention in self.attentions:
+            with torch.enable_grad():  # the worst case is found by a gradient
+                inputs = {NORMAL: self.images} | adversarial_inputs(self.layer, self.conv, attention)
+            made.append(Outputs(inputs, self.conv, attention, self.engines))
+        return tuple(made)
+
+
+class Outputs:
+    """Outputs of a convolution and of its attention, for several inputs by name, all computed in one batch.
+
+    Args:
+        inputs: The inputs.
+        conv: The convolution.
+        attention: The attention.
+        engines: Engines to compute it in, each where it does not refuse.
+    """
+
+    def __init__(
+        self, inputs: Mapping[str, Tensor], conv: Convolution, attention: SelfAttention, engines: Sequence[str]
+    ) -> None:
+        together, parts = torch.cat(list(inputs.values())), [len(x) for x in inputs.values()]
+
+        def by_name(output: Tensor) -> dict[str, Tensor]:
+            return dict(zip(inputs, output.split(parts), strict=True))
+
+        self.inputs, self.attention = inputs, attention
+        self.expected = by_name(conv(together))
+        self.computed = {one.engine: by_name(one(together)) for one in in_engines(attention, engines)}
+
+    def certified(self, check: str, names: Sequence[str]) -> Iterator[Comparison]:
+        """Holds every engine against the convolution, with a certificate for the range of each channel of an input."""
+        limits = {name: channel_limits(self.inputs[name]) for name in names}
+        bounds = {name: channel_bounds(self.attention, limits[name]) for name in names}
+        compare = Comparer(check, kind_of(self.attention))
+        for engine, outputs in self.computed.items():
+            for name, bound in bounds.items():
+                yield compare.within(f"{name}, {engine}", outputs[name], self.expected[name], bound)
+
+
+def attention_of(conv: Convolution, alpha: float | None = None) -> SelfAttention:
+    """The attention of a convolution, with all the memory it asks for."""
+    attention = attention_from_conv(conv, alpha=alpha)
+    attention.memory_limit = _NO_LIMIT
+    return attention
+
+
+def channel_bounds(attention: SelfAttention, limits: tuple[Tensor, Tensor]) -> Tensor:
+    """The certificate of each output channel, [out_channels]."""
+    return torch.tensor(certify(attention, input_range=limits).per_channel, dtype=torch.float64)
+
+
+def kind_of(attention: SelfAttention) -> str:
+    """One-hot or soft."""
+    return ONE_HOT if attention.regime.is_exact else SOFT
+
+
+def in_engines(attention: SelfAttention, engines: Sequence[str]) -> Iterator[SelfAttention]:
+    """The same layer in one engine after the other, without those that refuse it, and then in its own again."""
+    own = attention.engine
+    try:
+        for name in engines:
+            if ENGINES[name].refusal(attention) is None:
+                attention.engine = name
+                yield attention
+    finally:
+        attention.engine = own
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An observed error beside its bound."""
+
+    check: str  # name of the check that made it, out of ``CHECKS``
+    kind: str  # kind of attention: "one-hot", "soft", or "heads anywhere"
+    what: str  # description of the compared tensors
+    error: float  # the observed error; NaN where a result is no number
+    # largest allowed error; 0 where equality must be bitwise. An infinite one allows nothing: inputs are chosen so
+    # that the certificate can be finite.
+    bound: float
+
+    @property
+    def holds(self) -> bool:
+        """Whether the error is within a finite bound; NaN never is."""
+        return self.error <= self.bound < math.inf
+
+    @property
+    def ratio(self) -> float:
+        """The error in units of the bound: at most 1 if it holds."""
+        if self.holds:
+            return self.error / self.bound if self.error > 0 else 0.0
+        return self.error / self.bound if 0 < self.bound < math.inf and not math.isnan(self.error) else math.inf
+
+    def __str__(self) -> str:
+        if math.isinf(self.error) and self.bound == 0:
+            return f"{self.check}, {self.kind}: {self.what}"
+        allowed = "0: it must be equal bit for bit" if self.bound == 0 else f"{self.bound:.3g}"
+        return f"{self.check}, {self.kind}: {self.what}: error {self.error:.3g}, allowed {allowed}"
+
+
+@dataclass(frozen=True)
+class Comparer:
+    """Makes the comparisons of one check on one kind of attention, with one reference."""
+
+    check: str
+    kind: str
+
+    def same(self, what: str, observed: Tensor, expected: Tensor) -> Comparison:
+        """Compares two tensors that must be equal."""
+        unlike = _unlike(observed, expected)
+        if unlike is not None:
+            return self.wrong(f"{what}, {unlike}")
+        difference = 0.0
+        if not torch.equal(observed, expected):
+            difference = float((observed.double() - expected.double()).abs().max()) or math.inf
+        return Comparison(self.check, self.kind, what, difference, 0.0)
+
+    def within(self, what: str, observed: Tensor, expected: Tensor, bound: Tensor) -> Comparison:
+        """Compares two outputs [batch, out_channels, *size] with a bound for each channel, or one for all.
+
+        Returns:
+            The comparison of the channel that is nearest to its bound, or farthest above it.
+        """
+        unlike = _unlike(observed, expected)
+        if unlike is not None:
+            return self.wrong(f"{what}, {unlike}")
+        errors = (observed.double() - expected.double()).abs().transpose(0, 1).flatten(1).amax(1).tolist()
+        allowed = bound.expand(len(errors)).tolist()
+        channels = (Comparison(self.check, self.kind, what, *pair) for pair in zip(errors, allowed, strict=True))
+        return max(channels, key=lambda comparison: comparison.ratio)
+
+    def wrong(self, what: str) -> Comparison:
+        """A violation that no number describes."""
+        return Comparison(self.check, self.kind, what, math.inf, 0.0)
+
+
+def _unlike(observed: Tensor, expected: Tensor) -> str | None:
+    """The difference of two tensors in shape or precision, in words; None if there is none."""
+    if (observed.shape, observed.dtype) == (expected.shape, expected.dtype):
+        return None
+    kinds = [f"{tensor.dtype} {list(tensor.shape)}" for tensor in (observed, expected)]
+    return f"{kinds[0]} instead of {kinds[1]}"

@@ -1,0 +1,283 @@
+"""Checks of one layer: each engine against the convolution, and against the literal engine.
+
+    integers      outputs on integer tensors are equal, also in parts and after a change of precision
+    certificate   outputs on real numbers differ by no more than the certificate says, one-hot and soft
+    adversarial   the same on inputs made to break it
+    gradients     of input, weight and bias, on integer tensors, are equal
+    round trip    the convolution comes back bit for bit, and a saved layer computes the same
+    extremes      as adversarial, on weights and inputs of every magnitude, also where subnormals are flushed
+    autocast      under autocast, outputs differ by no more than the certificate of the rounded layer says
+
+An exception is also a violation: no request made here may be refused.
+
+Bounds on the difference of two engines that compute the same attention, wherever its heads are.
+
+The certificate compares attention with a convolution. A layer whose centres are anywhere is no convolution; there, two
+engines are compared with each other.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import math
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from ...convert import SelfAttention, certify, conv_from_attention
+from ...convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
+from ...convert.certificate.comparison import wrong_call
+from ...convert.engines import ENGINES, choose_engine
+from ...convert.errors import ConversionError
+from ...convert.size import Size
+from ...convert.spec import Convolution, ConvSpec
+from .arithmetic import certified_arithmetic
+from .case import (
+    NORMAL,
+    ONE_HOT,
+    Case,
+    Comparer,
+    Comparison,
+    Outputs,
+    attention_of,
+    channel_bounds,
+    in_engines,
+    kind_of,
+)
+from .layers import DTYPES, RandomLayer, channel_limits
+from .values import PATTERNS, convolution, cotangent, extreme_convolution, extreme_images, images, perhaps_flushed
+
+ANYWHERE = "heads anywhere"
+_MOST_MOVED, _LARGEST_ALPHA = 2.0, 8.0  # of heads anywhere; the first in pixels
+_PARTS = 8  # about so many, of an output that the literal engine computes in parts
+
+
+def compare_layer(
+    layer: RandomLayer,
+    *,
+    engines: Sequence[str] = tuple(ENGINES),
+    checks: Sequence[str] | None = None,
+    device: str = "cpu",
+) -> list[Comparison]:
+    """Checks one layer."""
+    found, raised = list[Comparison](), list[Comparison]()
+    case = Case(layer, engines, torch.device(device))
+    with certified_arithmetic(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Using padding='same' with even kernel")
+        for name in CHECKS if checks is None else checks:
+            try:
+                found.extend(CHECKS[name](case))
+            except Exception as error:
+                raised.append(Comparer(name, "any").wrong(f"raises {type(error).__name__}: {error}"))
+        if not all(made.holds for made in found) and (fault := _wrong_call(case)) is not None:
+            found = [made if made.holds else replace(made, what=f"{made.what}; {fault}") for made in found]
+    return found + raised
+
+
+@torch.no_grad()
+def _wrong_call(case: Case) -> str | None:
+    """A sentence that the convolution's own call is wrong on normal numbers; None if not, or without a certificate."""
+    conv, x = case.conv, case.images
+    try:
+        allowed = certify(attention_of(conv), input_range=channel_limits(x)).rounding_convolution
+    except ConversionError:
+        return None
+    return wrong_call(conv, (x,), {}, conv(x), allowed)
+
+
+@torch.no_grad()
+def check_integers(case: Case) -> Iterator[Comparison]:
+    """Outputs on integers are equal: nothing rounds, whatever the order of the sums."""
+    layer, engines = case.layer, case.engines
+    conv, x = convolution(layer, case.device, integers=True), images(layer, case.device, integers=True)
+    exact, attention = copy.deepcopy(conv).double(), attention_of(conv)
+    expected = exact(x.double()).to(x.dtype)
+    wider = torch.cat([x, x[..., -1:]], dim=-1)  # the last column once more
+    larger = exact(wider.double()).to(x.dtype)
+    other: torch.dtype = getattr(torch, layer.choose("other precision", DTYPES))
+    made_elsewhere = attention_of(copy.deepcopy(conv).to(other)).to(conv.weight.dtype)
+    compare = Comparer("integers", ONE_HOT)
+    for one in in_engines(attention, engines):
+        yield compare.same(f"output, {one.engine}", one(x), expected)
+        yield compare.same(f"output of a larger input, {one.engine}", one(wider), larger)
+    for one in in_engines(attention, engines):
+        one.memory_limit = _limit_for_parts(layer, one)
+        yield compare.same(f"output in parts, {one.engine}", one(x), expected)
+    for one in in_engines(made_elsewhere, engines):
+        yield compare.same(f"output after a change of precision, {one.engine}", one(x), expected)
+
+
+@torch.no_grad()
+def check_certificate(case: Case) -> Iterator[Comparison]:
+    """Outputs on normal numbers stay within the certificate; heads anywhere agree with the literal engine."""
+    for outputs in case.outputs:
+        yield from outputs.certified("certificate", [NORMAL])
+    if case.layer.dtype != "float64":
+        yield _convolution_alone(case.conv, case.images)
+    if {"separable", "literal"} <= set(case.engines):
+        moved = _with_heads_anywhere(case.layer, case.conv)
+        separable, literal = (attention(case.images) for attention in in_engines(moved, ("separable", "literal")))
+        bound = torch.tensor(engines_bound(moved, case.images))
+        compare = Comparer("certificate", ANYWHERE)
+        yield compare.within("normal input, separable against literal", separable, literal, bound)
+
+
+@torch.no_grad()
+def check_adversarial(case: Case) -> Iterator[Comparison]:
+    """As the certificate's check, on each of ``PATTERNS``."""
+    for outputs in case.outputs:
+        yield from outputs.certified("adversarial", [f"{name} input" for name in PATTERNS])
+
+
+def check_gradients(case: Case) -> Iterator[Comparison]:
+    """Gradients on integers are equal."""
+    layer = case.layer
+    conv, x = convolution(layer, case.device, integers=True), images(layer, case.device, integers=True)
+    upstream = cotangent(layer, x.new_empty(layer.batch, layer.spec.out_channels, *layer.spec.output_size(layer.size)))
+    exact = _gradients(copy.deepcopy(conv).double(), x.double(), upstream.double())
+    expected, compare = {name: gradient.to(x.dtype) for name, gradient in exact.items()}, Comparer("gradients", ONE_HOT)
+    for attention in in_engines(attention_of(conv), case.engines):
+        for name, gradient in _gradients(attention, x, upstream).items():
+            yield compare.same(f"gradient of {name}, {attention.engine}", gradient, expected[name])
+
+
+@torch.no_grad()
+def check_round_trip(case: Case) -> Iterator[Comparison]:
+    """The convolution comes back, from one-hot and from soft attention; a saved layer is the same layer."""
+    for attention in case.attentions:
+        back, compare = conv_from_attention(attention, tolerance=math.inf), Comparer("round trip", kind_of(attention))
+        if ConvSpec.from_conv(back) != case.layer.spec:
+            yield compare.wrong("geometry of the convolution that came back")
+        for name, parameter in case.conv.named_parameters():
+            yield compare.same(f"bits of the {name}", _bits(back.get_parameter(name)), _bits(parameter))
+        saved = _saved_and_loaded(attention)
+        yield compare.same("output of the saved layer", saved(case.images), attention(case.images))
+
+
+@torch.no_grad()
+def check_extremes(case: Case) -> Iterator[Comparison]:
+    """As the certificate's check, with numbers of every magnitude; where a sum could overflow, there is no bound."""
+    with perhaps_flushed(case.layer):
+        conv = extreme_convolution(case.layer, case.device)
+        inputs = {"extreme input": extreme_images(case.layer, case.device)}
+        for alpha in (None, case.layer.alpha):
+            outputs = Outputs(inputs, conv, attention_of(conv, alpha), case.engines)
+            found = outputs.certified("extremes", list(inputs))
+            yield from (comparison for comparison in found if math.isfinite(comparison.bound))
+
+
+@torch.no_grad()
+def check_autocast(case: Case) -> Iterator[Comparison]:
+    """Under autocast, outputs stay within the certificate of the rounded layer on the rounded input."""
+    layer, conv, x = case.layer, case.conv, case.images
+    dtype: torch.dtype = getattr(torch, layer.choose("autocast", ("bfloat16", "float16")))
+    as_rounded = layer.torch_dtype if layer.dtype == "float64" else dtype  # autocast leaves float64 alone
+    rounded, limits = copy.deepcopy(conv).to(as_rounded), channel_limits(x.to(as_rounded))
+    with torch.autocast(case.device.type, dtype=dtype):
+        expected = conv(x)
+    for alpha, attention in zip((None, layer.alpha), case.attentions, strict=True):
+        bound = channel_bounds(attention_of(rounded, alpha), limits)
+        with torch.autocast(case.device.type, dtype=dtype):
+            outputs = {one.engine: one(x) for one in in_engines(attention, case.engines)}
+        compare = Comparer("autocast", kind_of(attention))
+        for engine, output in outputs.items():
+            yield compare.within(f"{NORMAL}, {engine}", output, expected, bound)
+
+
+CHECKS: dict[str, Callable[[Case], Iterator[Comparison]]] = {
+    "integers": check_integers,
+    "certificate": check_certificate,
+    "adversarial": check_adversarial,
+    "gradients": check_gradients,
+    "round trip": check_round_trip,
+    "extremes": check_extremes,
+    "autocast": check_autocast,
+}
+
+
+def _limit_for_parts(layer: RandomLayer, attention: SelfAttention) -> int:
+    """A memory limit at which an engine computes in parts, and does not refuse."""
+    engine = choose_engine(attention, attention.engine)
+
+    def needed(limit: int) -> int:
+        attention.memory_limit = limit
+        return engine.cost(attention, layer.size, batch=layer.batch).bytes
+
+    most, least = needed(attention.memory_limit), needed(0)
+    return least if engine.name != "literal" else least + (most - least) // _PARTS
+
+
+def _convolution_alone(conv: Convolution, x: Tensor) -> Comparison:
+    """Holds the convolution against double precision: the part of the certificate that is its rounding, by itself."""
+    limits, precise = channel_limits(x), copy.deepcopy(conv).double()
+    parts = (certify(attention_of(module), input_range=limits).rounding_convolution for module in (conv, precise))
+    compare = Comparer("certificate", ONE_HOT)
+    return compare.within("normal input, convolution", conv(x).double(), precise(x.double()), torch.tensor(sum(parts)))
+
+
+def _with_heads_anywhere(layer: RandomLayer, conv: Convolution) -> SelfAttention:
+    """The attention of a convolution with its heads moved off their taps, each with a locality strength of its own."""
+    attention, generator = attention_of(conv), layer.generator("heads")
+    moves = torch.rand(attention.centers.shape, generator=generator, dtype=torch.float64) * 2 - 1
+    alphas = torch.rand(attention.alpha.shape, generator=generator, dtype=torch.float64)
+    centers = attention.centers + (moves * _MOST_MOVED).to(attention.centers)
+    attention.set_positions(centers=centers, alpha=_LARGEST_ALPHA * (alphas + 1 / 128))
+    return attention
+
+
+def _gradients(module: nn.Module, x: Tensor, upstream: Tensor) -> dict[str, Tensor]:
+    """Gradients of sum(output * upstream) for the input, the weight and the bias."""
+    x = x.detach().requires_grad_()
+    trained = {name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad}
+    found = torch.autograd.grad(module(x), [x, *trained.values()], upstream)
+    return dict(zip(("input", *trained), found, strict=True))
+
+
+def _saved_and_loaded(attention: SelfAttention) -> SelfAttention:
+    """A new layer with the parameters that came back from a file."""
+    file = io.BytesIO()
+    torch.save(attention.state_dict(), file)
+    file.seek(0)
+    new = type(attention)(attention.spec, device=attention.weight.device, dtype=attention.weight.dtype)
+    new.load_state_dict(torch.load(file, weights_only=True))
+    return new
+
+
+def _bits(parameter: Tensor) -> Tensor:
+    """The bytes of a tensor, so that 0 and -0 differ."""
+    return parameter.detach().contiguous().view(torch.uint8)
+
+
+_ROUNDED_PRODUCTS = 10  # in a score: four products, three sums, the head vector, the maximum; and one more
+
+
+def engines_bound(layer: SelfAttention, x: Tensor) -> float:
+    """Bounds the difference of two engines on an input [batch, in_channels, *size], over all outputs.
+
+    Every output is a sum of at most heads * keys * channels products of a probability, a weight and an input, whose
+    absolute values sum to at most max |x| times the absolute sum of the channel's weights. Relative to that,
+
+    * sums, quotients and exponentials err by gamma_m in the precision of the probabilities;
+    * a score sums products of at most alpha (2 reach)^2, where reach is the grid's diagonal and the distance of the
+      centre from it, in double precision; an error s of a score makes one of e^(2 s) - 1 in a probability;
+    * the output is rounded to the layer's precision.
+
+    Underflow is added as an absolute error.
+    """
+    dtype, grid = layer.regime.dtype, layer.spec.padded_size(Size(*x.shape[2:]))
+    keys = math.prod(grid)
+    reach = math.hypot(*grid) + 2 * float(layer.centers.detach().abs().max())
+    largest_score = float(layer.alpha.detach().max()) * (2 * reach) ** 2
+    score = largest_score * gamma(_ROUNDED_PRODUCTS, unit_roundoff(torch.float64))
+    terms = layer.num_heads * keys * x.shape[1] + 8 * EXP_ULPS + 2 * keys + 8
+    relative = gamma(terms, unit_roundoff(dtype)) + 2 * math.expm1(2 * score)
+    narrowing = unit_roundoff(x.dtype) * (1 + relative) if x.dtype != dtype else 0.0
+    scale = x.abs().max().double() * layer.kernel.detach().double().abs().flatten(1).sum(1).max()
+    if layer.bias is not None:
+        scale = scale + layer.bias.detach().double().abs().max()
+    underflow = terms * torch.finfo(dtype).smallest_normal + torch.finfo(x.dtype).smallest_normal
+    return 2 * ((relative + narrowing) * float(scale) + underflow)

@@ -1,1 +1,0 @@
-"""Verification: layers and networks beside their convolutions."""

@@ -1,1 +1,0 @@
-"""Checks that a campaign makes of each layer."""

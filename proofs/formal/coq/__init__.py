@@ -1,1 +1,0 @@
-"""Asks Coq, and judges its answers."""

@@ -1,1 +1,0 @@
-"""Pages, pictures and tables, and the commands that make them."""

@@ -1,1 +1,0 @@
-"""Options, outcomes, printing and errors, shared by all commands."""

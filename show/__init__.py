@@ -1,0 +1,1 @@
+"""Draws: pages and pictures, from data. Opens no network."""

@@ -1,0 +1,402 @@
+"""Data of the page: the report, and for each layer its geometry, its input, and a few output channels to compute.
+
+The numbers of all channels together stay within a budget, so that the page stays small: every layer gets as many
+channels as fit, and the last layers none if not even one for each does.
+
+The first output channels of a layer as a layer of their own, and the data that the page computes them from.
+
+The page computes, for the query q and in double precision,
+
+    output[q] = bias + sum_h sum_k p_h(q, k) v_h(k),        v_h(k) = sum_c W_{c,h} x_c(k)
+
+It gets the values v_h of all heads, or the input's channels x_c and the weights W, whichever are fewer numbers: two of
+the ways to split W_Delta = W_val W_out. Tensors are base64 of little-endian numbers, and JSON has no NaN.
+
+The page's view of each layer: its input, an empty one if none is known, or nothing if it is too large.
+
+A network that does not run on the image shows the input of no layer; of layers alone, each sees its own image, or not.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ...convert.bounds.rounding import OUTWARD
+from ...convert.bounds.tail import absolute_products
+from ...convert.certificate.distance import told_distance
+from ...convert.certificate.layer import padded_range
+from ...convert.certificate.network.images import certify_images
+from ...convert.certificate.sampled import sample_layer
+from ...convert.errors import ConversionError, SelectionError
+from ...convert.files.layers import Layers, attention_named
+from ...convert.files.summary import Summary, is_the_cnn
+from ...convert.layer.construction import not_a_convolution
+from ...convert.layer.layer import SelfAttention, SelfAttention2d
+from ...convert.model.agreement import Agreement
+from ...convert.model.report import LayerReport, Report
+from ...convert.size import Size
+from ...convert.spec import ConvSpec
+from ..pictures.error import bounds_or_none, convolution, error_curve, input_range, with_alpha
+from ..pictures.scene import Scene, own_scene, query_pixel, scenes, undrawable
+from ..pictures.style import too_large
+from ..text import CELL, printable
+
+BUDGET = 400_000  # numbers of four bytes in all channels: 2.1 MB of base64
+MOST_CHANNELS = 3
+_SAMPLED = "difference", "bound", "outputs"
+MOST_NAMES = 10  # shown names of a shared layer
+
+
+def not_drawn(reason: str) -> str:
+    """A note on a layer that the page has no room for."""
+    return f"not drawn in the page: {reason}"
+
+
+def page_data(
+    model: nn.Module,
+    report: Report,
+    image: Tensor,
+    *,
+    pixel: tuple[int, int] | None,
+    only: str | None,
+    agreement: Agreement | None,
+    limit: float,
+    summary: Summary | None,
+) -> dict[str, Any]:
+    """Everything that the page shows, as plain data. The arguments are those of ``make_page``.
+
+    Raises:
+        SelectionError: The pixel is outside the image.
+    """
+    entries = [entry for entry in report.layers if only is None or only in entry.names]
+    found, unseen, left_out = look(model, entries, image, pixel, limit)
+    trouble = unseen.get("")
+    counts = _channel_counts([found[name] for name in found if trouble is None and name not in unseen])
+    layers = []
+    samples = {} if summary is None else dict(summary.samples)
+    for entry in entries:
+        scene = found.get(entry.name)
+        unknown = unseen.get(entry.name) if trouble is None else None  # the page says what troubles all
+        data = _entry_data(entry, attention_named(model, entry.name), left_out.get(entry.name), unknown)
+        if scene is not None:
+            data |= _scene_data(scene, counts.get(entry.name, 0))
+            data["seen"] = trouble is None and unknown is None
+            if data["seen"] and summary is None:
+                with contextlib.suppress(ConversionError):
+                    samples[entry.name] = sample_layer(scene.layer, scene.x)
+        sample = samples.get(entry.name)
+        data |= {name: None if sample is None else finite(getattr(sample, name)) for name in _SAMPLED}
+        layers.append(data)
+    heads = sum(entry.heads for entry in entries)
+    if summary is None:
+        summary = Summary(len(entries), heads, samples, trouble is None and is_the_cnn(model, image))
+    return {
+        "in_words": summary.in_words,
+        "on_image": None if trouble is not None else _on_image(model, image),
+        "image_size": list(image.shape[-2:]),
+        "trouble": None if trouble is None else printable(trouble),
+        "layers": layers,
+        "layer_count": len(entries),
+        "head_count": heads,
+        "left_out": left_out,
+        "skipped": [{name: printable(text, CELL) for name, text in vars(each).items()} for each in report.skipped],
+        "skipped_count": len(report.skipped),
+        "agreement": None if agreement is None else _agreement_data(agreement),
+        "trained": _trained(model, entries),
+    }
+
+
+def _on_image(model: nn.Module, image: Tensor) -> str | None:
+    """Estimate and proven bound for the image, by their names; None where the network has neither."""
+    if isinstance(model, Layers):
+        return None
+    try:
+        first = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
+        return certify_images(model, image.to(first), margins=1).in_words
+    except ConversionError:
+        return None
+
+
+def _trained(model: nn.Module, entries: Sequence[LayerReport]) -> list[str]:
+    """Descriptions of what training has changed about where heads look; none for a network as it was converted."""
+    layers = [attention_named(model, entry.name) for entry in entries]
+    read = [layer for layer in layers if layer.regime.is_read]
+    counts = {
+        "positions of heads": sum(not layer.regime.at_taps or len(set(layer.regime.alpha)) > 1 for layer in read),
+        "content attention": sum(layer.content is not None and not layer.content.is_off() for layer in read),
+        "tables of positional scores": sum(layer.axis_scores is not None for layer in layers),
+    }
+    return [f"{what} in {count:,} layer{'' if count == 1 else 's'}" for what, count in counts.items() if count]
+
+
+def _channel_counts(shown: Sequence[Scene]) -> dict[str, int]:
+    """Number of output channels that the page holds of each layer, by name."""
+    for most in range(MOST_CHANNELS, 0, -1):
+        counts = {scene.name: min(most, scene.layer.out_channels) for scene in shown}
+        if sum(numbers_of(scene, counts[scene.name]) for scene in shown) <= BUDGET:
+            return counts
+    counts, left = {}, BUDGET
+    for scene in shown:
+        counts[scene.name] = int(numbers_of(scene, 1) <= left)
+        left -= counts[scene.name] * numbers_of(scene, 1)
+    return counts
+
+
+def _entry_data(entry: LayerReport, layer: SelfAttention, left_out: str | None, unknown: str | None) -> dict[str, Any]:
+    """The page's data about a layer: its first names, and notes on why it is no convolution, not drawn or not run."""
+    notes = [] if entry.note is None else [entry.note]
+    if layer.regime.is_read and (reason := not_a_convolution(layer, tolerance=math.inf)) is not None:
+        notes.append(f"no longer a convolution: {reason}{told_distance(layer)}")
+    if left_out or unknown:
+        notes.append(not_drawn(left_out) if left_out else f"not computed: {unknown}")
+    alphas, more = list(layer.regime.alpha), len(entry.names) - MOST_NAMES
+    names = [printable(name, CELL) for name in entry.names[:MOST_NAMES]]
+    return {
+        "names": [*names, f"and {more:,} more"] if more > 0 else names,
+        "geometry": str(entry.spec),
+        "heads": entry.heads,
+        "parameters_before": entry.parameters_before,
+        "parameters_after": entry.parameters_after,
+        "alpha": finite(alphas if left_out is None else [min(alphas), max(alphas)]),
+        "note": printable("; ".join(notes), CELL) if notes else None,
+        "seen": False,
+    }
+
+
+@torch.no_grad()
+def _scene_data(scene: Scene, channels: int) -> dict[str, Any]:
+    """A layer's geometry, its input as a picture, and its channels."""
+    layer, spec = scene.layer, scene.layer.spec
+    centres = [list(centre) for centre in layer.regime.centers]
+    data = {
+        "kernel_size": list(spec.kernel_size),
+        "stride": list(spec.stride),
+        "pads": [number for pair in spec.pads_at(scene.size) for number in pair],
+        "padding_mode": spec.padding_mode,
+        "out_channels": spec.out_channels,
+        "in_channels": spec.in_channels,
+        "input_size": list(scene.size),
+        "padded_size": list(spec.padded_size(scene.size)),
+        "output_size": list(spec.output_size(scene.size)),
+        "centers": finite(centres),
+        "middle": list(spec.middle),
+        "query": list(scene.query),
+        "positional": layer.content is None and layer.axis_scores is None,
+        "at_taps": layer.regime.at_taps,
+        "picture": _picture(scene),
+        "drawn": scene.note,
+        "alpha": finite(list(layer.regime.alpha)),
+    }
+    if channels and data["positional"]:
+        data |= channels_data(scene, channels)
+    return data
+
+
+def _picture(scene: Scene) -> dict[str, Any]:
+    """The padded input as grey or coloured pixels: its three channels, or the mean over all."""
+    x = scene.x if scene.x.shape[1] == 3 else scene.x.mean(1, keepdim=True, dtype=torch.float64)
+    shown = scene.layer.spec.pad(x.double().cpu())[0]
+    low, high = float(shown.min()), float(shown.max())
+    planes = (shown - low) / ((high - low) or 1.0)
+    return {"channels": len(planes), "data": pixels(planes)}
+
+
+def _agreement_data(agreement: Agreement) -> dict[str, Any]:
+    """The comparison of whole networks in the engine that shares no step with the convolution, and its layers."""
+    first = agreement.engines[0]
+    return {
+        "images": agreement.images,
+        "accuracy": finite(agreement.accuracy),
+        "engine": first.engine,
+        "attention_accuracy": finite(first.accuracy),
+        "top1_agreement": first.top1_agreement,
+        "logit_difference": finite(first.logit_difference),
+        "layers": {
+            printable(layer.name, CELL): finite([layer.own, layer.bound, layer.outputs]) for layer in first.layers
+        },
+    }
+
+
+ALPHAS = (*(2.0**k for k in range(-5, 0)), *(2.0 ** (k / 2) for k in range(9)), *(2.0**k for k in range(5, 11)))
+
+
+def finite(value: Any) -> Any:
+    """A number, or a nested list of numbers, with None for what JSON cannot hold."""
+    if isinstance(value, list):
+        return [finite(item) for item in value]
+    return value if value is None or math.isfinite(value) else None
+
+
+def encoded(tensor: Tensor) -> dict[str, str]:
+    """A tensor's numbers, row by row: in double precision if it has it, else in single, which holds the narrower."""
+    wide = tensor.dtype == torch.float64
+    numbers = tensor.detach().cpu().contiguous().numpy() if wide else tensor.detach().cpu().float().contiguous().numpy()
+    kind = "f8" if wide else "f4"
+    return {"type": kind, "data": base64.b64encode(numbers.astype(f"<{kind}").tobytes()).decode()}
+
+
+def pixels(planes: Tensor) -> str:
+    """Planes [channels, rows, columns] with values 0 to 1 as base64 of bytes, pixel by pixel."""
+    values = (planes.double().nan_to_num().clamp(0, 1) * 255).round().to(torch.uint8)
+    return base64.b64encode(values.permute(1, 2, 0).contiguous().cpu().numpy().tobytes()).decode()
+
+
+def first_channels(layer: SelfAttention2d, x: Tensor, count: int) -> tuple[SelfAttention2d, Tensor]:
+    """The first output channels as a layer, on the CPU, and the input channels that they read.
+
+    Args:
+        layer: The layer.
+        x: Its input, [1, in_channels, rows, columns].
+        count: Channels wanted; of a layer with groups, fewer if they would end within a later group.
+
+    Returns:
+        The layer, which shares no parameter with the first, and [1, its in_channels, rows, columns].
+    """
+    spec = layer.spec
+    width, per_group = spec.in_channels // spec.groups, spec.out_channels // spec.groups
+    groups = max(1, min(count, spec.out_channels) // per_group)
+    count = min(count, groups * per_group)
+    weight = nn.Parameter(layer.weight[:count].detach().cpu())
+    bias = None if layer.bias is None else nn.Parameter(layer.bias[:count].detach().cpu())
+    part = replace(spec, in_channels=groups * width, out_channels=count, groups=groups)
+    return SelfAttention2d(part, weight=weight, bias=bias), x[:, : groups * width].to(weight)
+
+
+def numbers_of(scene: Scene, count: int) -> int:
+    """Amount of numbers that the page stores for the first ``count`` output channels of a layer."""
+    spec = scene.layer.spec
+    padded, output = spec.padded_size(scene.size), spec.output_size(scene.size)
+    per_group = spec.out_channels // spec.groups
+    planes = spec.in_channels // spec.groups * max(1, count // per_group)
+    if not _reads_input(spec.in_channels // spec.groups, spec.num_heads):
+        planes = spec.num_heads * count
+    return planes * padded.rows * padded.columns + count * output.rows * output.columns
+
+
+@torch.no_grad()
+def channels_data(scene: Scene, count: int) -> dict[str, Any]:
+    """The first channels as plain data: what heads mix, the convolution's result, and the error on this input."""
+    layer, x = first_channels(scene.layer, scene.x, count)
+    spec, expected, curve = layer.spec, convolution(layer, x), error_curve(layer, x, ALPHAS)
+    width, per_group = spec.in_channels // spec.groups, spec.out_channels // spec.groups
+    reads_input = _reads_input(width, spec.num_heads)
+    padded = spec.pad(x)[0]
+    scales, roundings = _limits(layer, x)
+    channels = [
+        {
+            "channel": number,
+            "planes": number // per_group if reads_input else number,
+            "projection": finite(layer.weight[number].flatten(1).T.double().tolist()) if reads_input else None,
+            "bias": 0.0 if layer.bias is None else finite(float(layer.bias[number])),
+            "convolution": encoded(expected[0, number]),
+            "scale": scales and finite(scales[number]),
+            "rounding": roundings and finite(roundings[number]),
+            "curve": [finite([p.alpha, p.differences[number], p.bounds and p.bounds[number]]) for p in curve],
+        }
+        for number in range(spec.out_channels)
+    ]
+    planes = torch.unflatten(padded, 0, (spec.groups, width)) if reads_input else _values(layer, padded)
+    return {"planes": [encoded(group) for group in planes], "channels": channels}
+
+
+def _reads_input(width: int, heads: int) -> bool:
+    """Whether the input's channels are fewer than the values of all heads."""
+    return width <= heads
+
+
+def _values(layer: SelfAttention2d, padded: Tensor) -> Tensor:
+    """v_h(k) of every output channel, [out_channels, heads, padded rows, padded columns]."""
+    spec = layer.spec
+    weight = torch.unflatten(layer.weight.flatten(2).double(), 0, (spec.groups, -1))
+    pixels = torch.unflatten(padded.double(), 0, (spec.groups, -1))
+    return torch.einsum("goch,gcrs->gohrs", weight, pixels).flatten(0, 1).to(layer.regime.dtype)
+
+
+def _limits(layer: SelfAttention2d, x: Tensor) -> tuple[list[float] | None, Sequence[float] | None]:
+    """Two parts of every channel's bound for this input's range: tau's factor and the rounding; None if unknown."""
+    limits = input_range(x)
+    try:
+        low, high = padded_range(layer.spec, limits)
+    except ConversionError:
+        return None, None
+    (scale,) = absolute_products(layer, layer.weight, high - low)
+    return (scale * OUTWARD).tolist(), bounds_or_none(with_alpha(layer, None), limits)
+
+
+_UNSEEN = 32  # pixels of the side of an input that no network has computed
+
+
+class Look(NamedTuple):
+    """The page's view of layers, by their names."""
+
+    found: dict[str, Scene]  # before their inputs, or empty ones
+    unseen: dict[str, str]  # why an input is not known; "" is the whole network
+    left_out: dict[str, str]  # why a layer is not drawn
+
+
+def look(
+    model: nn.Module, entries: Sequence[LayerReport], image: Tensor, pixel: tuple[int, int] | None, limit: float
+) -> Look:
+    """Finds the view of each layer that is not too large; layers alone each see an image of their own.
+
+    Raises:
+        SelectionError: The pixel is outside the image.
+    """
+    if isinstance(model, Layers):
+        seen, unseen = own_views(model, entries, image, pixel)
+    else:
+        try:
+            seen, unseen = {scene.name: scene for scene in scenes(model, image, pixel=pixel, limit=limit)}, {}
+        except SelectionError:
+            raise
+        except ConversionError as error:
+            seen, unseen = {}, {"": str(error)}
+    found, left_out = dict[str, Scene](), dict[str, str]()
+    for entry in entries:
+        if (reason := undrawable(entry.spec)) is not None:
+            left_out[entry.name] = reason
+            continue
+        scene = seen.get(entry.name)
+        if scene is None and unseen.keys().isdisjoint(("", entry.name)):
+            continue  # the network does not use it
+        spec, size = (entry.spec, _unseen_size(entry.spec)) if scene is None else (scene.layer.spec, scene.size)
+        try:
+            if reason := too_large(spec, size):
+                raise ConversionError(reason)
+            if scene is None:
+                layer, x = attention_named(model, entry.name), torch.zeros(1, spec.in_channels, *size)
+                scene = Scene.of(entry.name, layer, x, lambda output: (output.rows // 2, output.columns // 2))
+            found[entry.name] = scene
+        except ConversionError as error:
+            left_out[entry.name] = str(error)
+    return Look(found, unseen, left_out)
+
+
+def own_views(
+    model: nn.Module, entries: Sequence[LayerReport], image: Tensor, pixel: tuple[int, int] | None
+) -> tuple[dict[str, Scene], dict[str, str]]:
+    """The scenes of layers without their network, by name, and reasons for those without one, "" if all."""
+    query, seen, unseen = query_pixel(image, pixel), {}, {}
+    for entry in entries:
+        try:
+            seen[entry.name] = own_scene(entry.name, attention_named(model, entry.name), image, query)
+        except ConversionError as error:
+            unseen[entry.name] = str(error)
+    if unseen and not seen:
+        unseen[""] = next(iter(unseen.values()))
+    return seen, unseen
+
+
+def _unseen_size(spec: ConvSpec) -> Size:
+    """The size of an input that is not known: large enough for the kernel and the padding."""
+    span = (d * (k - 1) + 1 for d, k in zip(spec.dilation, spec.kernel_size, strict=True))
+    wrapped = 0 if spec.padding_mode in ("zeros", "replicate") else max(map(max, spec.pads)) + 1
+    return Size(*(max(_UNSEEN, n, wrapped) for n in span))

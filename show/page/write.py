@@ -1,0 +1,211 @@
+"""Renders the page: one self-contained HTML file with its style, its program, its data and its table of layers.
+
+Renders the film of a training, where every head looks after every epoch, as one self-contained HTML file.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any, NamedTuple
+
+import torch
+from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+from torch import Tensor, nn
+
+from ...convert.certificate.sampled import QUERIES
+from ...convert.certificate.wording import is_useful, told
+from ...convert.examples.drawn import drawn_image
+from ...convert.files.summary import Summary
+from ...convert.inputs import likely_channels
+from ...convert.model.agreement import Agreement
+from ...convert.model.report import Report
+from ...learn.experiment.history import History
+from ..pictures.style import evenly
+from ..text import CELL, by_note, printable, scientific, short_name
+from .data import not_drawn, page_data
+
+QUICK = 5e9  # multiply-adds: seconds, beside which a conversion is not slow
+DRAWN = "an image that was drawn for this page"
+CHANNELS = 4096  # of a drawn image; networks with more channels do not run on it
+SCRIPTS = ("attention.js", "words.js", "panels.js", "chart.js", "table.js", "viewer.js")  # each uses those before it
+_FOLDER = "static"
+NUMBER, WORDS = "number", "words"
+COLUMNS = (
+    ("layer", WORDS),
+    ("geometry", WORDS),
+    ("heads", NUMBER),
+    ("\u03b1", NUMBER),
+    ("parameters", NUMBER),
+    ("as attention", NUMBER),
+    ("difference", NUMBER),
+    ("bound", NUMBER),
+    ("share", NUMBER),
+)
+
+
+class Page(NamedTuple):
+    """An HTML file's text, and notes on the layers that it does not draw, by their names."""
+
+    text: str
+    left_out: dict[str, str]
+
+
+def make_page(
+    model: nn.Module,
+    report: Report,
+    *,
+    title: str,
+    image: Tensor | None = None,
+    seen: str = DRAWN,
+    pixel: tuple[int, int] | None = None,
+    only: str | None = None,
+    agreement: Agreement | None = None,
+    limit: float = math.inf,
+    summary: Summary | None = None,
+) -> Page:
+    """The page of a converted network.
+
+    Args:
+        model: The converted network.
+        report: The conversion report.
+        title: Name of the network, for people.
+        image: The network's input, [1, channels, rows, columns]; by default one is drawn.
+        seen: Description of the image, as the end of a sentence.
+        pixel: The first query, as a pixel of the image; by default its middle.
+        only: Name of the only layer to show.
+        agreement: A comparison of the network with its CNN, if one was made.
+        limit: Most multiply-adds that running the network may take; a network that takes more is shown without values.
+        summary: The summary for the drawn image; by default it is made.
+
+    Raises:
+        SelectionError: The pixel is outside the image.
+    """
+    if image is None and summary is not None:
+        image = summary.image
+    image = drawn_image(min(likely_channels(model)[0], CHANNELS)) if image is None else image
+    data = page_data(model, report, image, pixel=pixel, only=only, agreement=agreement, limit=limit, summary=summary)
+    names = {"title": printable(title, CELL), "seen": printable(seen, CELL)}
+    left_out = data.pop("left_out")
+    text = render(data | names | {"program": f"conv2attn {version('conv2attn')}"})
+    return Page(text, {name: not_drawn(reason) for name, reason in left_out.items()})
+
+
+def render(data: dict[str, Any]) -> str:
+    """The page of some data: names in them are text, never markup (tojson escapes what could end a script)."""
+    tables = {
+        "columns": COLUMNS,
+        "rows": table_rows(data),
+        "notes": by_note((layer["names"][0] or "the network itself", layer["note"]) for layer in data["layers"]),
+        "table_caption": caption(data),
+    }
+    return filled("page", SCRIPTS, data=data, **tables)
+
+
+def filled(name: str, scripts: Sequence[str], **values: Any) -> str:
+    """Fills the template NAME.html in the folder ``static``, and inlines its scripts and NAME.css."""
+    environment = Environment(
+        loader=PackageLoader(str(__package__), _FOLDER),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["scientific"] = scientific
+    own = [Markup((files(str(__package__)) / _FOLDER / file).read_text("utf-8")) for file in (f"{name}.css", *scripts)]
+    return environment.get_template(f"{name}.html").render(style=own[0], scripts=own[1:], **values)
+
+
+class Cell(NamedTuple):
+    """The text of a cell of the table of layers, and the value to sort by; "" is unknown."""
+
+    text: str
+    value: str | int | float
+
+
+def table_rows(data: dict[str, Any]) -> list[list[Cell]]:
+    """The cells of all layers, in the order of ``COLUMNS``."""
+    compared = {} if data["agreement"] is None else data["agreement"]["layers"]
+    layers = data["layers"]
+    names = [short_name(", ".join(each or "the network itself" for each in layer["names"])) for layer in layers]
+    return [_row(layer, name, compared) for layer, name in zip(layers, names, strict=True)]
+
+
+def caption(data: dict[str, Any]) -> str:
+    """Explanation of the columns of differences and bounds."""
+    agreement = data["agreement"]
+    if agreement is not None:
+        return (
+            "Difference: the largest |attention \u2212 convolution| of the layer's outputs over "
+            f"{agreement['images']:,} images, in the {agreement['engine']} engine, which shares no step with "
+            "a convolution. Bound: the layer's certificate for the values that its inputs had. Share: their quotient."
+        )
+    return (
+        "Difference: the largest |attention \u2212 convolution| of literal attention, a softmax over all keys, at "
+        f"{QUERIES} queries on {data['seen']}. Bound: the layer's certificate for that input. Share: their quotient."
+    )
+
+
+def _row(layer: dict[str, Any], shown: str, compared: dict[str, Sequence[float]]) -> list[Cell]:
+    name = layer["names"][0]
+    here = layer.get("difference"), layer.get("bound"), layer.get("outputs")
+    difference, bound, outputs = compared.get(name, here)
+    useful = is_useful(bound, outputs)
+    share = None if difference is None or not bound or not useful else difference / bound
+    alphas = sorted(alpha for alpha in layer["alpha"] if alpha is not None)
+    alpha = f"{alphas[0]:g}" if alphas[0] == alphas[-1] else f"{alphas[0]:g}\u2013{alphas[-1]:g}"
+    return [
+        Cell(shown, name),
+        Cell(layer["geometry"], layer["geometry"]),
+        Cell(f"{layer['heads']:,}", layer["heads"]),
+        Cell(alpha, alphas[0]),
+        Cell(f"{layer['parameters_before']:,}", layer["parameters_before"]),
+        Cell(f"{layer['parameters_after']:,}", layer["parameters_after"]),
+        Cell(scientific(difference), "" if difference is None else difference),
+        Cell(scientific(bound) if useful else told(bound, outputs), "" if bound is None else bound),
+        Cell("\u2013" if share is None else f"{share:.1%}", "" if share is None else share),
+    ]
+
+
+MOST_FRAMES = 101  # epochs 0 to 100; of more, as many as that, evenly, which keeps the file under 5 MB
+_SCRIPTS = ("frames.js", "draw.js", "film.js")  # each uses those before it
+
+
+def film_page(history: History, *, title: str) -> str:
+    """The HTML text of the film of a run."""
+    names = {"title": printable(title, CELL), "encoding": printable(history.encoding, CELL)}
+    program = f"conv2attn {version('conv2attn')}"
+    return filled("film", _SCRIPTS, **names, program=program, data=film_data(history))
+
+
+def film_data(history: History) -> dict[str, Any]:
+    """Numbers that the page draws, as packed arrays, [frames, layers, heads, ...]."""
+    epochs = evenly(range(len(history.layers)), MOST_FRAMES)
+    frames = [history.layers[epoch] for epoch in epochs]
+    grid = history.grid
+
+    def packed(part: Callable[[Any], Tensor], dtype: torch.dtype, scale: float = 1.0) -> str:
+        """A part of every layer of every frame, as the little-endian bytes of its numbers in text."""
+        stacked = torch.stack([torch.stack([part(layer) for layer in frame]) for frame in frames])
+        array = (stacked if scale == 1 else stacked.mul(scale).round()).to(dtype).contiguous().numpy()
+        return base64.b64encode(array.astype(array.dtype.newbyteorder("<")).tobytes()).decode("ascii")
+
+    return {
+        "epochs": list(epochs),
+        "best": history.best,
+        "accuracies": history.accuracies,
+        "layers": len(frames[0]),
+        "heads": len(frames[0][0].maps),
+        "rows": grid.key_rows,
+        "columns": grid.key_columns,
+        "padding": grid.padding,
+        "query": [grid.rows // 2 + grid.padding, grid.columns // 2 + grid.padding],
+        "ellipses": packed(lambda layer: torch.cat([layer.centers, layer.covariances], 1), torch.float32),
+        "maps": packed(lambda layer: layer.maps, torch.uint8, scale=255),
+        "nonlocality": [[round(layer.nonlocality, 3) for layer in frame] for frame in frames],
+        "onePixel": [[round(layer.one_pixel, 3) for layer in frame] for frame in frames],
+    }

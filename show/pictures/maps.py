@@ -1,0 +1,256 @@
+"""One attention map: a window of the padded input, with its marks, and the captions that explain them.
+
+Attention maps: a row a layer and a column a head (the article's Figures 1 and 4), or one head at several alphas.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...convert.bounds.tail import tail_fraction
+from ...convert.layer.layer import SelfAttention2d
+from ...convert.size import Size
+from .scene import Scene
+from .style import ATTENTION, FAINT, GREY, VERMILION, Sheet, evenly, outline
+
+KERNEL = "Heads lie as their taps lie in the kernel, each with the place of its centre, row and column, from the query."
+_LEAST, _MOST = 5, 20  # pixels shown around the kernel's taps
+_REACH = 2.6  # standard deviations of a soft head that should be seen
+
+
+@dataclass(frozen=True)
+class Window:
+    """Rows and columns of the padded input that are shown: first to, not including, last."""
+
+    top: int
+    bottom: int
+    left: int
+    right: int
+
+    @classmethod
+    def around(cls, scene: Scene, *, least: int = _LEAST) -> Window:
+        """The taps around the query, and as much beside them as soft heads reach, but at least so many pixels."""
+        sigma, most = 1 / math.sqrt(2 * min(scene.layer.regime.alpha)), _MOST
+        beside = min(max(math.ceil(_REACH * sigma), least), most)
+        spans = (
+            d * (k - 1) // 2 + beside for d, k in zip(scene.layer.spec.dilation, scene.layer.kernel_size, strict=True)
+        )
+        grid = scene.layer.spec.padded_size(scene.size)
+        (top, bottom), (left, right) = (_clip(m, s, n) for m, s, n in zip(scene.mark, spans, grid, strict=True))
+        return cls(top, bottom, left, right)
+
+    @property
+    def size(self) -> Size:
+        """Rows and columns that are shown."""
+        return Size(self.bottom - self.top, self.right - self.left)
+
+    def of(self, plane: Tensor) -> Tensor:
+        """The window of a plane [..., padded rows, padded columns]."""
+        return plane[..., self.top : self.bottom, self.left : self.right]
+
+    @property
+    def extent(self) -> tuple[float, float, float, float]:
+        """Left, right, bottom, top, as matplotlib wants them; pixel (0, 0) has its centre there."""
+        return self.left - 0.5, self.right - 0.5, self.bottom - 0.5, self.top - 0.5
+
+
+def draw_map(axes: Any, scene: Scene, window: Window, plane: Tensor, *, highest: float) -> None:
+    """Draws one head's attention probabilities [padded rows, padded columns], from 0 to ``highest``."""
+    axes.imshow(
+        window.of(plane).numpy(), extent=window.extent, cmap=ATTENTION, vmin=0, vmax=highest, interpolation="nearest"
+    )
+    mark_places(axes, scene, window)
+
+
+def mark_places(axes: Any, scene: Scene, window: Window) -> None:
+    """Marks the query, and hatches the padding."""
+    size, ((top, _), (left, _)) = scene.size, scene.layer.spec.pads_at(scene.size)
+    bottom, right = top + size.rows, left + size.columns
+    strips = [
+        (window.left, window.top, window.right, top),
+        (window.left, bottom, window.right, window.bottom),
+        (window.left, top, left, bottom),
+        (right, top, window.right, bottom),
+    ]
+    for x0, y0, x1, y1 in strips:
+        if x1 > x0 and y1 > y0 and window.size:
+            box = outline(x0 - 0.5, y0 - 0.5, x1 - x0, y1 - y0, hatch="//////", linewidth=0)
+            box.set_edgecolor(FAINT)
+            axes.add_patch(box)
+    mark(axes, window, scene.mark, image=Window(top, bottom, left, right))
+
+
+def mark(axes: Any, window: Window, query: tuple[int, int], *, image: Window | None, beside: float = 0.0) -> None:
+    """Marks the query by a square and the image's border by dots, without ticks; with so many pixels beside."""
+    if image is not None:
+        (rows, columns), style = image.size, {"edgecolor": GREY, "linewidth": 0.6, "ls": ":"}
+        axes.add_patch(outline(image.left - 0.5, image.top - 0.5, columns, rows, **style))
+    row, column = query
+    axes.add_patch(outline(column - 0.5, row - 0.5, 1, 1, edgecolor=VERMILION, linewidth=1.1))
+    left, right, bottom, top = window.extent
+    axes.set(xlim=(left - beside, right + beside), ylim=(bottom + beside, top - beside))
+    axes.set(xticks=[], yticks=[], aspect="equal")
+    for spine in axes.spines.values():
+        spine.set(color=FAINT, linewidth=0.6)
+
+
+def _clip(middle: int, span: int, length: int) -> tuple[int, int]:
+    """An interval of 2 span + 1 around the middle, moved and cut to fit into 0 to length."""
+    width = min(2 * span + 1, length)
+    start = min(max(middle - span, 0), length - width)
+    return start, start + width
+
+
+def offset(scene: Scene, head: int) -> str:
+    """Offset of a head's centre from the marked query, as (row, column)."""
+    center = scene.layer.regime.centers[head]
+    return "({})".format(
+        ", ".join(f"{value:+.3g}".replace("+0", "0").replace("-", "\N{MINUS SIGN}") for value in center)
+    )
+
+
+def marks_caption(scenes: Sequence[Scene]) -> str:
+    """Caption that explains the marks and the locality of the attention."""
+    alphas = [value for scene in scenes for value in scene.layer.regime.alpha]
+    low, high = min(alphas), max(alphas)
+    alpha = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+    drawn = "".join(f" Layer {scene.title} is {scene.note}." for scene in scenes if scene.note)
+    return (
+        "Square: the query, the pixel under the middle of the kernel. Dotted: the border of the layer's input; "
+        f"hatched: its padding, which heads see as well. Locality strength \u03b1 = {alpha}; the window is cut out "
+        f"around the query.{drawn}"
+    )
+
+
+ALPHAS = (0.125, 0.5, 2.0, 8.0, 128.0)  # of one head, from soft to one-hot
+MOST_HEADS = 9  # heads of a layer in a row
+_NAMES, _SCALE = 1.55, 0.75  # inches left of the maps, and right of them
+_LETTERS = 20  # of a name left of the maps
+_CELL, _GAP = 0.72, 0.07  # inches of a map in a row, and between two
+_LARGE_CELL = 1.35  # of a map that has the picture to itself but for its alphas
+_ROOMY, _TITLE = 0.7, 0.24  # inches of a map that gets a title, and of the title
+
+
+def draw_maps(scenes: Sequence[Scene]) -> Sheet:
+    """The maps of one layer as the kernel lies, or those of several layers, a row each."""
+    if len(scenes) == 1:
+        return _kernel_grid(scenes[0])
+    shown = evenly(scenes)
+    heads = [_shown_heads(scene) for scene in shown]
+    maps = [scene.maps(numbers) for scene, numbers in zip(shown, heads, strict=True)]
+    highest = max(float(planes.max()) for planes in maps)
+    step, right = _CELL + _GAP, _NAMES + max(map(len, heads)) * (_CELL + _GAP)
+    sheet = Sheet(
+        max(right + _SCALE, 6),
+        len(shown) * step,
+        title="Where each head looks: a row for each layer, a picture for each head",
+        caption=_rows_caption(scenes, shown, heads),
+    )
+    for row, (scene, numbers, planes) in enumerate(zip(shown, heads, maps, strict=True)):
+        _write_name(sheet, scene, row * step)
+        for column, (head, plane) in enumerate(zip(numbers, planes, strict=True)):
+            axes = sheet.axes(_NAMES + column * step, row * step, _CELL, _CELL)
+            draw_map(axes, scene, Window.around(scene), plane, highest=highest)
+            axes.text(0.04, 0.95, str(head), transform=axes.transAxes, va="top", size=5.5, color=GREY)
+    draw_scale(sheet, right + 0.06, 0, min(len(shown) * step - _GAP, 1.6), highest)
+    return sheet
+
+
+def _write_name(sheet: Sheet, scene: Scene, top: float) -> None:
+    """Writes a layer's name and its geometry left of its maps."""
+    name = textwrap.wrap(scene.title, _LETTERS, max_lines=2, placeholder="\u2026")
+    parts = str(scene.layer.spec).split(", ")
+    geometry = "\n".join(", ".join(parts[start : start + 2]) for start in range(0, len(parts), 2))
+    sheet.write(0.15, top + 0.02, "\n".join(name), va="top", size=7, weight="bold")
+    sheet.write(0.15, top + 0.05 + 0.13 * len(name), geometry, va="top", size=6, color=GREY, linespacing=1.4)
+
+
+def _kernel_grid(scene: Scene) -> Sheet:
+    """The heads of one layer, placed as their taps lie in the kernel."""
+    rows, columns = scene.layer.kernel_size
+    cell = min(1.35, 7.0 / max(rows, columns))
+    step = cell + (_TITLE if cell > _ROOMY else 0.06)
+    width = max(columns * step + 2 * _SCALE, 5.5)
+    left = (width - columns * step - 0.3) / 2
+    planes, window = scene.maps(), Window.around(scene)
+    sheet = Sheet(
+        width,
+        rows * step + 0.22,
+        title=f"Where each head of layer {scene.title} looks",
+        caption=f"{scene.layer.spec}. {KERNEL} {marks_caption([scene])}",
+    )
+    for head, plane in enumerate(planes):
+        row, column = divmod(head, columns)
+        axes = sheet.axes(left + column * step, 0.22 + row * step, cell, cell)
+        draw_map(axes, scene, window, plane, highest=float(planes.max()))
+        if cell > _ROOMY:
+            axes.set_title(f"head {head}: {offset(scene, head)}", pad=3, color=GREY, size=7)
+    draw_scale(sheet, left + columns * step + 0.02, 0.22, min(rows * step - 0.1, 1.6), float(planes.max()))
+    return sheet
+
+
+def draw_scale(sheet: Sheet, left: float, top: float, height: float, highest: float) -> None:
+    """The colours of attention probabilities, from 0 to the highest that is shown."""
+    axes = sheet.axes(left, top, 0.1, height)
+    axes.imshow(
+        torch.linspace(1, 0, 128).unsqueeze(1).numpy(), extent=(0, 1, 0, highest), cmap=ATTENTION, aspect="auto"
+    )
+    axes.yaxis.tick_right()
+    axes.yaxis.set_label_position("right")
+    axes.set(xticks=[], yticks=[0, highest], yticklabels=["0", f"{highest:.2g}"])
+    axes.set_ylabel("attention probability", size=7, labelpad=-6 if highest == 1 else -10)
+    axes.tick_params(length=2)
+    for spine in axes.spines.values():
+        spine.set_linewidth(0.4)
+
+
+def _shown_heads(scene: Scene) -> list[int]:
+    """All heads, or those nearest to the middle of a kernel with more than ``MOST_HEADS``."""
+    centres, taps = scene.layer.spec.tap_offsets, range(scene.layer.num_heads)
+    nearest = sorted(taps, key=lambda head: max(map(abs, centres[head])))
+    return sorted(nearest[:MOST_HEADS])
+
+
+def _rows_caption(scenes: Sequence[Scene], shown: Sequence[Scene], heads: Sequence[Sequence[int]]) -> str:
+    parts = ["Every small picture is the attention of one head, whose number it bears, for one query."]
+    if len(shown) < len(scenes):
+        parts.append(f"{len(shown)} of {len(scenes)} layers; --layer NAME shows any one.")
+    if any(len(numbers) < scene.layer.num_heads for numbers, scene in zip(heads, shown, strict=True)):
+        parts.append(f"Of kernels with more taps, the {MOST_HEADS} heads around the middle.")
+    return " ".join([*parts, marks_caption(shown)])
+
+
+def draw_sharpness(scene: Scene, head: int) -> Sheet:
+    """The same head of the same query, more and more local."""
+
+    def with_alpha(alpha: float) -> Scene:
+        layer = scene.layer
+        return replace(scene, layer=SelfAttention2d(layer.spec, weight=layer.weight, bias=layer.bias, alpha=alpha))
+
+    window = Window.around(with_alpha(min(ALPHAS)))
+    sheet = Sheet(
+        len(ALPHAS) * (_LARGE_CELL + 0.1) + 1.0,
+        _LARGE_CELL + 0.3,
+        title="One head, from soft to one-hot",
+        caption=(
+            f"Attention of head {head} for one query (square), for growing locality strength \u03b1. Under each map: "
+            "the highest probability, and \u03c4(\u03b1), most of the attention that can miss the head's pixel in an "
+            "image of any size. Colours run from 0 to the highest probability of each map."
+        ),
+    )
+    for column, alpha in enumerate(ALPHAS):
+        soft = with_alpha(alpha)
+        plane = soft.maps([head])[0]
+        axes = sheet.axes(0.25 + column * (_LARGE_CELL + 0.1), 0.2, _LARGE_CELL, _LARGE_CELL)
+        draw_map(axes, soft, window, plane, highest=float(plane.max()))
+        axes.set_title(f"\u03b1 = {alpha:g}", pad=3, size=8)
+        note = f"highest {float(plane.max()):.2g}, \u03c4 = {tail_fraction(alpha):.1g}"
+        axes.set_xlabel(note, size=6.5, color=GREY, labelpad=3)
+    return sheet

@@ -1,0 +1,64 @@
+"""The pictures of docs/theory.md, drawn from an example network: ``make pictures`` writes them.
+
+They are computed in double precision, and where they show an error, it is far above rounding: the files are the same
+on every machine.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from ..convert.examples.drawn import drawn_image
+from ..convert.examples.pretrained import load_example
+from ..convert.files.write import write_file
+from ..convert.model.convert import convert_model
+from ..convert.size import Size
+from .pictures.contours import draw_contours
+from .pictures.error import ALPHAS, draw_error
+from .pictures.kernel import draw_kernel
+from .pictures.maps import draw_maps, draw_sharpness
+from .pictures.scene import Scene, scenes, set_alpha
+from .pictures.style import Sheet, drawn_in_style
+
+_SIZE = Size(32, 32)
+_SOFT = 1.0
+_LAST = 16.0  # the largest alpha whose error is far above rounding
+
+
+def theory_pictures() -> dict[str, bytes]:
+    """The content of each picture's SVG file, by its name."""
+    drawings: dict[str, Callable[[], Sheet]] = {
+        "kernel.svg": lambda: draw_kernel(_seen("plain")[:1]),
+        "sharpness.svg": lambda: draw_sharpness(_seen("plain")[0], head=2),
+        "contours.svg": lambda: draw_contours(_seen("plain", alpha=_SOFT)[:1]),
+        "border.svg": lambda: draw_maps(_seen("plain", pixel=(0, 0))[:1]),
+        "error.svg": lambda: draw_error(_seen("plain")[:1], [alpha for alpha in ALPHAS if alpha <= _LAST]),
+        "layers.svg": lambda: draw_maps(_seen("plain", alpha=_SOFT)),
+    }
+    with drawn_in_style():
+        return {name: drawing().save("svg") for name, drawing in drawings.items()}
+
+
+def _seen(network: str, *, alpha: float | None = None, pixel: tuple[int, int] | None = None) -> list[Scene]:
+    """The layers of an example network before a drawn image, in double precision."""
+    model, _ = convert_model(load_example(network).double())
+    if alpha is not None:
+        set_alpha(model, alpha)
+    return scenes(model, drawn_image(3, _SIZE).to(torch.float64), pixel=pixel)
+
+
+def main() -> None:
+    """Writes the pictures into the folder that is the only argument."""
+    folder = Path(sys.argv[1])
+    for name, content in theory_pictures().items():
+        write_file(folder / name, partial(Path.write_bytes, data=content), force=True)
+        print(f"Wrote {folder / name}")
+
+
+if __name__ == "__main__":
+    main()

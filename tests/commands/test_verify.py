@@ -1,0 +1,216 @@
+"""The command ``conv2attn verify`` holds a network against its CNN and its bounds, and says what it found."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from conv2attn.commands import verify as network_check
+from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model, save_converted
+from conv2attn.convert.certificate.network.certificate import NetworkCertificate
+from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.files.architecture import Architecture
+from tests.command import Run, result_of
+from tests.faults import drop_a_head
+
+ARCH = ("--arch", "conv2attn.convert.examples.networks:residual_cnn")
+
+
+@pytest.fixture
+def checkpoint(run: Run) -> str:
+    """A checkpoint in the folder that the command runs in."""
+    torch.save(load_example("residual").state_dict(), "residual.pt")
+    return "residual.pt"
+
+
+def write_network(layers: str) -> tuple[str, ...]:
+    """Writes a network and a checkpoint of it into the folder; gives the command's arguments for it."""
+    Path("net.py").write_text(f"from torch import nn\n\ndef net():\n    return {layers}\n")
+    torch.save(eval(layers).state_dict(), "net.pt")
+    return "net.pt", "--arch", "net.py:net"
+
+
+def test_a_network_s_result_is_data(checkpoint: str, run: Run) -> None:
+    code, out, _ = run("verify", checkpoint, *ARCH, "--random", "2", "--size", "16x16", "--json", "--engine", "literal")
+    assert code == 0
+    network = result_of("verify", out)["network"]
+    (engine,) = network["engines"]
+    assert (network["images"], engine["engine"], engine["top1_agreement"]) == (2, "literal", 1.0)
+    assert all(layer["own"] <= layer["bound"] for layer in engine["layers"])
+    assert engine["logit_difference"] <= network["certificate"]["bound"]
+
+
+@pytest.mark.fault
+def test_a_network_beyond_its_bound_end_to_end_is_found(
+    checkpoint: str, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def too_small(*arguments: Any, **named: Any) -> NetworkCertificate:
+        return replace(certify_network(*arguments, **named), bound=0.0)
+
+    monkeypatch.setattr(network_check, "certify_network", too_small)
+    code, out, _ = run("verify", checkpoint, *ARCH, "--random", "1", "--size", "16x16", "--engine", "literal")
+    assert code == 1
+    assert "Beyond the bound, or not finite: end to end (literal).\n" in out
+
+
+def test_a_network_is_certified_for_the_values_that_each_channel_of_the_images_has(run: Run) -> None:
+    network = write_network("nn.Sequential(nn.Conv2d(2, 1, 1, bias=False), nn.Flatten())")
+    torch.save({"0.weight": torch.ones(1, 2, 1, 1)}, "net.pt")
+    Path("data").mkdir()
+    np.save("data/a.npy", np.array([[[0.0, 8.0]], [[2.0, 2.0]]], dtype=np.float32))
+    _, out, _ = run("verify", *network, "--data", "data", "--json")
+    (layer,) = result_of("verify", out)["network"]["certificate"]["layers"]
+    assert (layer["low"], layer["high"]) == (0.0, 8.0)
+    conv = nn.Conv2d(2, 1, 1, bias=False)
+    nn.init.ones_(conv.weight)
+    certificate = certify(attention_from_conv(conv), input_range=([0.0, 2.0], [8.0, 2.0]))
+    assert layer["own"] == certificate.bound
+
+
+def test_a_converted_folder_is_compared_with_the_network_it_restores(run: Run) -> None:
+    attention, report = convert_model(load_example("residual"), alpha=2.0)
+    save_converted(attention, "folder", report=report, architecture=Architecture(ARCH[1]))
+    code, out, _ = run("verify", "folder", "--random", "2", "--size", "16x16", "--json")
+    assert code == 0
+    assert all(engine["logit_difference"] > 0.01 for engine in result_of("verify", out)["network"]["engines"])
+
+
+@pytest.mark.fault
+def test_a_network_that_differs_gives_exit_code_1(checkpoint: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop_a_head(monkeypatch)
+    code, out, _ = run("verify", checkpoint, *ARCH, "--random", "1", "--size", "16x16", "--engine", "literal")
+    assert code == 1
+    assert "Beyond the bound, or not finite: 0 (literal), 3.body.0 (literal)" in out
+
+
+def test_images_of_a_folder_have_a_first_order_estimate_and_a_proven_bound_each_by_its_name(run: Run) -> None:
+    network = write_network("nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU(), nn.Flatten())")
+    Path("data").mkdir()
+    np.save("data/a.npy", np.random.default_rng(0).random((3, 5, 6)))
+    code, out, _ = run("verify", *network, "--data", "data", "--json")
+    found = result_of("verify", out)["network"]["on_images"]
+    assert (code, len(found["images"]), found["unbounded"]) == (0, 1, [])
+    assert 0 < found["estimate"] <= found["bound"] < 1e-4
+    assert found["in_words"] in run("verify", *network, "--data", "data")[1]
+    odd = write_network("nn.Sequential(nn.Conv2d(3, 2, 3), nn.Softplus(), nn.Flatten())")
+    code, out, _ = run("verify", *odd, "--data", "data")
+    assert (code, "There is no estimate for single images: nothing can be estimated" in out) == (0, True)
+
+
+def test_values_that_are_not_finite_are_no_agreement(run: Run) -> None:
+    network = write_network("nn.Sequential(nn.Conv2d(1, 1, 1))")
+    Path("data").mkdir()
+    np.save("data/inf.npy", np.full((1, 3, 3), np.inf, dtype=np.float32))
+    code, out, _ = run("verify", *network, "--data", "data")
+    assert code == 1
+    assert "Beyond the bound, or not finite: 0 (separable)" in out
+
+
+def test_images_of_a_folder_are_tensors_or_pictures(checkpoint: str, run: Run) -> None:
+    Path("data").mkdir()
+    Image.new("RGB", (20, 18), (255, 0, 51)).save("data/a.png")
+    Image.new("L", (9, 7), 7).save("data/b.jpg")
+    torch.save(torch.rand(2, 3, 16, 16), "data/c.pt")
+    np.save("data/d.npy", np.random.default_rng(0).random((3, 16, 16)))
+    code, out, _ = run("verify", checkpoint, *ARCH, "--data", "data", "--size", "16x16", "--json")
+    assert code == 0
+    assert result_of("verify", out)["network"]["images"] == 5
+    code, _, err = run("verify", checkpoint, *ARCH, "--data", "data")
+    assert code == 3
+    assert "data/b.jpg and data/a.png are of different sizes (--size makes pictures one size)" in err
+
+
+def test_a_network_without_an_architecture_or_that_does_not_run_is_refused(checkpoint: str, run: Run) -> None:
+    assert run("verify", checkpoint)[0] == 2
+    network = write_network("nn.Sequential(nn.Conv2d(3, 1, 1), nn.Flatten(), nn.Linear(9, 2))")
+    code, _, err = run("verify", *network, "--size", "4x4")
+    assert code == 3
+    assert "the network does not run on images [3, 4, 4]" in err
+
+
+SEVERAL = """
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.stem, self.head, self.kind = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 4, 3, stride=2), kind
+    def forward(self, x):
+        a = self.stem(x)
+        b = self.head(a.relu())
+        return (b, (a, 3)) if self.kind == "scores" else {"boxes": b, "n": a}
+
+class Denoiser(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, (3, 2), groups=1)
+    def forward(self, sample, timestep, *, scale):
+        return self.conv(sample) * (timestep.view(-1, 1, 1, 1) + scale)
+"""
+
+
+def write_several(factory: str, **arguments: object) -> tuple[str, ...]:
+    Path("nets.py").write_text(SEVERAL)
+    built = Architecture(f"nets.py:{factory}", arguments).build()
+    torch.save(built.state_dict(), "net.pt")
+    given = [part for name, value in arguments.items() for part in ("--arch-arg", f'{name}="{value}"')]
+    return "net.pt", "--arch", f"nets.py:{factory}", *given
+
+
+@pytest.mark.parametrize(("kind", "names"), [("scores", ["0", "1.0"]), ("boxes", ["boxes", "n"])])
+def test_every_tensor_that_a_network_gives_is_compared(kind: str, names: list[str], run: Run) -> None:
+    code, out, _ = run("verify", *write_several("Net", kind=kind), "--size", "9x12", "--random", "2", "--json")
+    assert code == 0
+    for engine in result_of("verify", out)["network"]["engines"]:
+        assert list(engine["outputs"]) == names
+        assert engine["logit_difference"] == max(engine["outputs"].values())
+        assert (engine["top1_agreement"] is not None) == (kind == "scores")
+
+
+def test_inputs_are_described_by_name_shape_and_dtype(run: Run) -> None:
+    network = write_several("Denoiser")
+    inputs = ("--input", "sample=2x2x7x6", "--input", "timestep=2:int64", "--input", "scale=1")
+    code, out, _ = run("verify", *network, *inputs, "--json")
+    assert code == 0
+    found = result_of("verify", out)["network"]
+    assert found["images"] == 2
+    assert "this one takes other inputs" in found["certificate"]["unbounded"][0]["reason"]
+    assert run("verify", *network, *inputs, "--size", "7x6")[0] == 2
+    assert run("verify", *network, "--input", "sample=2xx6")[0] == 2
+
+
+def test_weights_that_are_not_finite_leave_agreement_undefined(run: Run) -> None:
+    network = write_network("nn.Sequential(nn.Conv2d(1, 3, 3), nn.Flatten())")
+    torch.save({"0.weight": torch.full((3, 1, 3, 3), torch.nan), "0.bias": torch.zeros(3)}, "net.pt")
+    code, out, _ = run("verify", *network, "--random", "2", "--size", "3x3")
+    assert code == 1
+    assert "undefined" in out
+    assert "100.0%" not in out
+    assert "Outputs are NaN or infinite: agreement is undefined.\nBeyond the bound, or not finite: 0 (separable)" in out
+
+
+def test_soft_attention_is_said_to_be_another_function_before_all_else(run: Run) -> None:
+    network = write_network("nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten())")
+    code, shown, _ = run("verify", *network, "--random", "2", "--size", "8x8", "--alpha", "1")
+    assert code == 0
+    told = shown.index("Soft: outputs differ from the CNN's by 0.")
+    assert told < shown.index("within their bounds")
+    _, exact, _ = run("verify", *network, "--random", "2", "--size", "8x8")
+    assert "Soft" not in exact
+
+
+def test_an_input_of_open_length_is_one_that_fits_into_memory(run: Run) -> None:
+    network = write_network("nn.Sequential(nn.Conv1d(1, 8, 9), nn.AdaptiveAvgPool1d(1), nn.Flatten())")
+    code, out, _ = run("verify", *network)
+    assert code == 0
+    assert "Inputs of 4000: those of 16000 do not fit into memory_limit.\n" in out
+    code, _, err = run("verify", *network, "--size", "16000")
+    assert code != 0
+    assert "memory_limit allows" in err

@@ -1,0 +1,208 @@
+"""Pictures show what the layer computes, in files that are whole or not there."""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from torch import Tensor, nn
+
+from conv2attn.commands.inputs import Pair, choose_inputs
+from conv2attn.commands.show import PICTURES, Subject, View, draw, view_image
+from conv2attn.convert import attention_from_conv, convert_model
+from conv2attn.convert.errors import ConversionError, OptionError
+from conv2attn.convert.examples.drawn import drawn_image
+from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.files.architecture import Architecture
+from conv2attn.convert.files.folder import save_converted
+from conv2attn.convert.model.report import Report
+from conv2attn.convert.preprocessing import Normalization, Preprocessing
+from conv2attn.convert.size import Size
+from conv2attn.proofs.campaign.strategies import convolutions_with_input
+from conv2attn.show.pictures.contours import level
+from conv2attn.show.pictures.error import error_curve
+from conv2attn.show.pictures.scene import Scene, scenes
+from conv2attn.show.theory import theory_pictures
+from tests.command import Run, exit_code
+
+DOCS = Path(__file__).parents[3] / "docs"
+FORMS = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF"}
+
+
+def example_scenes(alpha: float | None = None) -> list[Scene]:
+    model, _ = convert_model(load_example("plain"), alpha=alpha)
+    return scenes(model, drawn_image(3, Size(24, 32)), pixel=(3, 20))
+
+
+# What is shown
+
+
+@given(convolutions_with_input())
+def test_a_picture_s_query_attends_where_its_kernel_reads(case: tuple[nn.Conv2d, Tensor]) -> None:
+    conv, x = case
+    layer = attention_from_conv(conv)
+    output = layer.spec.output_size(Size(*x.shape[-2:]))
+    query = (output.rows - 1, output.columns // 2)
+    scene = Scene("conv", layer, x[:1], query)
+    wanted = [[m + d for m, d in zip(scene.mark, offset, strict=True)] for offset in layer.spec.tap_offsets]
+    assert [plane.nonzero().tolist() for plane in scene.maps()] == [[place] for place in wanted]
+
+
+def test_every_layer_is_seen_with_the_input_that_it_gets() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU(), nn.Conv2d(4, 2, 1)).eval()
+    model, _ = convert_model(network)
+    image = torch.rand(1, 3, 9, 13)
+    first, second = scenes(model, image)
+    assert torch.equal(first.x, image)
+    assert torch.equal(second.x, network[1](network[0](image)))
+    assert (first.query, second.query) == ((1, 2), (1, 2))  # 4 of 9 rows, 6 of 13 columns: in an output of 4 x 6
+
+
+@given(st.lists(st.integers(0, 9), min_size=2, max_size=30).filter(any), st.sampled_from([0.5, 0.9]))
+def test_a_level_separates_the_fewest_pixels_that_hold_the_mass(counts: list[int], mass: float) -> None:
+    plane = torch.tensor(counts, dtype=torch.float64).unsqueeze(0) / sum(counts)
+    inside = plane[plane > level(plane, mass)].sort().values
+    equal = plane[plane == level(plane, mass)]  # pixels of the same probability on both sides
+    assert inside.sum() + equal.sum() >= mass - 1e-12  # sums of at most 30 numbers up to 1 err by less than 30 u
+    assert inside[1:].sum() < mass + 1e-12
+
+
+@given(convolutions_with_input())
+def test_measured_errors_are_below_their_bounds(case: tuple[nn.Conv2d, Tensor]) -> None:
+    conv, x = case
+    points = error_curve(attention_from_conv(conv), x[:1], [0.25, 4.0, 32.0])
+    for point in points:
+        assert point.bounds is not None
+        assert all(apart <= bound for apart, bound in zip(point.differences, point.bounds, strict=True))
+    assert len(points[0].differences) == conv.out_channels
+
+
+# Files
+
+
+@pytest.mark.parametrize(("picture", "form"), [*((picture, "svg") for picture in PICTURES), ("maps", "pdf")])
+def test_a_picture_is_the_same_file_every_time(picture: str, form: str) -> None:
+    shown = example_scenes(alpha=1.0)
+    content = draw(shown, picture, form)
+    assert content.startswith(FORMS[form])
+    assert content == draw(shown, picture, form)
+
+
+def test_the_theory_s_pictures_are_current_and_all_shown() -> None:
+    drawn = theory_pictures()
+    kept = {path.name: path.read_bytes() for path in (DOCS / "pictures").iterdir()}
+    assert kept.keys() == drawn.keys(), "run make pictures"
+    assert [name for name in drawn if drawn[name] != kept[name]] == [], "run make pictures"
+    links = re.findall(r"!\[[^]]+\]\(pictures/([^)]+)\)", (DOCS / "theory.md").read_text(encoding="utf-8"))
+    assert sorted(links) == sorted(drawn)
+
+
+# Images
+
+
+def test_a_picture_has_the_same_values_for_every_command(tmp_path: Path) -> None:
+    picture = Image.new("RGB", (5, 4), (255, 0, 51))
+    picture.save(tmp_path / "a.png")
+    wanted = torch.tensor([1.0, -1.0, 51 / 127.5 - 1]).view(3, 1, 1).expand(3, 4, 5)
+    subject, pair = (
+        Subject(nn.Conv2d(3, 1, 1), Report((), ())),
+        Pair(nn.Conv2d(3, 1, 1), attention_from_conv(nn.Conv2d(3, 1, 1))),
+    )
+    assert torch.equal(choose_inputs(pair, folder=tmp_path).batches[0][0], wanted)
+    assert torch.equal(view_image(subject, View(image=tmp_path / "a.png"))[0], wanted)
+    normalization = Normalization((0.5, 0.25, 0.2), (0.25, 0.5, 1.0))
+    normalized = view_image(subject, View(image=tmp_path / "a.png", normalization=normalization))
+    assert torch.equal(normalized[0], normalization(wanted))
+    with pytest.raises(OptionError, match="mean and std are for an image"):
+        view_image(subject, View(normalization=normalization))
+
+
+def test_a_picture_has_the_channels_that_the_network_takes_whatever_its_first_layer_sees(tmp_path: Path) -> None:
+    subject = Subject(nn.Sequential(nn.PixelUnshuffle(2), nn.Conv2d(12, 2, 3)), Report((), ()))
+    Image.new("RGB", (12, 8)).save(tmp_path / "a.png")
+    assert view_image(subject, View(image=tmp_path / "a.png")).shape == (1, 3, 8, 12)
+    assert view_image(subject, View(size=Size(10, 14))).shape == (1, 3, 10, 14)
+
+
+# The command
+
+
+@pytest.fixture
+def show(run: Run, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Runs ``conv2attn show`` on a converted network."""
+    model, report = convert_model(load_example("plain"))
+    folder = tmp_path_factory.mktemp("beside") / "converted"
+    save_converted(model, folder, report=report)
+    return partial(run, "show", folder, "--arch", "conv2attn.convert.examples.networks:plain_cnn")
+
+
+def test_a_network_that_takes_one_size_is_shown_an_image_of_that_size(tmp_path: Path) -> None:
+    code = tmp_path / "net.py"
+    code.write_text(
+        "from torch import nn\n"
+        "def net():\n"
+        "    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2 * 6 * 5, 3))\n",
+        encoding="utf-8",
+    )
+    model, _ = convert_model(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2 * 6 * 5, 3)))
+    preprocessing = Preprocessing(Normalization((0.5,), (0.25,)), channels=1, scale=9, crop=Size(8, 7))
+    save_converted(model, tmp_path / "X", architecture=Architecture(f"{code}:net"), preprocessing=preprocessing)
+    out = tmp_path / "x.svg"
+    assert exit_code("show", tmp_path / "X", "--out", out, "--trust") == 0
+    assert exit_code("show", tmp_path / "X", "--out", out, "--trust", "--force", "--size", "9x9") == 3
+
+
+def test_a_network_that_takes_no_image_has_a_page_without_values_and_no_picture(tmp_path: Path) -> None:
+    (tmp_path / "net.py").write_text(
+        "from torch import nn\n"
+        "class Two(nn.Module):\n"
+        "    def __init__(self): super().__init__(); self.conv = nn.Conv2d(3, 2, (2, 3))\n"
+        "    def forward(self, left, right): return self.conv(left + right)\n",
+        encoding="utf-8",
+    )
+    torch.save({"conv.weight": torch.ones(2, 3, 2, 3), "conv.bias": torch.ones(2)}, tmp_path / "w.pth")
+    for form, code in (("html", 0), ("png", 3)):
+        made = tmp_path / f"x.{form}"
+        assert exit_code("show", tmp_path / "w.pth", "--arch", f"{tmp_path / 'net.py'}:Two", "--out", made) == code
+        assert made.exists() is (code == 0)
+    assert "missing 1 required positional argument" in (tmp_path / "x.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("form", ["png", "html"])
+def test_show_writes_one_file(form: str, show: Run) -> None:
+    chosen = ("--layer", "3", "--alpha", "2", "--query", "5,6")
+    assert show("--out", f"x.{form}", *chosen) == (0, f"Wrote x.{form}\n", "")
+    assert [path.name for path in Path().iterdir()] == [f"x.{form}"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("--out", "x.gif"), 3, "must end in .png, .svg, .pdf, .html"),
+        (("--out", "x.png", "--query", "64,0"), 2, "outside the image, which has 64x64 pixels"),
+        (("--out", "x.png", "--size", "1x1"), 3, "does not run on an image of 3x1x1"),
+        (("--out", "x.html", "--picture", "maps"), 2, "a page holds every picture"),
+    ],
+)
+def test_what_cannot_be_shown_is_refused_in_one_sentence(
+    arguments: tuple[str, ...], code: int, said: str, show: Run
+) -> None:
+    found, out, err = show(*arguments)
+    assert (found, out) == (code, ""), err
+    assert said in " ".join(err.split())
+    assert list(Path().iterdir()) == []
+
+
+def test_an_error_is_not_drawn_for_learned_scores() -> None:
+    layer = attention_from_conv(nn.Conv2d(1, 1, 3))
+    layer.set_axis_scores(torch.zeros(9, 19), torch.zeros(9, 19))
+    shown = [Scene("learned", layer, torch.zeros(1, 1, 9, 9), (3, 3))]
+    assert draw(shown, "maps", "png").startswith(FORMS["png"])
+    with pytest.raises(ConversionError, match="learned"):
+        draw(shown, "error", "png")
