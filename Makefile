@@ -49,7 +49,7 @@ browser: .venv/dev  ## Run the tests that open the page in Chromium (apt-get ins
 	$(BIN)/python -m pytest -m browser tests/browser
 
 pictures: .venv/dev  ## Draw the pictures of docs/theory.md again.
-	$(BIN)/python -m conv2attn.show.theory docs/pictures
+	$(BIN)/python -m conv2attn.show.pictures.theory docs/pictures
 
 docs: .venv/docs build/katex  ## Build the site of the documents in build/site, with warnings as errors.
 	mkdir -p build/documented/conv2attn && ln -sfn $(CURDIR)/convert $(CURDIR)/learn $(CURDIR)/proofs $(CURDIR)/show $(CURDIR)/commands build/documented/conv2attn

@@ -16,8 +16,8 @@ from ..learn.experiment.run import run_experiment
 from ..learn.networks.resnet import BLOCKS
 from ..learn.training.recipe import Session
 from ..show.page.write import film_page
+from ..show.pictures.training import HEADER, distance_rows, table_rows
 from ..show.text import Table
-from ..show.training import HEADER, distance_rows, table_rows
 from .terminal import Done
 
 FILM = "training.html"

@@ -26,8 +26,8 @@ from ..learn.melting.compare import ACCURACY, compare
 from ..learn.melting.comparison import ArmResult, Outcomes
 from ..learn.training.folders import write_json
 from ..learn.training.recipe import Recipe, Session
+from ..show.pictures.training import spread
 from ..show.text import Table, layer_name
-from ..show.training import spread
 from .terminal import Done, say
 
 COMPARISON = "melt.json"

@@ -336,7 +336,7 @@ def draw_runs(runs: Runs, picture: str, *, layer: int | None = None) -> Sheet:
     if layer is not None and picture != "training":
         raise OptionError("a layer of an experiment is chosen for the picture training")
     # Matplotlib, which the modules that draw need, may not be installed: they are imported only now.
-    from ..show.training import draw_curves, draw_head_maps, draw_layers, draw_table, draw_training
+    from ..show.pictures.training import draw_curves, draw_head_maps, draw_layers, draw_table, draw_training
 
     experiment = runs.experiment
     data = experiment.data.partition(":")[0]

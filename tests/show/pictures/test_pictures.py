@@ -28,7 +28,7 @@ from conv2attn.proofs.campaign.strategies import convolutions_with_input
 from conv2attn.show.pictures.contours import level
 from conv2attn.show.pictures.error import error_curve
 from conv2attn.show.pictures.scene import Scene, scenes
-from conv2attn.show.theory import theory_pictures
+from conv2attn.show.pictures.theory import theory_pictures
 from tests.command import Run, exit_code
 
 DOCS = Path(__file__).parents[3] / "docs"

@@ -12,25 +12,12 @@ from typing import Any
 
 import torch
 
-from ..learn.experiment.folder import Result
-from ..learn.experiment.history import History
-from ..learn.heads.positions import Grid
-from .pictures.contours import contour_heads
-from .pictures.maps import Window, mark
-from .pictures.style import (
-    ATTENTION,
-    BLUE,
-    GREEN,
-    GREY,
-    HEAD_COLOURS,
-    INK,
-    ORANGE,
-    PURPLE,
-    SKY,
-    VERMILION,
-    Sheet,
-    evenly,
-)
+from ...learn.experiment.folder import Result
+from ...learn.experiment.history import History
+from ...learn.heads.positions import Grid
+from .contours import contour_heads
+from .maps import Window, mark
+from .style import ATTENTION, BLUE, GREEN, GREY, HEAD_COLOURS, INK, ORANGE, PURPLE, SKY, VERMILION, Sheet, evenly
 
 HEADER = ("network", "positions", "content", "parameters", "seeds", "test accuracy", "worst seed")
 _POSITIONS = {

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from conv2attn.commands.show import PICTURES, Runs, View, draw_runs, runs_at, show
+from conv2attn.commands.show import RUN_PICTURES, Runs, View, draw_runs, runs_at, show
 from conv2attn.learn.experiment.folder import read_results
 from conv2attn.learn.experiment.history import read_history
-from conv2attn.show.training import draw_head_maps
+from conv2attn.show.pictures.training import draw_head_maps
 from tests.learn.experiments import run_tiny
 
 HEADS = ("contours", "training", "maps")
@@ -24,7 +24,7 @@ def experiment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(("picture", "form"), [*((picture, "svg") for picture in PICTURES), ("maps", "pdf")])
+@pytest.mark.parametrize(("picture", "form"), [*((picture, "svg") for picture in RUN_PICTURES), ("maps", "pdf")])
 def test_every_picture_is_drawn_in_every_form(picture: str, form: str, experiment: Path, tmp_path: Path) -> None:
     files = [tmp_path / f"{number}.{form}" for number in (0, 1)]
     for file in files:

@@ -13,17 +13,17 @@ from pathlib import Path
 
 import torch
 
-from ..convert.examples.drawn import drawn_image
-from ..convert.examples.pretrained import load_example
-from ..convert.files.write import write_file
-from ..convert.model.convert import convert_model
-from ..convert.size import Size
-from .pictures.contours import draw_contours
-from .pictures.error import ALPHAS, draw_error
-from .pictures.kernel import draw_kernel
-from .pictures.maps import draw_maps, draw_sharpness
-from .pictures.scene import Scene, scenes, set_alpha
-from .pictures.style import Sheet, drawn_in_style
+from ...convert.examples.drawn import drawn_image
+from ...convert.examples.pretrained import load_example
+from ...convert.files.write import write_file
+from ...convert.model.convert import convert_model
+from ...convert.size import Size
+from .contours import draw_contours
+from .error import ALPHAS, draw_error
+from .kernel import draw_kernel
+from .maps import draw_maps, draw_sharpness
+from .scene import Scene, scenes, set_alpha
+from .style import Sheet, drawn_in_style
 
 _SIZE = Size(32, 32)
 _SOFT = 1.0
