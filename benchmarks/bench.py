@@ -190,9 +190,10 @@ def layer_rows(name: str, cnn: nn.Module, options: argparse.Namespace) -> Iterat
 
 def is_affordable(engine: Engine, layer: SelfAttention, size: Size, batch: int) -> bool:
     """Whether an engine can compute the layer within the limits."""
-    if engine.refusal(layer) is not None:
+    values = layer.values()
+    if engine.refusal(values) is not None:
         return False
-    cost = engine.cost(layer, size, batch=batch)
+    cost = engine.cost(values, size, batch=batch)
     return cost.bytes <= LARGEST and cost.flops <= MOST
 
 

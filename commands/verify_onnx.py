@@ -157,7 +157,7 @@ def _verified(
                 is_kept = all(apart == 0 for apart, _ in _apart(attention, session(converted), inputs).values())
     layers = {found.layer: layer for found, layer, _ in whole.replaced}
     shapes = {name: LayerShape.of(layer) for name, layer in layers.items()}
-    bounds = {name: _bound(LayerValues.of(layer), form) for name, layer in layers.items()}
+    bounds = {name: _bound(layer.values(), form) for name, layer in layers.items()}
     return OnnxCheck(form, shapes, bounds, outputs, (*whole.refused, *whole.left), seed, problem, is_kept)
 
 

@@ -47,7 +47,7 @@ def network(
 def layer_network(layer: SelfAttention, form: str, opset: int) -> ModelProto:
     """A network of one attention layer alone."""
     bias = "bias" if layer.bias is not None else ""
-    nodes = layer_nodes(layer, form, x="x", weight="weight", bias=bias, output="y")
+    nodes = layer_nodes(layer.values(), form, x="x", weight="weight", bias=bias, output="y")
     tensors = [tensor("weight", layer.weight), *([] if layer.bias is None else [tensor("bias", layer.bias)])]
     kind = helper.np_dtype_to_tensor_dtype(layer.weight.detach().numpy().dtype)
     ports = [port(name, [f"{name}{axis}" for axis in range(layer.spec.axes + 2)], kind) for name in ("x", "y")]

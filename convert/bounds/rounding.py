@@ -53,7 +53,7 @@ import torch
 from torch import Tensor
 
 from ..heads.encoding import FARTHEST_EXACT_CENTER, is_power_of_two
-from ..heads.values import AttentionLayer
+from ..heads.values import LayerValues
 from ..spec import ConvSpec
 
 EXP_ULPS = 32  # torch's fastest exp, inside softmax on a CPU, promises 20; underflow adds less than 2^-100
@@ -111,12 +111,12 @@ class Sums:
     input: float
 
 
-def convolution_rounding(layer: AttentionLayer, sums: Sums) -> Tensor:
+def convolution_rounding(layer: LayerValues, sums: Sums) -> Tensor:
     """Bound on |fl(Conv) - Conv|: [out_channels]; infinite where a sum could overflow."""
     return _absolute_error(layer, sums, sums.read, convolution_error(layer))
 
 
-def attention_rounding(layer: AttentionLayer, sums: Sums, relative: float) -> Tensor:
+def attention_rounding(layer: LayerValues, sums: Sums, relative: float) -> Tensor:
     """Bound on |fl(Attention) - Attention|: [out_channels]; infinite where a score, a value or a sum could overflow.
 
     Soft attention reads other pixels than the convolution. One-hot attention does not, but multiplies the values of
@@ -135,7 +135,7 @@ def attention_rounding(layer: AttentionLayer, sums: Sums, relative: float) -> Te
     return _absolute_error(layer, sums, sums.read if layer.regime.is_exact else sums.largest, relative)
 
 
-def convolution_error(layer: AttentionLayer) -> float:
+def convolution_error(layer: LayerValues) -> float:
     """Largest error of the convolution relative to sum |w||x|, whatever the order of its sum.
 
     PyTorch's own loops for transposed convolutions round what a tap gives to the layer's precision, and add taps and
@@ -145,7 +145,7 @@ def convolution_error(layer: AttentionLayer) -> float:
     return _compounded(sums, gamma(taps + 1, unit_roundoff(layer.weight.dtype))) if taps else sums
 
 
-def literal_error(layer: AttentionLayer) -> float:
+def literal_error(layer: LayerValues) -> float:
     """Largest error relative to sum |w| max |x|, or sum |w||x| in the exact regime, where values are summed first.
 
     Infinite where scores r . v cancel.
@@ -155,14 +155,14 @@ def literal_error(layer: AttentionLayer) -> float:
     return staged_error(layer) if layer.regime.is_exact else _worst_head(layer, _literal_error)
 
 
-def separable_error(layer: AttentionLayer) -> float:
+def separable_error(layer: LayerValues) -> float:
     """As ``literal_error``, where row tables, channels and column tables come one after the other."""
     if not layer.regime.is_exact:
         return _worst_head(layer, _separable_error)
     return gamma(_separable_terms(layer), unit_roundoff(layer.regime.dtype))
 
 
-def joined_error(layer: AttentionLayer) -> float:
+def joined_error(layer: LayerValues) -> float:
     """As ``separable_error``, where sums over heads are joined with those over channels and keys, in any order.
 
     In the exact regime, that is a sum of the convolution's products, in some order.
@@ -170,17 +170,17 @@ def joined_error(layer: AttentionLayer) -> float:
     return convolution_error(layer) if layer.regime.is_exact else _worst_head(layer, _joined_error)
 
 
-def factored_error(layer: AttentionLayer) -> float:
+def factored_error(layer: LayerValues) -> float:
     """As ``literal_error``, where images are smoothed and then convolved, or convolved alone."""
     return convolution_error(layer) if layer.regime.is_exact else _worst_head(layer, _factored_error)
 
 
-def staged_error(layer: AttentionLayer) -> float:
+def staged_error(layer: LayerValues) -> float:
     """Largest error relative to sum |w||x| of one-hot attention that sums over channels, and then over heads."""
     return gamma(_staged_terms(layer.spec), unit_roundoff(layer.regime.dtype))
 
 
-def _worst_head(layer: AttentionLayer, error: Callable[[AttentionLayer, float, float], float]) -> float:
+def _worst_head(layer: LayerValues, error: Callable[[LayerValues, float, float], float]) -> float:
     """The error with the locality strength that makes it largest; infinite where attention is too flat."""
     alphas, unit = set(layer.regime.alpha), unit_roundoff(layer.regime.dtype)
     if not all(alpha >= SMALLEST_ALPHA for alpha in alphas):
@@ -188,7 +188,7 @@ def _worst_head(layer: AttentionLayer, error: Callable[[AttentionLayer, float, f
     return max(error(layer, alpha, unit) for alpha in alphas)
 
 
-def _absolute_error(layer: AttentionLayer, sums: Sums, scale: Tensor, relative: float) -> Tensor:
+def _absolute_error(layer: LayerValues, sums: Sums, scale: Tensor, relative: float) -> Tensor:
     """Absolute error of one side: the relative one, the rounding of the output, and underflow: [out_channels].
 
     Sums have at most 1 / (4 u) terms, each losing at most 5 lambda, which grow by at most theta_3(alpha) in a stencil;
@@ -212,7 +212,7 @@ def _absolute_error(layer: AttentionLayer, sums: Sums, scale: Tensor, relative: 
     return scale * (relative + narrowing) + underflow
 
 
-def _taps_rounded(layer: AttentionLayer) -> int:
+def _taps_rounded(layer: LayerValues) -> int:
     """Number of taps that the convolution may add up in a narrower precision than that of their products."""
     narrow = layer.weight.dtype != layer.regime.dtype
     return layer.spec.num_heads if layer.spec.transposed and narrow else 0
@@ -222,7 +222,7 @@ def _terms(spec: ConvSpec) -> int:
     return spec.num_heads * spec.in_channels // spec.groups + 1
 
 
-def _separable_terms(layer: AttentionLayer) -> int:
+def _separable_terms(layer: LayerValues) -> int:
     """Roundings of a sum over channels and heads: in one sum if heads have tables of their own, which are trained."""
     trained = layer.trains_positions or layer.axis_scores is not None
     return (_terms if trained else _staged_terms)(layer.spec)
@@ -237,7 +237,7 @@ def _compounded(*errors: float) -> float:
     return math.expm1(math.fsum(map(math.log1p, errors)))
 
 
-def _literal_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
+def _literal_error(layer: LayerValues, alpha: float, unit: float) -> float:
     """Scores r . v, softmax over all keys, values summed over channels, then over heads and keys."""
     axes, reach = layer.spec.axes, max(math.hypot(*center) for center in layer.regime.centers)
     if reach > FARTHEST_EXACT_CENTER:
@@ -251,14 +251,14 @@ def _literal_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
     return _compounded(probabilities, unit, values, mixing)
 
 
-def _separable_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
+def _separable_error(layer: LayerValues, alpha: float, unit: float) -> float:
     """Tables along all axes, what they leave out, and channels and heads in either order."""
     small = NEGLIGIBLE * unit * weighing_keys(alpha, unit, axes=1)
     passes = [_one_pass(alpha, unit), small] * layer.spec.axes
     return _compounded(*passes, gamma(_separable_terms(layer), unit))
 
 
-def _joined_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
+def _joined_error(layer: LayerValues, alpha: float, unit: float) -> float:
     """Tables along every axis, a sum over heads and channels, one over heads and keys, none counted too small."""
     spec = layer.spec
     mixing = gamma(_terms(spec), unit)
@@ -267,7 +267,7 @@ def _joined_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
     )
 
 
-def _factored_error(layer: AttentionLayer, alpha: float, unit: float) -> float:
+def _factored_error(layer: LayerValues, alpha: float, unit: float) -> float:
     """The smoothing and the convolution; what lies between is rounded, twice where channels come first."""
     narrowings = 2 if layer.spec.num_heads == 1 else 1
     narrowing = 0.0 if layer.weight.dtype == layer.regime.dtype else unit_roundoff(layer.weight.dtype)

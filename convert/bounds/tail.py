@@ -27,7 +27,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from ..heads.values import AttentionLayer
+from ..heads.values import LayerValues
 from .rounding import OUTWARD, SMALLEST_ALPHA, gamma, moment, powers
 from .subnormal import magnitudes
 
@@ -54,13 +54,13 @@ def tail_fraction(alpha: float, *, axes: int = 2) -> float:
     return min(missed * OUTWARD, 1.0)
 
 
-def tail_per_unit(layer: AttentionLayer) -> float:
+def tail_per_unit(layer: LayerValues) -> float:
     """The softmax tail for an input whose channels vary by at most 1, padding included."""
     varies = torch.ones(layer.spec.in_channels, dtype=torch.float64, device="cpu")
     return float(softmax_tail(layer, varies).max()) * OUTWARD
 
 
-def softmax_tail(layer: AttentionLayer, varies: Tensor) -> Tensor:
+def softmax_tail(layer: LayerValues, varies: Tensor) -> Tensor:
     """Bound on |Attention - Conv| in exact arithmetic: [out_channels], in double precision.
 
     Args:
@@ -76,12 +76,12 @@ def softmax_tail(layer: AttentionLayer, varies: Tensor) -> Tensor:
     return tail
 
 
-def counts_heads_alone(layer: AttentionLayer) -> bool:
+def counts_heads_alone(layer: LayerValues) -> bool:
     """Whether the sharper bound for several heads would take too much room, so that each head counts alone."""
     return layer.spec.num_heads > 1 and not layer.regime.is_exact and not _has_room(layer)
 
 
-def _has_room(layer: AttentionLayer) -> bool:
+def _has_room(layer: LayerValues) -> bool:
     """Whether the heads' reach and the kernel are small enough for the sum over every point they touch."""
     if min(layer.regime.alpha) < _FLATTEST:
         return False
@@ -94,7 +94,7 @@ def _margin(alphas: tuple[float, ...]) -> int:
     return math.ceil(math.sqrt(1 + _BEYOND / min(alphas)))
 
 
-def absolute_products(layer: AttentionLayer, weight: Tensor, *per_input: Tensor) -> tuple[Tensor, ...]:
+def absolute_products(layer: LayerValues, weight: Tensor, *per_input: Tensor) -> tuple[Tensor, ...]:
     """sum_{c,h} |W_{o,c,h}| r_c for several r, each [out_channels], rounded up, in double precision.
 
     The channels' ranges may be of very different size, so nothing is scaled. A product that underflows, or an operand
@@ -114,7 +114,7 @@ def absolute_products(layer: AttentionLayer, weight: Tensor, *per_input: Tensor)
     return tuple(products.flatten(0, 1).unbind(1))
 
 
-def _by_kernel(layer: AttentionLayer, varies: Tensor, tau: list[float]) -> Tensor:
+def _by_kernel(layer: LayerValues, varies: Tensor, tau: list[float]) -> Tensor:
     """The smaller of both bounds for each output and input channel, summed: [out_channels]."""
     spec = layer.spec
     targets = tuple(

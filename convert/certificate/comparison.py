@@ -27,9 +27,8 @@ from torch.utils._pytree import tree_map_only
 from ..arguments import image_batches
 from ..autocast import autocast_dtype, rounded, without_autocast
 from ..errors import ConversionError
-from ..heads.values import LayerValues
+from ..layer.checked import checked_layer, checked_model
 from ..layer.layer import SelfAttention
-from ..subclasses.checked import checked_layer, checked_model
 from .data import certify_measured, measure_input
 from .layer import Certificate
 
@@ -149,7 +148,7 @@ class LayerWatcher:
 
     def _certificate(self, x: Tensor) -> Certificate | None:
         """The certificate for an input, of the layer as autocast makes it; None if a number is not finite."""
-        layer, dtype = LayerValues.of(checked_layer(self.layer)), autocast_dtype(x.device)
+        layer, dtype = checked_layer(self.layer), autocast_dtype(x.device)
         if dtype is not None:
             layer, x = layer.rounded(dtype), rounded(x, dtype)
         read = [tensor for tensor in (x, layer.weight, layer.bias) if tensor is not None]

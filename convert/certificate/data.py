@@ -19,11 +19,11 @@ from ..bounds.subnormal import magnitudes
 from ..engines import AUTO
 from ..engines.convolution import Geometry, convolve
 from ..errors import ConversionError, GeometryError
-from ..heads.values import AttentionLayer
+from ..heads.values import LayerValues
+from ..layer.checked import checked_layer
 from ..layer.layer import SelfAttention
 from ..size import Size
 from ..spec import ConvSpec, batch_shape
-from ..subclasses.checked import checked_layer
 from .layer import Certificate, certify
 
 
@@ -55,7 +55,7 @@ class MeasuredInput:
         )
 
 
-def measure_input(layer: AttentionLayer, batches: Iterable[Tensor]) -> MeasuredInput:
+def measure_input(layer: SelfAttention | LayerValues, batches: Iterable[Tensor]) -> MeasuredInput:
     """Measures the padded input of a layer: zeros that padding adds count as values.
 
     Args:
@@ -89,12 +89,12 @@ def certify_data(layer: SelfAttention, batches: Iterable[Tensor], *, engine: str
     return certify_measured(layer, measure_input(layer, batches), engine=engine)
 
 
-def certify_measured(layer: AttentionLayer, measured: MeasuredInput, *, engine: str = AUTO) -> Certificate:
+def certify_measured(layer: SelfAttention | LayerValues, measured: MeasuredInput, *, engine: str = AUTO) -> Certificate:
     """Bounds the difference on all inputs within the measured range and sums."""
     return certify(layer, input_range=measured.input_range, engine=engine, sums=measured.sums)
 
 
-def _measured(layer: AttentionLayer, batch: Tensor) -> MeasuredInput:
+def _measured(layer: LayerValues, batch: Tensor) -> MeasuredInput:
     spec = layer.spec
     missing = spec.axes + 2 - batch.ndim
     if missing not in (0, 1) or batch.shape[-spec.axes - 1] != spec.in_channels:

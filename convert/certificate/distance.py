@@ -25,8 +25,9 @@ import torch
 from torch import Tensor
 
 from ..errors import ConversionError
-from ..heads.values import AttentionLayer
-from ..subclasses.checked import checked_layer
+from ..heads.values import LayerValues
+from ..layer.checked import checked_layer
+from ..layer.layer import SelfAttention
 from .layer import InputRange, padded_range
 
 _BEYOND = 45.0  # exp(-45) of what the nearest pixel gets: what is farther is in the slack
@@ -67,7 +68,11 @@ class Window:
 
 
 def distance_from_convolution(
-    layer: AttentionLayer, *, input_range: InputRange, weight: Tensor | None = None, bias: Tensor | None = None
+    layer: SelfAttention | LayerValues,
+    *,
+    input_range: InputRange,
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
 ) -> Distance:
     """Bounds the difference between a layer, trained or not, and a convolution of its geometry.
 
@@ -81,7 +86,8 @@ def distance_from_convolution(
         ConversionError: The layer's scores are learned tables or read the image, the convolution has another shape, or
             the range is not one.
     """
-    layer, spec = checked_layer(layer), layer.spec
+    layer = checked_layer(layer)
+    spec = layer.spec
     given = layer.weight if weight is None else weight
     if given.shape != layer.weight.shape or (weight is not None and (bias is None) != (layer.bias is None)):
         raise ConversionError(f"the convolution must have a weight {list(layer.weight.shape)} and a bias as the layer")
@@ -99,7 +105,7 @@ def distance_from_convolution(
 
 
 def kernel_difference(
-    layer: AttentionLayer,
+    layer: LayerValues,
     window: Window,
     *,
     low: Tensor,
@@ -155,7 +161,7 @@ def kernel_difference(
     return _known(found.sum(-1).flatten())
 
 
-def kernel_at(layer: AttentionLayer, first: Sequence[int], last: Sequence[int]) -> Tensor:
+def kernel_at(layer: LayerValues, first: Sequence[int], last: Sequence[int]) -> Tensor:
     """sum_h W_h p_h at the offsets first, ..., last along each axis, of heads that go by position alone.
 
     Returns:
@@ -181,7 +187,7 @@ def _known(bounds: Tensor) -> Tensor:
     return known
 
 
-def _check_positions_alone(layer: AttentionLayer) -> None:
+def _check_positions_alone(layer: LayerValues) -> None:
     """Refuses a layer whose attention does not go by position alone."""
     if layer.axis_scores is not None:
         raise ConversionError("no distance from a convolution is known of learned tables of scores")
@@ -189,7 +195,7 @@ def _check_positions_alone(layer: AttentionLayer) -> None:
         raise ConversionError("no distance from a convolution is known of content terms")
 
 
-def _probabilities(layer: AttentionLayer, window: Window) -> tuple[Tensor | None, tuple[int, ...]]:
+def _probabilities(layer: LayerValues, window: Window) -> tuple[Tensor | None, tuple[int, ...]]:
     """p_h at the offsets that matter, [num_heads, *lengths], and the first offset; None where they are too many.
 
     With n the integer next to the centre c, a score is taken from that of n before it is multiplied by alpha:
@@ -229,7 +235,7 @@ def _part(table: Tensor, start: Sequence[int], first: Sequence[int], last: Seque
     return table
 
 
-def told_distance(layer: AttentionLayer, input_range: InputRange = (-1.0, 1.0)) -> str:
+def told_distance(layer: SelfAttention | LayerValues, input_range: InputRange = (-1.0, 1.0)) -> str:
     """Describes a layer's distance from the convolution of its weights, as the end of a sentence; empty if unknown.
 
     Args:

@@ -46,9 +46,10 @@ from ..bounds.subnormal import is_subnormal, magnitudes
 from ..bounds.tail import absolute_products, softmax_tail
 from ..engines import AUTO, check_engine_name, engine_error
 from ..errors import ConversionError
-from ..heads.values import AttentionLayer
+from ..heads.values import LayerValues
+from ..layer.checked import checked_layer
+from ..layer.layer import SelfAttention
 from ..spec import ConvSpec
-from ..subclasses.checked import checked_layer
 from .wording import told
 
 InputRange = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | Tensor]
@@ -86,7 +87,7 @@ class Certificate:
 
 
 def certify(
-    layer: AttentionLayer, *, input_range: InputRange, engine: str = AUTO, sums: Tensor | None = None
+    layer: SelfAttention | LayerValues, *, input_range: InputRange, engine: str = AUTO, sums: Tensor | None = None
 ) -> Certificate:
     """Bounds the difference between a layer and the convolution at its kernel taps.
 
@@ -105,12 +106,12 @@ def certify(
             layer of it (``comparison.py`` measures that one).
     """
     check_engine_name(engine)
-    layer = checked_layer(layer)
-    return certify_error(layer, engine_error(layer, engine), input_range=input_range, sums=sums)
+    values = checked_layer(layer)
+    return certify_error(values, engine_error(values, engine), input_range=input_range, sums=sums)
 
 
 def certify_error(
-    layer: AttentionLayer, relative: float, *, input_range: InputRange, sums: Tensor | None = None
+    layer: LayerValues, relative: float, *, input_range: InputRange, sums: Tensor | None = None
 ) -> Certificate:
     """As ``certify``, for any computation of the attention whose relative error is known."""
     layer = _certifiable(layer)
@@ -122,9 +123,7 @@ def certify_error(
     return Certificate(float(total.max()), tuple(total.tolist()), *worst)
 
 
-def pixel_errors(
-    layer: AttentionLayer, read: Tensor, *, input_range: InputRange
-) -> tuple[float, Tensor, Tensor, Tensor]:
+def pixel_errors(layer: LayerValues, read: Tensor, *, input_range: InputRange) -> tuple[float, Tensor, Tensor, Tensor]:
     """The parts of a certificate at every pixel of an output, by whichever engine.
 
     Args:
@@ -150,7 +149,7 @@ def pixel_errors(
     return bound, tail.unsqueeze(1) * OUTWARD, attention.expand_as(read), convolution.expand_as(read)
 
 
-def _parts(layer: AttentionLayer, sums: Sums, tail: Tensor, relative: float) -> tuple[Tensor, Tensor, Tensor]:
+def _parts(layer: LayerValues, sums: Sums, tail: Tensor, relative: float) -> tuple[Tensor, Tensor, Tensor]:
     """The tail, the rounding of attention and that of the convolution, as ``sums`` are shaped."""
     found = tail, attention_rounding(layer, sums, relative), convolution_rounding(layer, sums)
     one, other, last = (part.nan_to_num(nan=math.inf, posinf=math.inf) * OUTWARD for part in found)  # 0 * inf is a NaN
@@ -161,7 +160,7 @@ def _total(parts: Sequence[Tensor]) -> Tensor:
     return (parts[0] + parts[1] + parts[2]) * OUTWARD
 
 
-def _certifiable(layer: AttentionLayer) -> AttentionLayer:
+def _certifiable(layer: LayerValues) -> LayerValues:
     """The layer, refused where nothing is certified of it."""
     dtype = autocast_dtype(layer.weight.device)
     if dtype is not None and layer.weight.dtype != torch.float64:  # which autocast leaves as it is
@@ -179,7 +178,7 @@ def _certifiable(layer: AttentionLayer) -> AttentionLayer:
     return layer
 
 
-def _sums(layer: AttentionLayer, largest: Tensor, measured: Tensor | None) -> Sums:
+def _sums(layer: LayerValues, largest: Tensor, measured: Tensor | None) -> Sums:
     """Sums that rounding errors are relative to, for inputs of at most these absolute values, [in_channels]."""
     products, weights = absolute_products(layer, layer.kernel, largest, torch.ones_like(largest))
     bias = torch.zeros_like(products) if layer.bias is None else magnitudes(layer.bias)

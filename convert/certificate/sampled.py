@@ -24,9 +24,9 @@ from torch import Tensor, nn
 from ..engines.literal import all_queries, attention_probabilities
 from ..errors import ConversionError, InputError, first_line
 from ..heads.values import LayerValues
+from ..layer.checked import checked_layer
 from ..layer.layer import SelfAttention
 from ..size import Size
-from ..subclasses.checked import checked_layer
 from ..subclasses.computed import in_eval_mode
 from .data import certify_data, convolve_padded
 
@@ -67,7 +67,7 @@ def sample_layer(layer: SelfAttention, x: Tensor, *, queries: int = QUERIES) -> 
     Raises:
         ConversionError: The layer is not certified, or the input does not fit.
     """
-    values, x = LayerValues.of(checked_layer(layer)), x[:1].detach()
+    values, x = checked_layer(layer), x[:1].detach()
     spec, certificate = values.spec, certify_data(layer, [x], engine="literal")
     size = Size(*x.shape[2:])
     places = all_queries(spec, size, like=x)

@@ -14,8 +14,9 @@ import torch
 from ..arguments import as_number
 from ..errors import ConversionError
 from ..heads.regime import EXACT_ALPHA, Regime, compute_dtype
-from ..heads.values import AttentionLayer, LayerValues
-from ..subclasses.checked import checked_layer
+from ..heads.values import LayerValues
+from ..layer.checked import checked_layer
+from ..layer.layer import SelfAttention
 from .layer import Certificate, InputRange, certify
 
 FLATTEST_ALPHA = 2.0**-6  # a head then reaches over some 30 pixels: flatter ones are not looked for
@@ -23,7 +24,7 @@ FLATTEST_ALPHA = 2.0**-6  # a head then reaches over some 30 pixels: flatter one
 _INTEGERS = {4: torch.int32, 8: torch.int64}  # by bytes: the bits of a floating-point number
 
 
-def alpha_for(tolerance: float, layer: AttentionLayer, input_range: InputRange) -> float:
+def alpha_for(tolerance: float, layer: SelfAttention | LayerValues, input_range: InputRange) -> float:
     """A locality strength that is certified for a tolerance, while its predecessor in alpha's dtype is not.
 
     Bisection finds it; a smaller alpha that is certified as well is not excluded.
@@ -67,11 +68,11 @@ def alpha_for(tolerance: float, layer: AttentionLayer, input_range: InputRange) 
     return _number(above, dtype)
 
 
-def _certified(layer: AttentionLayer, alpha: float, input_range: InputRange) -> Certificate:
+def _certified(layer: LayerValues, alpha: float, input_range: InputRange) -> Certificate:
     """The certificate that the layer would have with this locality strength."""
     regime = layer.regime
     regime = Regime.of(layer.spec, alpha=alpha, centers=regime.centers, dtype=regime.dtype)
-    return certify(LayerValues.of(layer)._replace(regime=regime), input_range=input_range)
+    return certify(layer._replace(regime=regime), input_range=input_range)
 
 
 def _number(bits: int, dtype: torch.dtype) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..errors import EngineError
-from ..heads.values import AttentionLayer
+from ..heads.values import LayerValues
 from .base import Cost, Engine
 from .factored import FactoredEngine
 from .literal import LiteralEngine
@@ -30,14 +30,14 @@ def check_engine_name(name: str) -> str:
     return name
 
 
-def engine_error(layer: AttentionLayer, name: str) -> float:
+def engine_error(layer: LayerValues, name: str) -> float:
     """The rounding error of an engine, see ``Engine.error``; of "auto" the largest of those that are exact."""
     if name != AUTO:
         return ENGINES[name].error(layer)
     return max(engine.error(layer) for engine in ENGINES.values() if engine.refusal(layer) is None)
 
 
-def choose_engine(layer: AttentionLayer, name: str) -> Engine:
+def choose_engine(layer: LayerValues, name: str) -> Engine:
     """The engine that forward calls use, whatever the input's size.
 
     Args:

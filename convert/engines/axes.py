@@ -18,7 +18,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..bounds.rounding import NEGLIGIBLE, left_out, unit_roundoff
-from ..heads.values import AttentionLayer
+from ..heads.values import LayerValues
 from ..size import Size
 from ..spec import ConvSpec, reversed_pads
 from ..transforms import is_traced, is_transformed
@@ -220,7 +220,7 @@ def _make_table(axis: Axis, alpha: float, center: float, dtype: torch.dtype, dev
 _kept_table = kept(_make_table)
 
 
-def axis_probabilities(layer: AttentionLayer, size: Size, axis: int) -> Tensor:
+def axis_probabilities(layer: LayerValues, size: Size, axis: int) -> Tensor:
     """Softmax of every head along one axis, computed in double precision: [num_heads, queries, keys]."""
     along, device = Axis.of(layer.spec, size, axis), layer.weight.device
     if layer.axis_scores is not None:

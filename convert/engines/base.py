@@ -14,7 +14,7 @@ from typing import ClassVar
 from torch import Tensor
 
 from ..errors import MemoryLimitError
-from ..heads.values import AttentionLayer
+from ..heads.values import LayerValues
 from ..size import Size, format_bytes
 from ..spec import ConvSpec
 from ..transforms import is_traced
@@ -51,14 +51,14 @@ class Engine(ABC):
     summary: ClassVar[str]
 
     @abstractmethod
-    def refusal(self, layer: AttentionLayer) -> str | None:
+    def refusal(self, layer: LayerValues) -> str | None:
         """Why the engine is not exact for the layer's parameters, or None if it is."""
 
     @abstractmethod
-    def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
+    def cost(self, layer: LayerValues, size: Size, *, batch: int = 1) -> Cost:
         """The cost of a forward call on ``batch`` inputs of this size."""
 
-    def error(self, layer: AttentionLayer) -> float:
+    def error(self, layer: LayerValues) -> float:
         """Largest rounding error of an output, relative to sum |w| max |x|, or to sum |w||x| in the exact regime.
 
         The order of sums is whatever the libraries choose. Infinite where no bound is known, as for an engine that does
@@ -67,7 +67,7 @@ class Engine(ABC):
         return math.inf
 
     @abstractmethod
-    def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
+    def attend(self, layer: LayerValues, x: Tensor) -> Tensor:
         """Computes the layer.
 
         Args:
@@ -81,7 +81,7 @@ class Engine(ABC):
             MemoryLimitError: The call would hold more than the layer's ``memory_limit``.
         """
 
-    def check_memory(self, layer: AttentionLayer, x: Tensor) -> None:
+    def check_memory(self, layer: LayerValues, x: Tensor) -> None:
         """Refuses a call that would hold more than the layer's ``memory_limit``, before anything is allocated."""
         if is_traced():  # sizes are symbols
             return
@@ -95,7 +95,7 @@ class Engine(ABC):
             )
 
 
-def learned_scores(layer: AttentionLayer) -> str | None:
+def learned_scores(layer: LayerValues) -> str | None:
     """Why the scores of a layer are not its quadratic ones at rest, or None if they are."""
     if layer.content is not None:
         return "the layer has content terms"

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from ..heads.content import ContentTerms
 from ..heads.encoding import head_vectors, key_numbers, key_positions
-from ..heads.values import AttentionLayer
+from ..heads.values import LayerValues
 from ..size import Size
 from ..transforms import is_traced, is_transformed
 from .base import Cost
@@ -35,7 +35,7 @@ _CACHE = 2**21  # bytes of scores that are formed at once
 _SCORES = 2**26  # bytes of scores up to which all are formed; beyond, torch's fused kernel takes them by parts
 
 
-def content_cost(layer: AttentionLayer, content: ContentTerms, size: Size, *, batch: int) -> Cost:
+def content_cost(layer: LayerValues, content: ContentTerms, size: Size, *, batch: int) -> Cost:
     """All pairs; memory for the queries, keys and values of all heads, and for the scores where they are formed."""
     spec, grid = layer.spec, layer.spec.padded_size(size)
     element = 8  # of double precision
@@ -50,7 +50,7 @@ def content_cost(layer: AttentionLayer, content: ContentTerms, size: Size, *, ba
     return Cost(flops, (held + formed) * element)
 
 
-def attend_content(layer: AttentionLayer, content: ContentTerms, x: Tensor) -> Tensor:
+def attend_content(layer: LayerValues, content: ContentTerms, x: Tensor) -> Tensor:
     """Computes a layer with content terms.
 
     Args:
@@ -71,9 +71,7 @@ def attend_content(layer: AttentionLayer, content: ContentTerms, x: Tensor) -> T
     return (output if bias is None else output + bias.view(-1, *(1,) * spec.axes)).to(x.dtype)
 
 
-def _queries_and_keys(
-    layer: AttentionLayer, content: ContentTerms, pixels: Tensor, size: Size
-) -> tuple[Tensor, Tensor]:
+def _queries_and_keys(layer: LayerValues, content: ContentTerms, pixels: Tensor, size: Size) -> tuple[Tensor, Tensor]:
     """The longer vectors, [batch, num_heads, queries or keys, key_dim + axes + 1].
 
     Args:

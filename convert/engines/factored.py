@@ -31,7 +31,7 @@ import torch
 from torch import Tensor
 
 from ..bounds.rounding import factored_error
-from ..heads.values import AttentionLayer
+from ..heads.values import LayerValues
 from ..size import Size
 from ..spec import ConvSpec
 from ..transforms import is_traced
@@ -47,7 +47,7 @@ class FactoredEngine(Engine):
     name: ClassVar[str] = "factored"
     summary: ClassVar[str] = "the proven rewriting: smooth the input with the attention's own softmax, then convolve"
 
-    def refusal(self, layer: AttentionLayer) -> str | None:
+    def refusal(self, layer: LayerValues) -> str | None:
         """It needs heads at the kernel's taps, one alpha for all, quadratic scores, and positions at rest."""
         learned = learned_scores(layer)
         if learned is not None:
@@ -58,7 +58,7 @@ class FactoredEngine(Engine):
             return "the heads do not share one alpha"
         return None
 
-    def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
+    def cost(self, layer: LayerValues, size: Size, *, batch: int = 1) -> Cost:
         """The convolution, and in the soft regime a smoothing along each axis."""
         spec, flops = layer.spec, convolution_flops(layer.spec, size, batch=batch)
         grid = spec.padded_size(size)
@@ -76,11 +76,11 @@ class FactoredEngine(Engine):
             flops = 2 * batch * math.prod(spec.output_size(size)) * spec.out_channels * terms
         return Cost(flops + 2 * channels * smoothing, held * layer.regime.dtype.itemsize)
 
-    def error(self, layer: AttentionLayer) -> float:
+    def error(self, layer: LayerValues) -> float:
         """``rounding.factored_error``."""
         return factored_error(layer)
 
-    def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
+    def attend(self, layer: LayerValues, x: Tensor) -> Tensor:
         """Computes the layer."""
         spec, bias = layer.spec, layer.bias
         if layer.regime.is_exact:
@@ -95,7 +95,7 @@ class FactoredEngine(Engine):
         return laid_out_like(x, convolve(_smoothed(layer, source, size), kernel, bias, geometry))
 
 
-def _smoothed(layer: AttentionLayer, source: Tensor, size: Size) -> Tensor:
+def _smoothed(layer: LayerValues, source: Tensor, size: Size) -> Tensor:
     """S X in the images' dtype, computed in at least float32.
 
     Args:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from ..heads.values import AttentionLayer
+from ..heads.values import LayerValues
 from ..size import Size
 from ..spec import ConvSpec
 from ..transforms import is_transformed
@@ -125,7 +125,7 @@ def _mixed(read: Tensor, mixing: Tensor) -> Tensor:
     return torch.bmm(by_place, mixing).transpose(0, 1).flatten(1)
 
 
-def head_weights(layer: AttentionLayer, dtype: torch.dtype) -> Tensor:
+def head_weights(layer: LayerValues, dtype: torch.dtype) -> Tensor:
     """The value projections, [num_heads, groups, out_channels / groups, in_channels / groups]."""
     weight = layer.kernel.to(dtype).flatten(2).permute(2, 0, 1)
     return torch.unflatten(weight, 1, (layer.spec.groups, -1)).contiguous()

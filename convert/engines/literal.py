@@ -35,7 +35,7 @@ from ..heads.encoding import (
     relative_positions,
 )
 from ..heads.regime import CANCELS
-from ..heads.values import AttentionLayer, LayerValues, scores_cancel
+from ..heads.values import LayerValues, scores_cancel
 from ..size import Size, format_bytes
 from ..spec import ConvSpec
 from ..transforms import is_traced
@@ -50,11 +50,11 @@ class LiteralEngine(Engine):
     name: ClassVar[str] = "literal"
     summary: ClassVar[str] = "attention as the paper writes it: every query scores every key"
 
-    def refusal(self, layer: AttentionLayer) -> str | None:
+    def refusal(self, layer: LayerValues) -> str | None:
         """None unless scores cancel; with content, which may have no other engine, they say so when computed."""
         return CANCELS if layer.content is None and scores_cancel(layer) else None
 
-    def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
+    def cost(self, layer: LayerValues, size: Size, *, batch: int = 1) -> Cost:
         """The whole matrix of FLOPs, and the bytes of the chunks the layer's memory limit allows."""
         spec, keys = layer.spec, math.prod(layer.spec.padded_size(size))
         queries = math.prod(spec.output_size(size))
@@ -67,13 +67,13 @@ class LiteralEngine(Engine):
         held = values + max(min(queries * query, _room(layer, values)), query)
         return Cost(per_score * pairs + project + mix, held)
 
-    def error(self, layer: AttentionLayer) -> float:
+    def error(self, layer: LayerValues) -> float:
         """``rounding.literal_error``."""
         return literal_error(layer)
 
-    def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
+    def attend(self, layer: LayerValues, x: Tensor) -> Tensor:
         """Computes the layer; raises EngineError before allocating what exceeds the memory limit."""
-        layer, spec, size = LayerValues.of(layer), layer.spec, Size(*x.shape[2:])
+        spec, size = layer.spec, Size(*x.shape[2:])
         chunks = _chunks(layer, size, x)
         padded = spec.pad(x).to(layer.regime.dtype)
         values = project_values(layer, padded).flatten(0, 1).flatten(1)
@@ -84,7 +84,7 @@ class LiteralEngine(Engine):
         return torch.unflatten(output.to(x.dtype).transpose(1, 2), 2, tuple(spec.output_size(size)))
 
 
-def _chunks(layer: AttentionLayer, size: Size, x: Tensor) -> Sequence[Tensor]:
+def _chunks(layer: LayerValues, size: Size, x: Tensor) -> Sequence[Tensor]:
     """All queries, in chunks that stay under the memory limit; a trace, whose sizes are symbols, takes them at once."""
     queries = all_queries(layer.spec, size, like=x)
     if is_traced():
@@ -136,20 +136,20 @@ def attention_probabilities(layer: LayerValues, size: Size, queries: Tensor, pad
     return (scores + from_content).softmax(dim=-1).to(layer.regime.dtype)
 
 
-def score_dtype(layer: AttentionLayer, grid: Size) -> torch.dtype:
+def score_dtype(layer: LayerValues, grid: Size) -> torch.dtype:
     """Precision of the scores: float32 only where they are positional and make no error there."""
     if layer.content is not None or layer.axis_scores is not None:
         return torch.float64
     return layer.regime.score_dtype(grid)
 
 
-def attention_maps(layer: AttentionLayer, size: Size, queries: Tensor, padded: Tensor | None) -> Tensor:
+def attention_maps(layer: LayerValues, size: Size, queries: Tensor, padded: Tensor | None) -> Tensor:
     """As ``attention_probabilities``, computed in chunks that stay under the layer's memory limit.
 
     Raises:
         EngineError: The maps themselves would exceed it.
     """
-    layer, batch = LayerValues.of(layer), 1 if padded is None else padded.shape[0]
+    batch = 1 if padded is None else padded.shape[0]
     chunk = _at_a_time(layer, size, len(queries), batch=batch, is_kept=True, has_values=False)
     maps = None
     for start in range(0, len(queries), max(chunk, 1)):
@@ -160,7 +160,7 @@ def attention_maps(layer: AttentionLayer, size: Size, queries: Tensor, padded: T
     return attention_probabilities(layer, size, queries, padded) if maps is None else maps
 
 
-def project_values(layer: AttentionLayer, padded: Tensor) -> Tensor:
+def project_values(layer: LayerValues, padded: Tensor) -> Tensor:
     """Values W_val^(h) x_k of all heads and keys, with W_val^(h) the kernel's slice at the head's tap.
 
     Args:
@@ -176,7 +176,7 @@ def project_values(layer: AttentionLayer, padded: Tensor) -> Tensor:
     return torch.einsum("goch,bgck->hkbgo", slices, pixels).flatten(3)
 
 
-def bytes_needed(layer: AttentionLayer, size: Size, *, batch: int) -> tuple[int, int, int]:
+def bytes_needed(layer: LayerValues, size: Size, *, batch: int) -> tuple[int, int, int]:
     """Bytes of a batch's values of all heads, of one query while it is computed, and of its probabilities.
 
     A query's are its encoding, scores and probabilities; the latter are kept by a backward pass or a caller.
@@ -188,13 +188,13 @@ def bytes_needed(layer: AttentionLayer, size: Size, *, batch: int) -> tuple[int,
     return spec.num_heads * keys * batch * spec.out_channels * element, query, scores * element
 
 
-def _room(layer: AttentionLayer, fixed: int) -> int:
+def _room(layer: LayerValues, fixed: int) -> int:
     """Bytes for the queries that are taken at a time, beside those that are held anyway."""
     return min(layer.memory_limit - fixed, _NEAR if layer.weight.device.type == "cpu" else layer.memory_limit)
 
 
 def _at_a_time(
-    layer: AttentionLayer, size: Size, queries: int, *, batch: int, is_kept: bool, has_values: bool = True
+    layer: LayerValues, size: Size, queries: int, *, batch: int, is_kept: bool, has_values: bool = True
 ) -> int:
     """Queries to compute at a time, at most ``queries``.
 
@@ -214,7 +214,7 @@ def _at_a_time(
     return min(queries, max(_room(layer, fixed) // query, 1))
 
 
-def _is_differentiated(layer: AttentionLayer, x: Tensor) -> bool:
+def _is_differentiated(layer: LayerValues, x: Tensor) -> bool:
     wanted = any(tensor is not None and tensor.requires_grad for tensor in (x, layer.weight, layer.bias))
     return torch.is_grad_enabled() and (wanted or layer.trains_positions or layer.content is not None)
 

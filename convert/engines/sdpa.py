@@ -26,7 +26,7 @@ from torch import Tensor
 from ..bounds.rounding import staged_error
 from ..errors import EngineError
 from ..heads.encoding import encoding_dim, is_power_of_two, key_positions
-from ..heads.values import AttentionLayer
+from ..heads.values import LayerValues
 from ..size import Size
 from ..spec import ConvSpec
 from ..transforms import is_traced
@@ -40,7 +40,7 @@ class SdpaEngine(Engine):
     name: ClassVar[str] = "sdpa"
     summary: ClassVar[str] = "vanilla attention with absolute positions, through F.scaled_dot_product_attention"
 
-    def refusal(self, layer: AttentionLayer) -> str | None:
+    def refusal(self, layer: LayerValues) -> str | None:
         """It needs one-hot attention, so that the fused softmax is exact, in arithmetic that does not round scores."""
         learned = learned_scores(layer)
         if learned is not None:
@@ -51,7 +51,7 @@ class SdpaEngine(Engine):
             return "on this device the fused kernels may round scores to TF32"
         return None
 
-    def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
+    def cost(self, layer: LayerValues, size: Size, *, batch: int = 1) -> Cost:
         """All pairs, for every image of the batch; memory for queries, keys and values only."""
         spec, dim = layer.spec, _dimension(layer.spec)
         queries, keys = math.prod(spec.output_size(size)), math.prod(spec.padded_size(size))
@@ -60,11 +60,11 @@ class SdpaEngine(Engine):
         held = batch * spec.num_heads * dim * (2 * queries + 2 * keys)
         return Cost(2 * project + pairs * (4 * dim + 4), held * _score_dtype(layer, size).itemsize)
 
-    def error(self, layer: AttentionLayer) -> float:
+    def error(self, layer: LayerValues) -> float:
         """``rounding.staged_error``; infinite for alphas that it refuses."""
         return staged_error(layer) if _is_exact(layer) else math.inf
 
-    def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
+    def attend(self, layer: LayerValues, x: Tensor) -> Tensor:
         """Computes the layer; raises EngineError before allocating anything on a grid that is too large."""
         spec, batch, size = layer.spec, x.shape[0], Size(*x.shape[2:])
         grid = spec.padded_size(size)
@@ -90,7 +90,7 @@ class SdpaEngine(Engine):
         return torch.unflatten(output.to(x.dtype).transpose(1, 2), 2, tuple(spec.output_size(size)))
 
 
-def absolute_positions(layer: AttentionLayer, size: Size, *, like: Tensor) -> tuple[Tensor, Tensor]:
+def absolute_positions(layer: LayerValues, size: Size, *, like: Tensor) -> tuple[Tensor, Tensor]:
     """Queries (-alpha, 2 alpha t) and keys (|k|^2, k), with zeros appended up to the dimension of the values.
 
     Returns:
@@ -105,7 +105,7 @@ def absolute_positions(layer: AttentionLayer, size: Size, *, like: Tensor) -> tu
     return F.pad(queries, spare), F.pad(keys, spare)
 
 
-def _is_exact(layer: AttentionLayer) -> bool:
+def _is_exact(layer: LayerValues) -> bool:
     """Whether attention is one-hot, and scores are integers times a power of two."""
     return layer.regime.is_exact and all(map(is_power_of_two, layer.regime.alpha))
 
@@ -115,7 +115,7 @@ def _dimension(spec: ConvSpec) -> int:
     return max(encoding_dim(spec.axes), spec.out_channels)
 
 
-def _score_dtype(layer: AttentionLayer, size: Size) -> torch.dtype:
+def _score_dtype(layer: LayerValues, size: Size) -> torch.dtype:
     """float32 where scores are known to be exact there; else float64."""
     exact = not is_traced() and _holds_scores(layer.spec.padded_size(size), torch.float32)
     return layer.regime.dtype if exact else torch.float64

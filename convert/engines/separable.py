@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from ..bounds.rounding import separable_error
-from ..heads.values import AttentionLayer
+from ..heads.values import LayerValues
 from ..size import Size
 from ..transforms import is_traced
 from .axes import Axis, axis_probabilities, pad_for_tables, table, without_negligible
@@ -45,13 +45,13 @@ class SeparableEngine(Engine):
     name: ClassVar[str] = "separable"
     summary: ClassVar[str] = "a softmax along rows and one along columns for each head, whose product is the attention"
 
-    def refusal(self, layer: AttentionLayer) -> str | None:
+    def refusal(self, layer: LayerValues) -> str | None:
         """It needs positional scores that are a sum of one term an axis; ``content.py`` computes the others."""
         if layer.content is not None and layer.axis_scores is not None:
             return "the layer has content terms in one softmax with learned tables"
         return None
 
-    def cost(self, layer: AttentionLayer, size: Size, *, batch: int = 1) -> Cost:
+    def cost(self, layer: LayerValues, size: Size, *, batch: int = 1) -> Cost:
         """The passes over all distinct tables, and the channels in between; with content, all pairs."""
         if layer.content is not None:
             return content_cost(layer, layer.content, size, batch=batch)
@@ -71,11 +71,11 @@ class SeparableEngine(Engine):
         tables = spec.num_heads * sum(q * k for q, k in zip(output, grid, strict=True))
         return Cost(flops, bytes_held(spec, size, batch, layer.regime.dtype.itemsize) + 2 * 8 * tables)
 
-    def error(self, layer: AttentionLayer) -> float:
+    def error(self, layer: LayerValues) -> float:
         """``rounding.separable_error``."""
         return separable_error(layer)
 
-    def attend(self, layer: AttentionLayer, x: Tensor) -> Tensor:
+    def attend(self, layer: LayerValues, x: Tensor) -> Tensor:
         """Computes the layer."""
         self.check_memory(layer, x)
         if layer.content is not None:
@@ -86,12 +86,12 @@ class SeparableEngine(Engine):
         return laid_out_like(x, output.to(x.dtype))
 
 
-def _is_at_rest(layer: AttentionLayer) -> bool:
+def _is_at_rest(layer: LayerValues) -> bool:
     """Whether the tables are known as numbers."""
     return layer.axis_scores is None and not layer.trains_positions
 
 
-def _by_head(layer: AttentionLayer, x: Tensor) -> Tensor:
+def _by_head(layer: LayerValues, x: Tensor) -> Tensor:
     """sum_h W_h (R_h X C_h^T), each head with tables of its own."""
     spec, size = layer.spec, Size(*x.shape[2:])
     source = pad_for_tables(spec, x).to(layer.regime.dtype)
@@ -100,7 +100,7 @@ def _by_head(layer: AttentionLayer, x: Tensor) -> Tensor:
     return head_sum(source, head_weights(layer, source.dtype), tables)
 
 
-def _by_table(layer: AttentionLayer, x: Tensor) -> Tensor:
+def _by_table(layer: LayerValues, x: Tensor) -> Tensor:
     """The same, where heads with equal tables share the passes."""
     size = Size(*x.shape[2:])
     source = pad_for_tables(layer.spec, x).to(layer.regime.dtype)
@@ -110,7 +110,7 @@ def _by_table(layer: AttentionLayer, x: Tensor) -> Tensor:
     return torch.cat(parts) if len(parts) > 1 else parts[0]
 
 
-def _attend(layer: AttentionLayer, size: Size, weight: Tensor, source: Tensor) -> Tensor:
+def _attend(layer: LayerValues, size: Size, weight: Tensor, source: Tensor) -> Tensor:
     """sum over column tables C of ( sum over their heads of W_h (R_h X) ) C^T.
 
     Args:
@@ -146,7 +146,7 @@ def _attend(layer: AttentionLayer, size: Size, weight: Tensor, source: Tensor) -
     return source if total is None else total
 
 
-def _table_names(layer: AttentionLayer) -> list[tuple[tuple[float, float], ...]]:
+def _table_names(layer: LayerValues) -> list[tuple[tuple[float, float], ...]]:
     """For each head, what determines its table along each axis; equal where tables coincide."""
     if not _is_at_rest(layer):
         return [((head, 0.0),) * layer.spec.axes for head in range(layer.spec.num_heads)]
@@ -154,7 +154,7 @@ def _table_names(layer: AttentionLayer) -> list[tuple[tuple[float, float], ...]]
     return [tuple((alpha, coordinate) for coordinate in center) for alpha, center in pairs]
 
 
-def _keys_read(layer: AttentionLayer, keys: int, axis: int) -> int:
+def _keys_read(layer: LayerValues, keys: int, axis: int) -> int:
     """Keys along one axis that a query reads with a probability above zero, over all distinct tables."""
     names = {name[axis] for name in _table_names(layer)}
     if not _is_at_rest(layer):
@@ -162,12 +162,12 @@ def _keys_read(layer: AttentionLayer, keys: int, axis: int) -> int:
     return sum(keys_read(alpha, keys, layer.regime.dtype) for alpha, _ in names)
 
 
-def _images(layer: AttentionLayer, size: Size, batch: int) -> int:
+def _images(layer: LayerValues, size: Size, batch: int) -> int:
     """Images at a time, so that an intermediate result stays in the cache, and all under the layer's memory limit."""
     return _memory(layer, size, batch)[0]
 
 
-def _memory(layer: AttentionLayer, size: Size, batch: int) -> tuple[int, int]:
+def _memory(layer: LayerValues, size: Size, batch: int) -> tuple[int, int]:
     """Images at a time, and the bytes that are held then: the padded input, tables, and what heads read."""
     spec, output, grid = layer.spec, layer.spec.output_size(size), layer.spec.padded_size(size)
     names, element = list(zip(*_table_names(layer), strict=True)), layer.regime.dtype.itemsize

@@ -24,8 +24,8 @@ from ..files.folder import save_converted
 from ..files.open import load_converted
 from ..files.report import CertifiedReport, certify_report
 from ..files.write import CONFIG, REPORT, WEIGHTS
+from ..layer.checked import checked_model
 from ..model.report import Report
-from ..subclasses.checked import checked_model
 
 try:
     from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download

@@ -26,10 +26,10 @@ from ..engines.literal import all_queries
 from ..errors import ConversionError, EngineError, GeometryError
 from ..heads.encoding import key_positions
 from ..heads.regime import EXACT_ALPHA
+from ..layer.checked import checked_layer
 from ..layer.layer import LAYERS, SelfAttention
 from ..size import Size
 from ..spec import ConvSpec
-from ..subclasses.checked import checked_layer
 
 _LARGEST = 2**31  # bytes of the projections
 

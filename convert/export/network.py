@@ -34,14 +34,13 @@ from ..errors import (
     untraceable,
 )
 from ..files.write import write_file
-from ..heads.values import LayerValues
 from ..inputs import call_with, example_image, fitted
+from ..layer.checked import checked_model
 from ..layer.layer import SelfAttention
 from ..names import modules_of
 from ..outputs import named_tensors
 from ..size import USUAL_SIZES
 from ..spec import ConvSpec
-from ..subclasses.checked import checked_model
 from ..subclasses.padded import convolution
 from .onnx.forms import DEFAULT_FORM, form_named, refusal
 from .onnx.whole import WholeModel, attention_model, flaw
@@ -99,7 +98,7 @@ def export_onnx(
     checked_model(model)
     form_named(form)
     plain, layers = with_convolutions(model)
-    reasons = {name: refusal(LayerValues.of(layer)) for name, layer in layers.items()}
+    reasons = {name: refusal(layer.values()) for name, layer in layers.items()}
     problems = [Problem(name, reason) for name, reason in reasons.items() if reason is not None]
     if problems or not layers:
         what = "; ".join(map(str, problems)) or "there is no attention layer"

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from ..arguments import as_path
 from ..errors import CheckpointError, OutputError
+from ..layer.checked import checked_model
 from ..layer.layer import SelfAttention
 from ..model.report import LayerRecord, Report
 from ..plain import as_unicode, from_plain, json_text, path_in, read_object
 from ..preprocessing import Preprocessing
-from ..subclasses.checked import checked_model
 from .architecture import Architecture
 from .checkpoint import Checkpoint, read_checkpoint
 from .layers import Layers, attention_named, described, state_key

@@ -120,7 +120,8 @@ def _certified(record: LayerReport, layer: SelfAttention, input_range: tuple[flo
     if not math.isfinite(certificate.bound):
         return replace(record, uncertified="no finite bound is known for these weights and this alpha")
     dtype = str(layer.weight.dtype).removeprefix("torch.")
-    return replace(record.noted(ALONE if counts_heads_alone(layer) else None), certificate=certificate, dtype=dtype)
+    note = ALONE if counts_heads_alone(layer.values()) else None
+    return replace(record.noted(note), certificate=certificate, dtype=dtype)
 
 
 def checksum(report: Mapping[str, Any], config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:

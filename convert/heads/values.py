@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,60 +14,18 @@ from .content import ContentTerms
 from .regime import Regime
 
 
-class AttentionLayer(Protocol):
-    """A self-attention layer; ``SelfAttention`` describes the members."""
-
-    @property
-    def spec(self) -> ConvSpec:
-        """Geometry."""
-
-    @property
-    def weight(self) -> Tensor:
-        """Value projections, in the convolution's own layout (``ConvSpec.weight_shape``)."""
-
-    @property
-    def kernel(self) -> Tensor:
-        """Value projections, [out_channels, in_channels / groups, *kernel_size] (``ConvSpec.kernel``)."""
-
-    @property
-    def bias(self) -> Tensor | None:
-        """Output bias, [out_channels]."""
-
-    @property
-    def alpha(self) -> Tensor:
-        """Locality strengths, [num_heads]."""
-
-    @property
-    def centers(self) -> Tensor:
-        """Centres, [num_heads, axes]."""
-
-    @property
-    def trains_positions(self) -> bool:
-        """Whether alpha and centers are parameters."""
-
-    @property
-    def content(self) -> ContentTerms | None:
-        """Content terms of the scores."""
-
-    @property
-    def axis_scores(self) -> AxisScores | None:
-        """Learned positional scores in place of the quadratic ones."""
-
-    @property
-    def memory_limit(self) -> int:
-        """Bytes that an engine may hold beside the input, the output and the parameters."""
-
-    @property
-    def regime(self) -> Regime:
-        """The positions as numbers, and what they allow."""
-
-
 class LayerValues(NamedTuple):
-    """An ``AttentionLayer`` as it is during one forward call.
+    """A self-attention layer as it is during one call; ``SelfAttention`` makes it once a call.
 
     Attributes:
-        spec: As ``AttentionLayer.spec``, and likewise the others.
+        spec: Geometry of this call.
+        weight: Value projections, in the convolution's own layout (``ConvSpec.weight_shape``).
+        bias: Output bias, [out_channels], or None.
+        regime: The positions as numbers, and what they allow.
+        memory_limit: Bytes that an engine may hold beside the input, the output and the parameters.
         trained: alpha and centers where they are parameters; None where they rest.
+        content: Content terms of the scores, or None.
+        axis_scores: Learned positional scores in place of the quadratic ones, or None.
     """
 
     spec: ConvSpec
@@ -79,33 +37,24 @@ class LayerValues(NamedTuple):
     content: ContentTerms | None = None
     axis_scores: AxisScores | None = None
 
-    @classmethod
-    def of(cls, layer: AttentionLayer) -> LayerValues:
-        """The values of a layer as they are now, with its positions read."""
-        if isinstance(layer, LayerValues):
-            return layer
-        trained = (layer.alpha, layer.centers) if layer.trains_positions else None
-        parts = trained, layer.content, layer.axis_scores
-        return cls(layer.spec, layer.weight, layer.bias, layer.regime, layer.memory_limit, *parts)
-
     @property
     def alpha(self) -> Tensor:
-        """As ``AttentionLayer.alpha``."""
+        """Locality strengths, [num_heads]."""
         return self.trained[0] if self.trained else constant(self.regime.alpha, self.regime.dtype, self.weight.device)
 
     @property
     def centers(self) -> Tensor:
-        """As ``AttentionLayer.centers``."""
+        """Centres, [num_heads, axes]."""
         return self.trained[1] if self.trained else constant(self.regime.centers, self.regime.dtype, self.weight.device)
 
     @property
     def trains_positions(self) -> bool:
-        """As ``AttentionLayer.trains_positions``."""
+        """Whether alpha and centers are parameters."""
         return self.trained is not None
 
     @property
     def kernel(self) -> Tensor:
-        """As ``AttentionLayer.kernel``."""
+        """Value projections, [out_channels, in_channels / groups, *kernel_size] (``ConvSpec.kernel``)."""
         return self.spec.kernel(self.weight)
 
     def rounded(self, dtype: torch.dtype) -> LayerValues:
@@ -121,6 +70,6 @@ def constant(values: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     return torch.tensor(values, dtype=dtype).pin_memory().to(device, non_blocking=True)
 
 
-def scores_cancel(layer: AttentionLayer) -> bool:
+def scores_cancel(layer: LayerValues) -> bool:
     """Whether scores r . v would lose one-hot attention (``Regime.cancels``); learned tables are no such products."""
     return layer.axis_scores is None and layer.regime.cancels

@@ -25,10 +25,10 @@ from ..bounds.tail import tail_per_unit
 from ..engines import AUTO
 from ..errors import NotAConvolutionError, Problem, UnsupportedLayerError
 from ..spec import Convolution
-from ..subclasses.checked import checked_layer, checked_model
 from ..subclasses.computed import COMPUTABLE, carry, class_of, detached, is_computed, stand_in, uncomputable
 from ..subclasses.padded import convolution, has_class, spec_of
 from ..subclasses.reader import reader_of
+from .checked import checked_layer, checked_model
 from .layer import LAYERS, SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
 from .read import OF_SUBCLASS, OfSubclass, attention_read, convolution_read
 from .supported import unsupported_reason
@@ -151,7 +151,7 @@ def not_a_convolution(layer: SelfAttention, *, tolerance: float | None = None) -
     lowest = min(regime.alpha)
     if tolerance is None:
         return f"its attention is soft (alpha {lowest:g}); tolerance= says how much of a difference is accepted"
-    difference = tail_per_unit(layer)
+    difference = tail_per_unit(layer.values())
     if not difference <= tolerance:
         return (
             f"its attention is soft (alpha {lowest:g}) and differs from the convolution by up to {difference:.3g} "

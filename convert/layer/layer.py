@@ -35,8 +35,8 @@ from ..heads.regime import Regime, compute_dtype
 from ..heads.values import LayerValues
 from ..size import Size, format_bytes
 from ..spec import ConvSpec, batch_shape
-from ..subclasses.checked import checked_model
 from ..transforms import is_scripted, is_traced, refuse_script
+from .checked import checked_model
 from .positions import HeadPositions
 
 DEFAULT_MEMORY_LIMIT = 2**30  # bytes
@@ -197,7 +197,7 @@ class SelfAttention(HeadPositions):
             values = self._values(spec)
             if dtype is not None:
                 images, values = rounded(images, dtype), values.rounded(dtype)
-            results = [self._attend(images, values)]
+            results = [choose_engine(values, self._engine).attend(values, images)]
             if need_weights:
                 results.append(_attention_weights(values, images, average=average_attn_weights))
         if input.ndim == spec.axes + 1:
@@ -233,16 +233,17 @@ class SelfAttention(HeadPositions):
         if x.dtype != self.weight.dtype and autocast_dtype(x.device) is None:
             raise ConversionError(f"input must have the layer's dtype {self.weight.dtype}; got {x.dtype}")
 
-    def _attend(self, x: Tensor, values: LayerValues) -> Tensor:
-        return choose_engine(values, self.engine).attend(values, x)
-
-    def _values(self, spec: ConvSpec | None = None) -> LayerValues:
-        """The layer during one call, with the geometry of this call."""
-        spec, trained, regime = spec or self.spec, None, self._regime
+    def _values(self, spec: ConvSpec) -> LayerValues:
+        """The layer during one call, with the geometry of this call; positions that are trained are not read."""
+        trained, regime = None, self._regime
         if self.trains_positions:
             trained, regime = self._trained(), Regime.unread(spec, compute_dtype(self.weight.dtype))
         parts = trained, self.content, self.axis_scores
         return LayerValues(spec, self.weight, self.bias, regime, self.memory_limit, *parts)
+
+    def values(self) -> LayerValues:
+        """The layer as it is now, with its positions read: what engines and certificates take."""
+        return self._values(self.spec)._replace(regime=self.regime)
 
     def _forward_other(self, x: Any, *, need_weights: bool) -> Any:
         """Handles an input that is not a tensor: traces the proxy of torch.fx, and refuses anything else."""
@@ -256,7 +257,7 @@ class SelfAttention(HeadPositions):
 
     def head_vectors(self) -> Tensor:
         """v_h = -alpha_h (1, -2 Delta_h1, -2 Delta_h2), [num_heads, axes + 1]."""
-        values = LayerValues.of(self)
+        values = self.values()
         return head_vectors(values.alpha, values.centers)
 
     def attention_probabilities(
@@ -290,7 +291,7 @@ class SelfAttention(HeadPositions):
             raise GeometryError(f"x must be [batch, {wanted}]; got {list(x.shape)}")
         positions = all_queries(self.spec, size, like=self.weight)[query_numbers]
         with without_autocast(self.weight.device):
-            maps = attention_maps(self, size, positions, None if x is None else self.spec.pad(x))
+            maps = attention_maps(self.values(), size, positions, None if x is None else self.spec.pad(x))
         return torch.unflatten(maps[..., head_numbers, :].transpose(-3, -2), -1, tuple(padded_size))
 
     def add_content(self, key_dim: int) -> ContentTerms:
@@ -339,11 +340,12 @@ class SelfAttention(HeadPositions):
     def explain(self, size: Sequence[int], *, batch: int = 1) -> str:
         """Which engine computes inputs of this size, why, and what each engine costs in FLOPs and bytes."""
         size, batch = as_size(size, self.spec.axes), as_integer(batch, "batch", least=1)
-        chosen = choose_engine(self, self.engine)
+        values = self.values()
+        chosen = choose_engine(values, self.engine)
         why = "asked for" if self.engine != AUTO else "the fastest that is exact for these parameters"
         lines = [f"{chosen.name}: {why}, for input {size}, batch {batch}"]
         for name, engine in ENGINES.items():
-            cost, reason = engine.cost(self, size, batch=batch), engine.refusal(self)
+            cost, reason = engine.cost(values, size, batch=batch), engine.refusal(values)
             verdict = "exact" if reason is None else f"refuses: {reason}"
             lines.append(f"  {name:9} {cost.flops:.3g} FLOPs, {format_bytes(cost.bytes)}: {verdict}; {engine.summary}")
         return "\n".join(lines)

@@ -33,13 +33,13 @@ from ..errors import (
     first_line,
 )
 from ..inputs import call_with
+from ..layer.checked import changeable_model, checked_model
 from ..layer.construction import attention_with, conv_with, not_a_convolution
 from ..layer.layer import SelfAttention
 from ..layer.positions import check_alpha
 from ..layer.supported import ForeignConvolution, unsupported_reason
 from ..names import modules_of, names_by_module
 from ..spec import Convolution
-from ..subclasses.checked import changeable_model, checked_model
 from ..subclasses.computed import detached, in_eval_mode, value
 from .calls import calls_as_modules
 from .replace import guard, replace, replace_held, unguard

@@ -165,7 +165,7 @@ def _difference(
     taps = tuple(-start for start in spec.middle), tuple(r - m for r, m in zip(spec.reach, spec.middle, strict=True))
     both = tuple(map(min, taps[0], window.first)), tuple(map(max, taps[1], window.last))
     keys = taps if borders else both
-    return float(kernel_difference(layer, window, low=low, high=high, keys=keys, padded=borders).max())
+    return float(kernel_difference(layer.values(), window, low=low, high=high, keys=keys, padded=borders).max())
 
 
 @torch.no_grad()
@@ -212,7 +212,7 @@ def _replaced(spec: ConvSpec) -> tuple[tuple[int, int], ...]:
 def _window(layer: SelfAttention, padding: Sequence[int]) -> Window:
     """The kernel at the offsets that a convolution of this padding reads, as it is stored in the layer's precision."""
     first, last = _offsets(layer.spec, padding)
-    kernel = kernel_at(layer, first, last).to(layer.weight.dtype)
+    kernel = kernel_at(layer.values(), first, last).to(layer.weight.dtype)
     return Window(kernel.double(), first)
 
 

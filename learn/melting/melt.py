@@ -24,10 +24,10 @@ from ...convert.certificate.layer import InputRange
 from ...convert.certificate.tolerance import alpha_for
 from ...convert.errors import ConversionError, OptionError
 from ...convert.heads.regime import ONE_HOT_ALPHA
+from ...convert.layer.checked import changeable_model
 from ...convert.layer.layer import SelfAttention
 from ...convert.model.convert import Filter, convert_model, is_convolution
 from ...convert.names import modules_of
-from ...convert.subclasses.checked import changeable_model
 
 MELTED_ALPHA = 4.0  # a head keeps 93 % of its attention; docs/melting.md has what that costs, and what others do
 INPUT_RANGE = -1.0, 1.0

@@ -112,7 +112,7 @@ def in_engines(attention: SelfAttention, engines: Sequence[str]) -> Iterator[Sel
     own = attention.engine
     try:
         for name in engines:
-            if ENGINES[name].refusal(attention) is None:
+            if ENGINES[name].refusal(attention.values()) is None:
                 attention.engine = name
                 yield attention
     finally:

@@ -201,11 +201,11 @@ CHECKS: dict[str, Callable[[Case], Iterator[Comparison]]] = {
 
 def _limit_for_parts(layer: RandomLayer, attention: SelfAttention) -> int:
     """A memory limit at which an engine computes in parts, and does not refuse."""
-    engine = choose_engine(attention, attention.engine)
+    engine = choose_engine(attention.values(), attention.engine)
 
     def needed(limit: int) -> int:
         attention.memory_limit = limit
-        return engine.cost(attention, layer.size, batch=layer.batch).bytes
+        return engine.cost(attention.values(), layer.size, batch=layer.batch).bytes
 
     most, least = needed(attention.memory_limit), needed(0)
     return least if engine.name != "literal" else least + (most - least) // _PARTS

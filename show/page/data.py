@@ -327,7 +327,7 @@ def _limits(layer: SelfAttention2d, x: Tensor) -> tuple[list[float] | None, Sequ
         low, high = padded_range(layer.spec, limits)
     except ConversionError:
         return None, None
-    (scale,) = absolute_products(layer, layer.weight, high - low)
+    (scale,) = absolute_products(layer.values(), layer.weight, high - low)
     return (scale * OUTWARD).tolist(), bounds_or_none(with_alpha(layer, None), limits)
 
 

@@ -71,7 +71,7 @@ def test_attention_under_autocast_is_the_convolution(engine: str, alpha: float |
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_positions_that_autocast_reaches_are_caught(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
     def careless(self: SelfAttention2d, x: Tensor) -> Tensor:
-        return self._attend(x, self._values())
+        return ENGINES[self.engine].attend(self.values(), x)
 
     monkeypatch.setattr(SelfAttention2d, "forward", careless)
     with pytest.raises(AssertionError):

@@ -80,7 +80,7 @@ def test_every_engine_computes_there_or_says_why_not(
 ) -> None:
     conv = nn.Conv2d(4, 6, (3, 2), stride=(1, 2), padding=1, groups=2, dtype=dtype, device=device)
     layer, x = attention_from_conv(conv, alpha=alpha), torch.randn(2, 4, 7, 8).clamp(-1, 1).to(device, dtype)
-    refused = ENGINES[engine].refusal(layer)
+    refused = ENGINES[engine].refusal(layer.values())
     if refused is None:
         layer.engine = engine
         bound = torch.tensor(certify(layer, input_range=UNITY, engine=engine).per_channel)

@@ -10,11 +10,11 @@ from torch import Tensor
 
 from ...bounds.rounding import OUTWARD
 from ...bounds.subnormal import magnitudes
-from ...heads.values import AttentionLayer
+from ...heads.values import LayerValues
+from ...layer.checked import checked_layer
 from ...layer.layer import SelfAttention
 from ...size import Size
 from ...spec import ConvSpec
-from ...subclasses.checked import checked_layer
 from ..data import convolve_padded
 from ..layer import padded_range, pixel_errors
 from .rules.interval import Interval, UnboundedError, checked, linear_map
@@ -108,7 +108,7 @@ def _channels(values: Tensor | None, spec: ConvSpec) -> Tensor:
     return kept.double().view(-1, *[1] * spec.axes)
 
 
-def _of_ranges(layer: AttentionLayer, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+def _of_ranges(layer: LayerValues, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     """Bounds on an output whose head reads a mean of values within each channel's range."""
     spec, kernel = layer.spec, layer.kernel.detach().double().cpu().flatten(2)
     ends = [end.view(spec.groups, 1, -1) for end in (low, high)]

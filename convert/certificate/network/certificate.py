@@ -18,10 +18,10 @@ from torch import Tensor, fx, nn
 
 from ...arguments import as_size
 from ...errors import ConversionError, Problem
+from ...layer.checked import checked_model
 from ...layer.layer import SelfAttention
 from ...size import USUAL_SIZES, Size
 from ...spec import Convolution
-from ...subclasses.checked import checked_model
 from ..layer import InputRange, channel_range
 from ..wording import told
 from .attention import LayerBound, bound_layer

@@ -11,8 +11,8 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ...errors import ConversionError
+from ...layer.checked import checked_layer
 from ...layer.layer import SelfAttention
-from ...subclasses.checked import checked_layer
 from .attention import bound_layer, convolve
 from .program import Program, Walk, name_of
 from .rules import RULES

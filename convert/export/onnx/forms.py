@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ...bounds.rounding import joined_error, literal_error
 from ...errors import OptionError
-from ...heads.values import AttentionLayer
+from ...heads.values import LayerValues
 from .grid import Grid
 from .heads import Heads
 from .literal import literal
@@ -29,7 +29,7 @@ class Form(NamedTuple):
 
     name: str
     write: Callable[[Nodes, Grid, Heads, str], str]
-    error: Callable[[AttentionLayer], float]
+    error: Callable[[LayerValues], float]
 
 
 FORMS = {
@@ -52,7 +52,7 @@ def form_named(name: str) -> Form:
     return FORMS[name]
 
 
-def refusal(layer: AttentionLayer) -> str | None:
+def refusal(layer: LayerValues) -> str | None:
     """Why a layer cannot be written as ONNX, or None if it can."""
     if layer.content is not None:
         return "its content terms have no form in ONNX here"
@@ -63,7 +63,7 @@ def refusal(layer: AttentionLayer) -> str | None:
     return None
 
 
-def layer_nodes(layer: AttentionLayer, form: str, *, x: str, weight: str, bias: str, output: str) -> list[NodeProto]:
+def layer_nodes(layer: LayerValues, form: str, *, x: str, weight: str, bias: str, output: str) -> list[NodeProto]:
     """The nodes that compute a layer, of which only geometry, positions and precision are looked at.
 
     From the names of the input, [batch, in_channels, *size], of the weight as the convolution holds it and of the bias,

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from ...heads.encoding import is_power_of_two
-from ...heads.values import AttentionLayer
+from ...heads.values import LayerValues
 from ...spec import ConvSpec
 from .nodes import Nodes
 
@@ -34,7 +34,7 @@ class Heads:
     dtype: torch.dtype
 
     @classmethod
-    def of(cls, layer: AttentionLayer) -> Heads:
+    def of(cls, layer: LayerValues) -> Heads:
         """The heads of a layer."""
         regime, step = layer.regime, -1 if layer.spec.transposed else 1
         return cls(layer.spec, regime.alpha[::step], regime.centers[::step], regime.dtype)

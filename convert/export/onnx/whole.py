@@ -21,7 +21,6 @@ from torch import nn
 
 from ...errors import CheckpointError, Problem, ToolError, first_line
 from ...files.readers.onnx import onnx_package
-from ...heads.values import LayerValues
 from ...layer.layer import SelfAttention
 from ...spec import ConvSpec
 from .forms import OPSET, form_named, layer_nodes, refusal
@@ -151,12 +150,12 @@ def _refusal(found: ConvolutionNode, layer: SelfAttention) -> str | None:
         return f"its layer is in {layer.weight.dtype}, and the file in {found.dtype}"
     if not found.node.output or not found.node.output[0]:
         return "nothing takes its output"
-    return refusal(LayerValues.of(layer))
+    return refusal(layer.values())
 
 
 def _attention_nodes(found: ConvolutionNode, layer: SelfAttention, form: str) -> list[NodeProto]:
     """The nodes that take the place of a convolution's; they give its output."""
-    values = LayerValues.of(layer)
+    values = layer.values()
     spec = found.described.spec
     if spec is not None and not _stands_in(spec, values.spec):
         values = values._replace(spec=spec)  # where PyTorch pads in a module of its own

@@ -77,7 +77,7 @@ def formulas(layer: SelfAttention2d, varies: Sequence[float]) -> list[tuple[mpf,
 )
 def test_the_tail_is_its_formula(alphas: tuple[float, ...]) -> None:
     layer, varies = layer_of(SPEC, alphas), [1.0, 3.0, 0.5, 2.0]
-    found = softmax_tail(layer, torch.tensor(varies, dtype=torch.float64)).tolist()
+    found = softmax_tail(layer.values(), torch.tensor(varies, dtype=torch.float64)).tolist()
     with mp.workdps(DIGITS):
         for value, (tail, every) in zip(found, formulas(layer, varies), strict=True):
             assert tail <= value <= tail + CLOSE * every
@@ -88,7 +88,7 @@ def test_the_tail_is_its_formula(alphas: tuple[float, ...]) -> None:
 )
 def test_a_single_head_or_a_flat_one_has_its_own_tail_alone(spec: ConvSpec, alpha: float) -> None:
     layer = layer_of(spec, [alpha])
-    found = softmax_tail(layer, torch.ones(spec.in_channels, dtype=torch.float64)).tolist()
+    found = softmax_tail(layer.values(), torch.ones(spec.in_channels, dtype=torch.float64)).tolist()
     with mp.workdps(DIGITS):
         tau = 1 - mp.jtheta(3, 0, mp.exp(-mpf(alpha))) ** -2
         for value, taps in zip(found, layer.weight.detach().flatten(1).tolist(), strict=True):
@@ -114,8 +114,8 @@ def test_only_attention_flatter_than_a_limit_may_miss_with_all_it_has() -> None:
 
 def test_what_an_input_that_varies_by_one_can_miss_is_rounded_up() -> None:
     layer = layer_of(SPEC, [1.0])
-    largest = Fraction(float(softmax_tail(layer, torch.ones(4, dtype=torch.float64)).max()))
-    assert Fraction(1, 2**31) < Fraction(tail_per_unit(layer)) / largest - 1 < Fraction(1, 2**29)
+    largest = Fraction(float(softmax_tail(layer.values(), torch.ones(4, dtype=torch.float64)).max()))
+    assert Fraction(1, 2**31) < Fraction(tail_per_unit(layer.values())) / largest - 1 < Fraction(1, 2**29)
 
 
 @pytest.mark.parametrize("terms", [4096, 4097])
@@ -125,7 +125,7 @@ def test_sums_of_absolute_products_count_a_rounding_for_each_term_and_two_more(t
     weight = torch.ones(1, terms, 1, 1, dtype=torch.float64)
     weight[0, 4095:] /= terms - 4095
     layer = SelfAttention2d(spec, weight=nn.Parameter(weight), alpha=1.0)
-    (found,) = absolute_products(layer, layer.weight, torch.ones(terms, dtype=torch.float64))
+    (found,) = absolute_products(layer.values(), layer.weight, torch.ones(terms, dtype=torch.float64))
     unit = Fraction(1, 2**53)
     expected = 4096 * (1 + (terms + 2) * unit / (1 - (terms + 2) * unit))
     assert abs(Fraction(found.item()) - expected) <= 4096 * unit
@@ -137,7 +137,7 @@ def test_sums_of_absolute_products_count_what_may_be_taken_for_zero() -> None:
     layer = SelfAttention2d(spec, weight=nn.Parameter(torch.zeros(2, 2, 1, 3)), alpha=1.0)
     inputs = torch.tensor([0.0, 3.0, 0.25, 0.5]).double(), torch.tensor([1.0, 0.0, 0.0, 0.0]).double()
     smallest = 2.0**-1022
-    found = [sums.tolist() for sums in absolute_products(layer, layer.weight, *inputs)]
+    found = [sums.tolist() for sums in absolute_products(layer.values(), layer.weight, *inputs)]
     assert found == [[2 * smallest * 3 * 4, 2 * smallest * 3 * 2.75], [2 * smallest * 3 * 2, 0.0]]
 
 
@@ -145,7 +145,7 @@ def test_the_tail_counts_what_may_be_taken_for_zero_for_each_head_and_point() ->
     spec = ConvSpec(2, 1, kernel_size=(3, 2), bias=False)
     layer = SelfAttention2d(spec, weight=nn.Parameter(torch.zeros(1, 2, 3, 2, dtype=torch.float64)), alpha=1.0)
     points = (3 + 2 * 7) * (2 + 2 * 7)
-    (found,) = softmax_tail(layer, torch.tensor([1.0, 3.0], dtype=torch.float64)).tolist()
+    (found,) = softmax_tail(layer.values(), torch.tensor([1.0, 3.0], dtype=torch.float64)).tolist()
     assert found == pytest.approx(4 * 2 * 2.0**-1022 * 6 * (1 + points), rel=CLOSE, abs=0)
 
 
@@ -156,7 +156,7 @@ def test_the_tail_of_a_weight_is_not_rounded_to_nothing_where_the_product_is_too
     layer = layer_of(ConvSpec(1, 1, kernel_size=kernel_size, bias=False), [700.0])
     with torch.no_grad():
         layer.weight.fill_(1e-24)
-    assert float(softmax_tail(layer, torch.ones(1, dtype=torch.float64))) > Fraction(1e-24) * Fraction(
+    assert float(softmax_tail(layer.values(), torch.ones(1, dtype=torch.float64))) > Fraction(1e-24) * Fraction(
         tail_fraction(700.0)
     )
 
@@ -166,5 +166,5 @@ def test_a_subnormal_weight_may_be_missing_twice_where_heads_give_each_other_som
     for last in (0.0, smallest / 2**20):
         weight = torch.tensor([64 * smallest, 64 * smallest, last], dtype=torch.float64).view(1, 1, 3)
         layer = SelfAttention1d(ConvSpec(1, 1, kernel_size=(3,), bias=False), weight=nn.Parameter(weight), alpha=1.0)
-        found.append(softmax_tail(layer, torch.ones(1, dtype=torch.float64)).item())
+        found.append(softmax_tail(layer.values(), torch.ones(1, dtype=torch.float64)).item())
     assert 2 * smallest < found[1] - found[0] < 2.5 * smallest

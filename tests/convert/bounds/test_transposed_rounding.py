@@ -65,7 +65,7 @@ def test_only_transposed_ones_in_half_precision_round_by_taps(dtype: torch.dtype
         once = gamma(4 * 9 + 1, unit)
         by_taps = (1 + once) * (1 + gamma(9 + 1, unit_roundoff(dtype))) - 1
         expected = by_taps if transposed and dtype in HALVES else once
-        assert convolution_error(layer) == pytest.approx(expected, rel=1e-9, abs=0)
+        assert convolution_error(layer.values()) == pytest.approx(expected, rel=1e-9, abs=0)
 
 
 @pytest.mark.parametrize("axes", TAPS)

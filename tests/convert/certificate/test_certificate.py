@@ -118,7 +118,7 @@ def test_the_tail_grows_with_what_the_input_can_vary() -> None:
     assert wide.tail == 2 * narrow.tail
     assert per_channel == narrow
     assert narrow.bound == max(narrow.per_channel)
-    assert narrow.tail == pytest.approx(2 * tail_per_unit(layer), rel=2**-25)
+    assert narrow.tail == pytest.approx(2 * tail_per_unit(layer.values()), rel=2**-25)
 
 
 @pytest.mark.parametrize("alpha", [None, 1.0])
@@ -213,7 +213,7 @@ def test_a_half_precision_output_that_could_overflow_has_no_bound() -> None:
 def test_every_part_is_rounded_up_and_their_sum_once_more() -> None:
     layer = SelfAttention2d(ConvSpec(2, 1, kernel_size=(1, 2), bias=False), alpha=2.0, dtype=torch.float64)
     certificate = certify(layer, input_range=(0, 1))
-    tail = float(softmax_tail(layer, torch.ones(2, dtype=torch.float64)))
+    tail = float(softmax_tail(layer.values(), torch.ones(2, dtype=torch.float64)))
     outward = 1 + Fraction(1, 2**31)
     assert Fraction(certificate.tail) > Fraction(tail) * outward
     parts = certificate.tail, certificate.rounding_attention, certificate.rounding_convolution

@@ -165,7 +165,7 @@ def test_the_distance_of_any_other_kernel_is_its_formula(axes: int, beyond: int)
     expected = formula(
         layer, dict(zip(offsets, window.kernel.flatten(2).unbind(-1), strict=True)), keys=set(box(*keys))
     )
-    found = kernel_difference(layer, window, low=LOW, high=HIGH, keys=keys)
+    found = kernel_difference(layer.values(), window, low=LOW, high=HIGH, keys=keys)
     assert found.tolist() == pytest.approx(expected.tolist(), rel=CLOSE)
     outside = [
         taps
@@ -174,7 +174,7 @@ def test_the_distance_of_any_other_kernel_is_its_formula(axes: int, beyond: int)
     ]
     twice = torch.stack(outside).sum(0)
     more = torch.cat([twice[:3] @ (HIGH - LOW)[:2] / 2, twice[3:] @ (HIGH - LOW)[2:] / 2])
-    padded = kernel_difference(layer, window, low=LOW, high=HIGH, keys=keys, padded=True)
+    padded = kernel_difference(layer.values(), window, low=LOW, high=HIGH, keys=keys, padded=True)
     assert padded.tolist() == pytest.approx((expected + more).tolist(), rel=CLOSE)
 
 
@@ -182,7 +182,7 @@ def test_the_distance_of_any_other_kernel_is_its_formula(axes: int, beyond: int)
 def test_the_kernel_of_a_layer_is_what_its_heads_give_to_each_offset(axes: int) -> None:
     _, layer = moved(axes)
     first, last = (-3, 0, 1)[:axes], (1, 2, 1)[:axes]
-    kernel, (offsets, given) = kernel_at(layer, first, last), looks(layer)
+    kernel, (offsets, given) = kernel_at(layer.values(), first, last), looks(layer)
     expected = layer.weight.detach().flatten(2) @ given[:, [offsets.index(offset) for offset in box(first, last)]]
     assert kernel.shape == (6, 2, *(5, 3, 1)[:axes])
     assert torch.allclose(kernel.flatten(2), expected, rtol=CLOSE, atol=CLOSE)
@@ -200,7 +200,7 @@ def test_where_heads_reach_over_too_much_every_weight_counts_and_half_of_what_th
     expected = 2 * (2 * weight + other).sum((1, 2, 3)) + apart
     assert list(found.per_channel) == pytest.approx(expected.tolist(), rel=CLOSE)
     with pytest.raises(ConversionError, match="reach over too many pixels"):
-        kernel_at(layer, (0, 0), (1, 1))
+        kernel_at(layer.values(), (0, 0), (1, 1))
 
 
 def test_learned_tables_have_no_kernel_and_no_distance() -> None:
@@ -209,7 +209,7 @@ def test_learned_tables_have_no_kernel_and_no_distance() -> None:
     with pytest.raises(ConversionError, match="learned tables of scores"):
         distance_from_convolution(layer, input_range=(-1, 1))
     with pytest.raises(ConversionError, match="go by learned tables"):
-        kernel_at(layer, (0, 0), (1, 1))
+        kernel_at(layer.values(), (0, 0), (1, 1))
 
 
 def test_what_sums_in_double_precision_may_lose_is_all_that_is_left_of_one_hot_attention() -> None:
@@ -233,7 +233,7 @@ def test_keys_that_begin_with_the_kernel_or_end_with_it_count_as_far_as_both_go(
     ):
         keys = (first,), (last,)
         bare, padded = (
-            float(kernel_difference(layer, window, low=low, high=high, keys=keys, padded=padded))
+            float(kernel_difference(layer.values(), window, low=low, high=high, keys=keys, padded=padded))
             for padded in (False, True)
         )
         assert padded - bare == pytest.approx(outside, rel=CLOSE, abs=CLOSE)
@@ -266,7 +266,7 @@ def test_probabilities_are_those_of_exact_scores_however_large_alpha_is(alpha: f
     for part in range(1, 8):
         layer.set_positions(centers=[[0.0], [0.5 - part / 7 / alpha]])
         center = mpmath.mpf(layer.centers[1, 0].item())
-        found = kernel_at(layer, (-3,), (4,)).flatten().tolist()
+        found = kernel_at(layer.values(), (-3,), (4,)).flatten().tolist()
         with mpmath.workdps(60):
             scores = [mpmath.exp(-alpha * ((z - center) ** 2 - center**2)) for z in range(-9, 11)]
             exact = [score / mpmath.fsum(scores) for score in scores[6:14]]

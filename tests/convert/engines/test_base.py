@@ -74,7 +74,7 @@ def test_what_is_learned_is_refused_by_engines_that_need_numbers() -> None:
     tables.set_axis_scores(torch.zeros(9, 9), torch.zeros(9, 9))
     trained.train_positions()
     for name in ("sdpa", "factored"):
-        found = [str(ENGINES[name].refusal(each)) for each in (with_content, tables, trained)]
+        found = [str(ENGINES[name].refusal(each.values())) for each in (with_content, tables, trained)]
         assert found[:2] == ["the layer has content terms", "the positional scores are learned tables"]
         assert "positions are trained" in found[2]
 
@@ -83,8 +83,8 @@ def test_the_factored_engine_refuses_what_is_no_smoothing_before_a_convolution()
     moved, mixed = layer(2.0), layer(2.0)
     move_center(moved, (2, 0), 0.5)
     set_alpha(mixed, 1, 3.0)
-    assert ENGINES["factored"].refusal(moved) == "a head's centre is not at its kernel tap"
-    assert ENGINES["factored"].refusal(mixed) == "the heads do not share one alpha"
+    assert ENGINES["factored"].refusal(moved.values()) == "a head's centre is not at its kernel tap"
+    assert ENGINES["factored"].refusal(mixed.values()) == "the heads do not share one alpha"
 
 
 def test_auto_takes_the_most_special_engine_that_is_exact() -> None:
@@ -92,17 +92,17 @@ def test_auto_takes_the_most_special_engine_that_is_exact() -> None:
     move_center(moved, 0, 0.5)
     joined.add_content(4)
     tables.set_axis_scores(torch.zeros(9, 9), torch.zeros(9, 9))
-    found = [choose_engine(each, AUTO).name for each in (layer(), layer(2.0), moved, joined, tables)]
+    found = [choose_engine(each.values(), AUTO).name for each in (layer(), layer(2.0), moved, joined, tables)]
     assert found == ["factored", "factored", "separable", "separable", "separable"]
     joined.set_axis_scores(torch.zeros(9, 9), torch.zeros(9, 9))
-    assert choose_engine(joined, AUTO).name == "literal"
+    assert choose_engine(joined.values(), AUTO).name == "literal"
 
 
 @pytest.mark.parametrize("name", ["sdpa", "separable"])
 def test_an_engine_estimates_its_memory_before_it_takes_it(name: str) -> None:
     made, x = layer(), torch.zeros(3, 2, 40, 50)
     made.engine, made.memory_limit = name, 0  # at which the separable engine takes one image at a time
-    made.memory_limit = ENGINES[name].cost(made, Size(40, 50), batch=3).bytes
+    made.memory_limit = ENGINES[name].cost(made.values(), Size(40, 50), batch=3).bytes
     made(x)
     made.memory_limit -= 1
     with pytest.raises(EngineError, match=f"the {name} engine needs .* for 9 heads, input 40x50, batch 3"):
@@ -111,10 +111,10 @@ def test_an_engine_estimates_its_memory_before_it_takes_it(name: str) -> None:
 
 def test_the_error_of_auto_is_the_largest_of_the_engines_that_it_may_choose() -> None:
     soft = layer(2.0)
-    errors = {name: engine_error(soft, name) for name in ("literal", "separable", "factored")}
+    errors = {name: engine_error(soft.values(), name) for name in ("literal", "separable", "factored")}
     assert len(set(errors.values())) == 3
-    assert engine_error(soft, AUTO) == max(errors.values()) < engine_error(soft, "sdpa")
+    assert engine_error(soft.values(), AUTO) == max(errors.values()) < engine_error(soft.values(), "sdpa")
 
 
 def test_an_engine_that_says_nothing_of_its_rounding_has_no_known_error() -> None:
-    assert Engine.error(ENGINES["literal"], layer()) == math.inf
+    assert Engine.error(ENGINES["literal"], layer().values()) == math.inf

@@ -29,15 +29,15 @@ CONVOLUTION = 2 * 5 * (13 * 5) * 6 * (6 * 2)  # batch, 13x5 outputs, channels, t
 
 
 def test_one_hot_attention_costs_what_the_convolution_costs_and_a_copy_where_torch_does_not_pad() -> None:
-    assert ENGINES["factored"].cost(layer(None), SIZE, batch=5) == Cost(CONVOLUTION, 0)
-    assert ENGINES["factored"].cost(layer(None), SIZE) == Cost(CONVOLUTION // 5, 0)
+    assert ENGINES["factored"].cost(layer(None).values(), SIZE, batch=5) == Cost(CONVOLUTION, 0)
+    assert ENGINES["factored"].cost(layer(None).values(), SIZE) == Cost(CONVOLUTION // 5, 0)
     padded = 5 * 4 * 15 * 13
-    assert ENGINES["factored"].cost(layer(None, "circular"), SIZE, batch=5) == Cost(CONVOLUTION, 4 * padded)
-    assert ENGINES["factored"].cost(layer(None, "reflect", torch.float64), SIZE, batch=5).bytes == 8 * padded
+    assert ENGINES["factored"].cost(layer(None, "circular").values(), SIZE, batch=5) == Cost(CONVOLUTION, 4 * padded)
+    assert ENGINES["factored"].cost(layer(None, "reflect", torch.float64).values(), SIZE, batch=5).bytes == 8 * padded
 
 
 def test_the_sdpa_engine_counts_all_pairs_in_operations_and_none_in_bytes() -> None:
-    cost = ENGINES["sdpa"].cost(layer(None), SIZE, batch=5)
+    cost = ENGINES["sdpa"].cost(layer(None).values(), SIZE, batch=5)
     heads, queries, keys, dimension = 6, 13 * 5, 15 * 13, 6
     project, pairs = 5 * keys * heads * 6 * (4 // 2), 5 * heads * queries * keys
     assert cost.flops == 2 * project + pairs * (4 * dimension + 4)
@@ -45,19 +45,19 @@ def test_the_sdpa_engine_counts_all_pairs_in_operations_and_none_in_bytes() -> N
 
 
 def test_soft_factored_attention_costs_two_passes_more() -> None:
-    cost = ENGINES["factored"].cost(layer(8.0), SIZE, batch=5)
+    cost = ENGINES["factored"].cost(layer(8.0).values(), SIZE, batch=5)
     keys = 2 * 1 + 1  # the next but one weighs exp(-4 * 8), less than 2^-24
     smoothing = 13 * 15 * keys + 15 * 13 * keys  # each pixel of the padded image, along the rows and along the columns
     assert cost.flops == CONVOLUTION + 2 * 5 * 4 * smoothing
     assert cost.bytes == 4 * (5 * 4 * 15 * 13 + 5 * 4 * 15 * (13 + 13))
-    half = ENGINES["factored"].cost(layer(8.0, dtype=torch.bfloat16), SIZE, batch=5)
+    half = ENGINES["factored"].cost(layer(8.0, dtype=torch.bfloat16).values(), SIZE, batch=5)
     assert half.bytes == cost.bytes  # computed in single precision
 
 
 def test_a_soft_transposed_convolution_costs_one_with_stride_1_over_its_stuffed_input() -> None:
     conv = nn.ConvTranspose2d(4, 6, (3, 2), stride=(2, 3), padding=(1, 0), groups=2)
     soft, hard = (
-        ENGINES["factored"].cost(attention_from_conv(conv, alpha=a), Size(5, 4), batch=3) for a in (0.1, None)
+        ENGINES["factored"].cost(attention_from_conv(conv, alpha=a).values(), Size(5, 4), batch=3) for a in (0.1, None)
     )
     rows, columns = 2 * 5 - 1, 3 * 4 - 1  # of the output, of 9 + 2 and 10 + 2 pixels; at this alpha all are read
     grid, output = (9 + 2) * (10 + 2), 9 * 11
@@ -71,7 +71,7 @@ def test_a_soft_transposed_convolution_costs_one_with_stride_1_over_its_stuffed_
 
 @pytest.mark.parametrize("alpha", [8.0, 0.1])
 def test_the_separable_engine_costs_its_distinct_tables_and_the_heads(alpha: float) -> None:
-    cost = ENGINES["separable"].cost(layer(alpha), SIZE, batch=5)
+    cost = ENGINES["separable"].cost(layer(alpha).values(), SIZE, batch=5)
     keys = (3, 3) if alpha == 8.0 else (15, 13)
     rows = 4 * 13 * 3 * keys[0] * 13  # 3 distinct rows of heads: channels, output rows, keys, columns
     mixing = 6 * 6 * 2 * 13 * 13
@@ -83,7 +83,7 @@ def test_the_separable_engine_costs_its_distinct_tables_and_the_heads(alpha: flo
 
 def test_along_three_axes_each_pass_is_over_the_distinct_results_of_those_before() -> None:
     conv = nn.Conv3d(4, 6, (2, 2, 3), stride=(1, 1, 2), padding=(1, 0, 1), groups=2)
-    cost = ENGINES["separable"].cost(attention_from_conv(conv, alpha=0.1), Size(5, 4, 7), batch=5)
+    cost = ENGINES["separable"].cost(attention_from_conv(conv, alpha=0.1).values(), Size(5, 4, 7), batch=5)
     grid, output = (7, 4, 9), (6, 3, 4)  # at this alpha all keys are read
     planes = 4 * (2 * 7) * (6 * 4 * 9)  # channels, keys of the distinct tables, places
     rows = 4 * 2 * (2 * 4) * (6 * 3 * 9)
@@ -97,7 +97,7 @@ def test_along_three_axes_each_pass_is_over_the_distinct_results_of_those_before
 def test_heads_that_are_trained_have_a_table_each() -> None:
     trained = layer(8.0)
     trained.train_positions()
-    cost = ENGINES["separable"].cost(trained, SIZE, batch=5)
+    cost = ENGINES["separable"].cost(trained.values(), SIZE, batch=5)
     rows, mixing, columns = 6 * 4 * 13 * 15 * 13, 6 * 6 * 2 * 13 * 13, 6 * 6 * 13 * 5 * 13
     assert cost.flops == 2 * 5 * (rows + mixing + columns)
     tables = 6 * (13 * 15 + 5 * 13)  # made in double precision
@@ -111,7 +111,7 @@ def test_content_costs_all_pairs() -> None:
     joined.add_content(3)
     pairs, numbers = 5 * heads * queries * keys, 5 * heads * (queries + keys) * (6 + 4)
     content = Cost(pairs * (2 * (3 + 3) + 4 + 2 * 4) + 2 * 5 * queries * heads * 6 * 2, 8 * (numbers + 2 * pairs))
-    assert ENGINES["separable"].cost(joined, SIZE, batch=5) == content
+    assert ENGINES["separable"].cost(joined.values(), SIZE, batch=5) == content
 
 
 @pytest.mark.parametrize(("alpha", "dtype"), [(0.3, torch.float64), (31.9, torch.float32), (200.0, torch.float64)])

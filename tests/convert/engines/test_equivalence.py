@@ -22,7 +22,7 @@ from conv2attn.proofs.campaign.strategies import INTEGER_LIMIT, convolutions_wit
 
 ENGINE_NAMES = sorted(ENGINES)
 SOFT_LAYER = attention_from_conv(nn.Conv2d(1, 1, 1), alpha=1.0)
-SOFT_ENGINE_NAMES = [name for name in ENGINE_NAMES if ENGINES[name].refusal(SOFT_LAYER) is None]
+SOFT_ENGINE_NAMES = [name for name in ENGINE_NAMES if ENGINES[name].refusal(SOFT_LAYER.values()) is None]
 DTYPES = [torch.float32, torch.float64]
 
 

@@ -79,7 +79,7 @@ def test_the_output_is_the_formula(geometry: str, groups: int) -> None:
     magnitude = layer.kernel.abs().flatten(1).sum(1).max() * x.abs().max() + 1
     observed = layer(x)
     assert observed.shape == (3, 6, *layer.spec.output_size(size))
-    assert float((observed.flatten(2) - output).detach().abs().max()) <= 4 * literal_error(layer) * magnitude
+    assert float((observed.flatten(2) - output).detach().abs().max()) <= 4 * literal_error(layer.values()) * magnitude
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
@@ -94,7 +94,7 @@ def test_with_content_the_output_is_the_formula_in_one_softmax(geometry: str) ->
         encoding = relative_encoding(relative_positions(asked, key_positions(Size(*padded.shape[2:]), like=x)))
         positional, scores = shares(layer, size), content.scores(keys[:, lying], keys, encoding)
         table = (positional.log() + scores).softmax(-1)
-        expected = torch.einsum("bqhk,hkbo->boq", table, project_values(layer, padded))
+        expected = torch.einsum("bqhk,hkbo->boq", table, project_values(layer.values(), padded))
         if layer.bias is not None:
             expected += layer.bias.view(-1, 1)
         observed = layer(x).flatten(2)
@@ -118,7 +118,7 @@ def test_heads_so_far_away_that_scores_cancel_are_refused_before_anything_is_com
     with pytest.raises(EngineError, match="cannot be told apart"):
         layer.attention_probabilities((dilation + 1,))
     layer.engine = "auto"
-    assert choose_engine(layer, "auto").name != "literal"
+    assert choose_engine(layer.values(), "auto").name != "literal"
 
 
 @pytest.mark.parametrize("is_kept", [False, True])
@@ -127,7 +127,7 @@ def test_queries_are_taken_as_they_fit_and_what_does_not_fit_is_refused_before_i
     x, queries = torch.randn(3, 4, *size, dtype=torch.float64), math.prod(layer.spec.output_size(size))
     with torch.set_grad_enabled(is_kept):
         whole = layer(x)
-        values, query, kept = bytes_needed(layer, size, batch=3)
+        values, query, kept = bytes_needed(layer.values(), size, batch=3)
         assert (values, query, kept) == (8 * 6 * 56 * 3 * 6, 8 * (2 * 3 * 56 + 3 * 6 * 56), 8 * 6 * 56)
         least = values + query + (queries * kept if is_kept else 0)
         for more in (0, query, 4 * query):

@@ -15,7 +15,6 @@ from conv2attn.convert.bounds.rounding import staged_error
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.engines.sdpa import _holds_scores, absolute_positions
 from conv2attn.convert.errors import EngineError
-from conv2attn.convert.heads.values import LayerValues
 from conv2attn.convert.size import Size
 from tests.integers import integers, with_integers
 
@@ -30,7 +29,7 @@ def layer_of(alpha: float | None = None, *, out: int = 2) -> SelfAttention2d:
 @pytest.mark.parametrize("out", [1, 3, 7])
 def test_products_of_absolute_positions_are_the_scores_up_to_what_the_softmax_ignores(out: int) -> None:
     layer, size = layer_of(out=out), Size(5, 4)
-    queries, keys = absolute_positions(layer, size, like=torch.zeros(1, dtype=torch.float64))
+    queries, keys = absolute_positions(layer.values(), size, like=torch.zeros(1, dtype=torch.float64))
     dimension = max(3, out)
     grid = list(itertools.product(*map(range, layer.spec.padded_size(size))))
     asked = list(itertools.product(*layer.spec.query_positions(size)))
@@ -48,11 +47,11 @@ def test_products_of_absolute_positions_are_the_scores_up_to_what_the_softmax_ig
 
 def test_it_refuses_what_it_would_not_compute_exactly() -> None:
     one_hot = layer_of()
-    assert SDPA.refusal(one_hot) is None
-    assert SDPA.refusal(layer_of(130.0)) == "attention is not exactly one-hot, or alpha is no power of two"
-    assert SDPA.refusal(layer_of(64.0)) == "attention is not exactly one-hot, or alpha is no power of two"
-    assert SDPA.refusal(layer_of(256.0)) is None
-    values = LayerValues.of(layer_of())
+    assert SDPA.refusal(one_hot.values()) is None
+    assert SDPA.refusal(layer_of(130.0).values()) == "attention is not exactly one-hot, or alpha is no power of two"
+    assert SDPA.refusal(layer_of(64.0).values()) == "attention is not exactly one-hot, or alpha is no power of two"
+    assert SDPA.refusal(layer_of(256.0).values()) is None
+    values = layer_of().values()
     elsewhere = values._replace(weight=values.weight.detach().to("meta"))
     assert SDPA.refusal(elsewhere) == "on this device the fused kernels may round scores to TF32"
 
@@ -67,8 +66,8 @@ def test_torch_never_forms_all_pairs(out: int, dtype: torch.dtype) -> None:
 
 
 def test_its_error_is_known_where_it_may_be_used() -> None:
-    assert SDPA.error(layer_of()) == staged_error(layer_of()) < math.inf
-    assert SDPA.error(layer_of(2.0)) == SDPA.error(layer_of(130.0)) == math.inf
+    assert SDPA.error(layer_of().values()) == staged_error(layer_of().values()) < math.inf
+    assert SDPA.error(layer_of(2.0).values()) == SDPA.error(layer_of(130.0).values()) == math.inf
 
 
 @pytest.mark.parametrize(

@@ -50,13 +50,13 @@ def test_one_hot_attention_counts_as_its_convolution() -> None:
 def test_the_literal_engine_counts_its_products_with_values_and_not_its_scores(alpha: float | None) -> None:
     layer = attention_from_conv(conv(), alpha=alpha, engine="literal")
     scores = (2 * encoding_dim(2) + 4) * pairs()
-    assert counted(layer) == ENGINES["literal"].cost(layer, SIZE, batch=BATCH).flops - scores
+    assert counted(layer) == ENGINES["literal"].cost(layer.values(), SIZE, batch=BATCH).flops - scores
 
 
 def test_fused_attention_on_a_cpu_counts_once_the_counter_is_told_its_formula() -> None:
     layer = attention_from_conv(conv(), engine="sdpa")
     softmax = 4 * BATCH * pairs()
-    total = ENGINES["sdpa"].cost(layer, SIZE, batch=BATCH).flops - softmax
+    total = ENGINES["sdpa"].cost(layer.values(), SIZE, batch=BATCH).flops - softmax
     with torch.no_grad():
         assert counted(layer, custom_mapping={FUSED_ON_CPU: attention_flops}) == total
 

@@ -32,7 +32,7 @@ def test_a_moved_center_is_no_convolution() -> None:
 
 def test_soft_attention_is_a_convolution_only_within_a_tolerance() -> None:
     layer = attention_from_conv(nn.Conv2d(2, 2, 3), alpha=5.0)
-    difference = tail_per_unit(layer)
+    difference = tail_per_unit(layer.values())
     with pytest.raises(NotAConvolutionError, match="tolerance="):
         conv_from_attention(layer)
     with pytest.raises(NotAConvolutionError, match="more than tolerance"):

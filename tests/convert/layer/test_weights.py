@@ -22,7 +22,7 @@ def strided(alpha: float | None = None) -> SelfAttention2d:
 def test_the_weights_mix_the_values_into_the_output() -> None:
     layer, x = strided(), integers(3, 4, 7, 5)
     output, weights = layer(x, need_weights=True, average_attn_weights=False)
-    values = project_values(layer, layer.spec.pad(x))
+    values = project_values(layer.values(), layer.spec.pad(x))
     mixed = torch.einsum("bhqk,hkbo->boq", weights, values) + layer.bias.view(-1, 1)  # type: ignore[union-attr]
     assert torch.equal(output, layer(x))
     assert torch.equal(output.flatten(2), mixed)

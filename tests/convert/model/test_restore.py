@@ -118,7 +118,7 @@ def test_soft_attention_restores_within_the_tolerance_and_not_below(
 ) -> None:
     conv, x = case
     model = convert_model(conv, alpha=alpha).model
-    tolerance = tail_per_unit(attention(model))
+    tolerance = tail_per_unit(attention(model).values())
     with pytest.raises(NotAConvolutionError, match="more than tolerance="):
         restore_model(model, tolerance=0.99 * tolerance)
     restored = restore_model(model, tolerance=tolerance)

@@ -19,7 +19,7 @@ from conv2attn.convert import Certificate, SelfAttention, SelfAttention2d, certi
 from conv2attn.convert.bounds import tail
 from conv2attn.convert.bounds.subnormal import is_subnormal
 from conv2attn.convert.certificate import layer as certificate
-from conv2attn.convert.engines import ENGINES, axes, literal, separable
+from conv2attn.convert.engines import ENGINES, axes, choose_engine, literal, separable
 from conv2attn.convert.heads.regime import EXACT_ALPHA
 from conv2attn.convert.heads.values import LayerValues
 from conv2attn.convert.size import Size
@@ -186,15 +186,16 @@ def count_no_subnormal_weights(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def let_autocast_reach_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     def careless(layer: SelfAttention2d, x: Tensor) -> Tensor:
-        return ENGINES[layer.engine].attend(layer._values(layer.spec), x)
+        return ENGINES[layer.engine].attend(layer.values(), x)
 
     monkeypatch.setattr(SelfAttention2d, "forward", careless)
 
 
 def give_results_in_the_layer_s_precision_under_autocast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        SelfAttention2d, "forward", lambda layer, x: layer._attend(x.to(layer.weight), layer._values(layer.spec))
-    )
+    def careless(layer: SelfAttention2d, x: Tensor) -> Tensor:
+        return choose_engine(layer.values(), layer.engine).attend(layer.values(), x.to(layer.weight))
+
+    monkeypatch.setattr(SelfAttention2d, "forward", careless)
 
 
 RARELY: dict[Plant, dict[str, Any]] = {  # faults that few layers can show, and the settings with which more of them do

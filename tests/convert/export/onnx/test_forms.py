@@ -70,9 +70,8 @@ def test_each_form_gives_the_bits_of_the_convolution_on_integers(number: int, fo
 def test_soft_attention_is_that_of_the_layer(number: int, form: str, alpha: float, dtype: torch.dtype) -> None:
     layer = attention_from_conv(CONVOLUTIONS[number].to(dtype), alpha=alpha, engine="literal")
     own = certify(layer, input_range=(-1, 1), engine="literal").rounding_attention
-    bound = (
-        own + certify_error(layer._values(), FORMS[form].error(layer._values()), input_range=(-1, 1)).rounding_attention
-    )
+    values = layer.values()
+    bound = own + certify_error(values, FORMS[form].error(values), input_range=(-1, 1)).rounding_attention
     x = torch.rand(2, layer.in_channels, *SIZES[layer.spec.axes][0], dtype=dtype) * 2 - 1
     (output,) = run(layer_network(layer, form, OPSETS[form][0]), x=x.numpy())
     with torch.no_grad():
@@ -101,9 +100,9 @@ def test_heads_that_are_no_grid_keep_their_own_centres(form: str) -> None:
 
 def test_content_terms_have_no_form() -> None:
     layer = attention_from_conv(nn.Conv2d(1, 1, 3), alpha=1.3)
-    assert refusal(layer._values()) is None
+    assert refusal(layer.values()) is None
     layer.add_content(2)
-    assert "content" in str(refusal(layer._values()))
+    assert "content" in str(refusal(layer.values()))
 
 
 @pytest.mark.parametrize("form", FORMS)

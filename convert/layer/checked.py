@@ -16,8 +16,8 @@ from torch import nn
 
 from ..errors import ConversionError
 from ..heads.regime import Regime
-from ..heads.values import AttentionLayer, LayerValues
-from .computed import COMPUTABLE, is_computed, value
+from ..heads.values import LayerValues
+from ..subclasses.computed import COMPUTABLE, is_computed, value
 
 
 def checked_model(model: Any, name: str = "model") -> nn.Module:
@@ -45,19 +45,22 @@ def changeable_model(model: Any) -> nn.Module:
     return checked
 
 
-def checked_layer(layer: Any) -> AttentionLayer:
-    """A self-attention layer whose weights have values."""
-    regime = getattr(layer, "regime", None) if isinstance(layer, nn.Module | LayerValues) else None
+def checked_layer(layer: Any) -> LayerValues:
+    """The values of a self-attention layer as it is now; weights that something computes are as in eval mode."""
+    if isinstance(layer, LayerValues):
+        return layer
+    regime = getattr(layer, "regime", None) if isinstance(layer, nn.Module) else None
     if not isinstance(regime, Regime):
         raise ConversionError(
             f"layer must be a self-attention layer, as attention_from_conv makes it; got {_what(layer)}"
         )
-    if isinstance(layer, nn.Module) and any(parameter.is_meta for parameter in layer.parameters()):
+    if any(parameter.is_meta for parameter in layer.parameters()):
         raise ConversionError("the layer has no values, as on the meta device")
-    if isinstance(layer, nn.Module) and is_computed(layer):
-        weight, bias = (value(layer, name) for name in COMPUTABLE)  # as in eval mode
-        return LayerValues.of(cast(AttentionLayer, layer))._replace(weight=cast(torch.Tensor, weight), bias=bias)
-    return cast(AttentionLayer, layer)
+    values: LayerValues = cast(Any, layer).values()
+    if not is_computed(layer):
+        return values
+    weight, bias = (value(layer, name) for name in COMPUTABLE)
+    return values._replace(weight=cast(torch.Tensor, weight), bias=bias)
 
 
 def _wrapper(module: nn.Module) -> str | None:
