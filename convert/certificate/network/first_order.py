@@ -22,7 +22,7 @@ from .rules.interval import Interval, Known, UnboundedError
 from .rules.roundings import ROUNDINGS
 
 _KINKS: dict[str, tuple[float, ...]] = {
-    **dict.fromkeys(("relu", "leaky_relu", "prelu"), (0.0,)),
+    **dict.fromkeys(("relu", "leaky_relu", "prelu", "elu"), (0.0,)),
     "relu6": (0.0, 6.0),
     **dict.fromkeys(("hardswish", "hardsigmoid"), (-3.0, 3.0)),
 }

@@ -154,15 +154,27 @@ def compound_failures(*, bound: Callable[[Expr, Expr], Expr] = lambda a, b: (1 +
     ]
 
 
+def root_failures(*, factor: Expr = sympy.S.One) -> list[str]:
+    """Whether 1 / sqrt(1 - t) is at most 1 + factor t for 0 < t <= 1/2."""
+    slack = sympy.Symbol("s", nonnegative=True)
+    share = 1 / (2 * (1 + slack))
+    above = ((1 + factor * share) ** 2 * (1 - share) - 1) / share**3
+    return not_nonnegative(sympy.expand(sympy.simplify(above)), "the square of the bound, times 1 - t, minus 1")
+
+
 @claim(
     status=Status.INSTANCES,
     scope=r"Sums, products, quotients and roots are rounded to nearest, to $u$ or better, in any order of each sum; "
     r"what torch may store between two steps is rounded to $v$. `exp` errs by at most 32 units in the last place, "
     r"activations by 32 of the larger of 1 and $\vert x \vert$. Without overflow; underflow is another claim's.",
-    justifies=("convert/certificate/network/rules/roundings.py: ROUNDINGS",),
+    justifies=(
+        "convert/certificate/network/rules/roundings.py: ROUNDINGS",
+        "convert/certificate/network/rules/normalising.py: normalise",
+    ),
     tests=(
         "proofs/claims/test_rounding.py: test_the_roundings_of_the_code_are_those_of_the_proof",
         "convert/certificate/network/test_rules.py: test_no_layout_rounds_more_often_than_the_table_says",
+        "proofs/campaign/test_roundings.py: test_no_operation_errs_by_more_than_its_rule_claims",
     ),
     is_lemma=True,
 )
@@ -199,5 +211,6 @@ def operation_roundings() -> Checks:
     take another step, as an inverse and a product for a quotient, it is counted. $\square$
     """
     yield Check("two precisions compound", compound_failures)
+    yield Check("a root of a sum that is stored as a subnormal number", root_failures)
     names = len(FORMULAS)
     yield Check("no formula rounds more often", count_failures, f"{names} operations, sums of {SIZES} terms")

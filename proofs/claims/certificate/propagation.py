@@ -132,6 +132,7 @@ def activation_slopes() -> Checks:
     ${=STEEPEST.subs(X, SILU_EXTREME)}$. That of GELU is ${=GELU_BENT}$, with the density $\varphi$ of the normal
     distribution. The slopes of either at $x$ and $-x$ sum to 1, so the smallest is 1 minus the largest. Between $-3$
     and 3 hardswish has the slope ${=sympy.expand(HARDSWISH)}$, largest at an end. The slopes ${=S * (1 - S)}$ of the
-    sigmoid and $1 - \tanh^2$ of the hyperbolic tangent are constants minus squares.
+    sigmoid and $1 - \tanh^2$ of the hyperbolic tangent are constants minus squares. ELU has the slopes 1 and, below 0,
+    $\alpha e^x \le \alpha$.
     """
     yield Check("no slope is larger", slope_failures)

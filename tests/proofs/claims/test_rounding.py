@@ -123,6 +123,7 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     },
     "a SiLU of slope 1": partial(slope_failures, silu=sympy.Integer(1)),
     "a GELU of slope 1.12": partial(slope_failures, gelu=sympy.Rational(112, 100)),
+    "half of what a stored variance takes": partial(roundings.root_failures, factor=sympy.Rational(1, 2)),
     "a hardswish of slope 1": partial(slope_failures, hardswish=sympy.Integer(1)),
     "a sigmoid of slope 1/5": partial(slope_failures, sigmoid=sympy.Rational(1, 5)),
     "a tanh of slope 1/2": partial(slope_failures, tanh=sympy.Rational(1, 2)),

@@ -41,6 +41,7 @@ RULES: dict[str, Callable[[Call], Any]] = {
     **dict.fromkeys(("matmul", "bmm", "mm", "addmm", "baddbmm"), weighted.matrix_product),
     **pointwise.ACTIVATIONS,
     "gelu": pointwise.gelu,
+    "elu": pointwise.elu,
     **dict.fromkeys(("relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max"), pointwise.clamp),
     **dict.fromkeys(("leaky_relu", "prelu"), pointwise.leaky),
     "glu": pointwise.glu,

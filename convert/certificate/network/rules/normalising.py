@@ -7,6 +7,9 @@ Layer, group and instance norm of n values: with c = x - mean, s^2 = mean c^2 + 
 on the segment between two points of a box, where every factor is at most its largest value in the box. Layer norm's
 variance is Welford's or that of two passes, whose rounding e is relative to 2 s rms(x) + e mean x^2 (Chan, Golub and
 LeVeque, 1983); the others' may be mean x^2 - mean^2, relative to 2 mean x^2. It moves y by less than its share of s^2.
+In half precision the variance and s^2 may be stored. Where they are subnormal, each errs by half of the smallest number
+d, and 1 / s by at most d / s^2 of itself (claim ``operation-roundings``), of which more than a half is refused. So what
+is stored of s^2 is no less than d, and 1 / s is finite.
 
 Softmax: dp_i = p_i (1 - p_i) dx_i - p_i sum_{j != i} p_j dx_j, likewise; in a box, p_i is largest where x_i is and the
 others are smallest. A score's rounding is absolute, d = u |x - max|, so a share errs by e^(2 d) - 1 of itself.
@@ -99,7 +102,8 @@ def _normalised(x: Interval, eps: float, call: Call) -> tuple[Interval, Tensor, 
     inverse = variance_low.rsqrt() * OUTWARD
     root = square.sqrt() * OUTWARD * inverse  # at least the root mean square in units of the deviation
     share_lost = 2 * root + root.square() * relative if call.name == "layer_norm" else 2 * root.square()
-    vanished = 5 * arithmetic.smallest * count / variance_low
+    stored = arithmetic.step if arithmetic.is_narrow else 0.0  # of a variance and of its sum with eps, a half each
+    vanished = (5 * arithmetic.smallest * count + stored) / variance_low
     if not bool((share_lost * relative + vanished <= _MOST).all()):
         raise UnboundedError("rounding may be as large as its variance")
     if float(square.max()) * count * 2 >= torch.finfo(arithmetic.computed).max:

@@ -79,6 +79,25 @@ def gelu(call: Call) -> Interval:
     return _gated(GELU_SLOPE, reach=2.0)(call)  # x (1 + erf(x / sqrt 2)) may come before the quotient by 2
 
 
+def elu(call: Call) -> Interval:
+    """x above 0, and alpha (e^x - 1) below, both times a scale: ELU, and SELU.
+
+    It grows, is no steeper than the scale times the larger of 1 and alpha, and no larger than that times |x|.
+
+    Raises:
+        UnboundedError: A factor is negative, or x has one.
+    """
+    alpha, scale = float(call["alpha"]), float(call["scale"])
+    if not (alpha >= 0 and scale >= 0 and call["input_scale"] == 1):
+        raise UnboundedError("no Lipschitz constant is known for ELU with a negative factor, or a factor of its input")
+    slope = scale * max(1.0, alpha)
+
+    def function(x: Tensor) -> Tensor:
+        return scale * torch.where(x > 0, x, alpha * x.clamp(max=0).expm1())
+
+    return Activation(slope, lambda low, high: (function(low), function(high)), scale=max(1.0, slope))(call)
+
+
 def clamp(call: Call) -> Interval:
     """min(max(x, smallest), largest), without rounding.
 

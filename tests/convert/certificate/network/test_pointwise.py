@@ -12,7 +12,7 @@ from conv2attn.convert.certificate.network.rules.roundings import ACTIVATION_ULP
 from tests.convert.certificate.network.operations import OPERATIONS, box, numbers
 
 MONOTONE = (
-    *("add", "sub", "rsub", "mul", "div", "sigmoid", "tanh", "hardsigmoid"),
+    *("add", "sub", "rsub", "mul", "div", "sigmoid", "tanh", "hardsigmoid", "elu"),
     *("relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max", "leaky_relu", "prelu"),
 )
 

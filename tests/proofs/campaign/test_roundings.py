@@ -1,0 +1,79 @@
+"""Each operation rounds no more than its rule claims: 500 draws of each, and rules with a rounding too few."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from conv2attn.convert.certificate.network.rules import RULES, roundings
+from conv2attn.convert.certificate.network.rules.interval import UnboundedError
+from conv2attn.convert.certificate.network.rules.roundings import ROUNDINGS
+from conv2attn.proofs.campaign.rounding_draws import DRAWS, HALF, DrawnCall, aten, draw, precisions
+from conv2attn.proofs.campaign.roundings import Comparison, compare_operation, ratios_of
+
+COUNTED_BY_ITS_RULE = {"scaled_dot_product_attention"}
+# Rules from which no rounding can be taken: in single precision one term is rounded so often, in half precision a
+# result that is stored once. Elsewhere the worst case of every step together is rarer than 500 draws.
+TIGHT_TERMS = ("conv1d", "conv2d", "mul", "div", "matmul", "mm", "bmm", "to", "_to_copy")
+NARROWED_ONCE = (
+    *("conv1d", "conv2d", "conv3d", "avg_pool1d", "avg_pool2d", "adaptive_avg_pool1d", "adaptive_avg_pool2d"),
+    *("mean", "sum", "sigmoid", "tanh", "hardsigmoid", "silu", "gelu", "hardswish", "elu", "leaky_relu", "prelu"),
+    *("rsub", "mul", "div", "matmul", "mm", "bmm", "to", "_to_copy"),
+)
+DRAWS_EACH = 500
+
+
+def test_every_operation_whose_roundings_are_counted_is_drawn() -> None:
+    assert set(DRAWS) == set(ROUNDINGS) | COUNTED_BY_ITS_RULE
+    assert set(DRAWS) <= set(RULES)
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_no_operation_errs_by_more_than_its_rule_claims(name: str) -> None:
+    found = {dtype: compare_operation(name, dtype, DRAWS_EACH) for dtype in precisions(name)}
+    assert all(one.draws >= DRAWS_EACH for one in found.values())
+    assert {dtype: one for dtype, one in found.items() if one.violations} == {}
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("name", TIGHT_TERMS)
+def test_a_rounding_too_few_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    terms = ROUNDINGS[name].terms
+    monkeypatch.setitem(roundings.ROUNDINGS, name, replace(ROUNDINGS[name], terms=lambda call: terms(call) - 1))
+    assert compare_operation(name, torch.float32, DRAWS_EACH).violations > 0
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("dtype", HALF)
+@pytest.mark.parametrize("name", NARROWED_ONCE)
+def test_a_result_that_is_taken_for_unrounded_is_caught(
+    name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    narrowings = ROUNDINGS[name].narrowings
+    fewer = replace(ROUNDINGS[name], narrowings=lambda call: narrowings(call) - 1)
+    monkeypatch.setitem(roundings.ROUNDINGS, name, fewer)
+    assert compare_operation(name, dtype, DRAWS_EACH).violations > 0
+
+
+def test_a_call_is_the_same_whenever_it_is_drawn() -> None:
+    one, other = draw("conv2d", torch.bfloat16, 3), draw("conv2d", torch.bfloat16, 3)
+    assert one.args[2:] == other.args[2:]
+    assert torch.equal(one.inputs[0], other.inputs[0])
+    assert not torch.equal(one.args[0], draw("conv2d", torch.bfloat16, 3, seed=1).args[0])
+
+
+def test_a_result_that_is_no_number_is_a_violation() -> None:
+    found = Comparison().with_ratios(torch.tensor([0.5, torch.nan, 2.0]), 7)
+    assert (found.draws, found.violations, found.largest, found.first) == (3, 2, torch.inf, 7)
+
+
+@pytest.mark.parametrize("name", ["instance_norm", "layer_norm"])
+def test_an_inverse_that_half_precision_cannot_store_has_no_bound(name: str) -> None:
+    """Zeros, with an eps of 1e-12: float16 stores 0, whose inverse root is infinite, and 0 times it is no number."""
+    args = {"instance_norm": (None, None, None, None, True, 0.1, 1e-12, False), "layer_norm": ([5], None, None, 1e-12)}
+    x = torch.zeros(2, 3, 4, 5, dtype=torch.float16)
+    drawn = DrawnCall(getattr(aten, name).default, (x,), args[name], torch.float16, {}, 2)
+    with pytest.raises(UnboundedError, match="as large as its variance"):
+        ratios_of(drawn)
