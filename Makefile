@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PARALLEL := --numprocesses=auto --dist=worksteal
 
-.PHONY: demo test test-all test-versions quick faults mutants cuda browser bench pictures docs formal coq checker venv check format lint types clean
+.PHONY: demo test test-all test-libraries test-versions quick faults mutants cuda browser bench pictures docs formal coq checker venv check format lint types clean
 
 demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
 	$(BIN)/conv2attn demo
@@ -12,8 +12,11 @@ test: .venv/dev  ## Run the tests; no compiler, browser or Coq is needed.
 	$(BIN)/python -m pytest $(PARALLEL)
 
 test-all: test checker  ## Run these, and then all that start processes, compile, or need Coq's checker or Chromium.
-	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not browser"
+	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not browser and not libraries"
 	$(BIN)/python -m pytest -m browser tests/browser
+
+test-libraries: build/libraries/ready  ## Run the tests of files that timm, torchvision, transformers and diffusers write, in an environment of theirs.
+	build/libraries/bin/python -m pytest -m libraries tests/convert/files
 
 VERSIONS := 3.11-2.10.0 3.12-2.13.0 3.13-2.13.0 3.14-2.13.0
 
@@ -107,6 +110,12 @@ types: .venv/dev
 
 .venv/dev: .venv/runtime
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
+	touch $@
+
+# An environment of its own: the other tests have stand-ins for these libraries, or see that they are not installed.
+build/libraries/ready: pyproject.toml constraints.txt
+	$(PYTHON) -m venv build/libraries
+	build/libraries/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[libraries]"
 	touch $@
 
 .venv/docs: .venv/runtime

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ..convert.certificate.layer import certify_error
-from ..convert.errors import OptionError, Problem, ToolError, refusing
+from ..convert.errors import OptionError, Problem, ToolError, importing, refusing
 from ..convert.export.onnx.forms import DEFAULT_FORM, FORMS, form_named
 from ..convert.export.onnx.whole import FORM, SOURCE, attention_model, flaw
 from ..convert.files.checkpoint import read_checkpoint
@@ -194,11 +194,10 @@ def session(model: Path | bytes) -> Any:
 
     Raises:
         ToolError: It is not installed.
+        LibraryError: It cannot be imported.
     """
-    try:
+    with importing("onnxruntime", ToolError('running ONNX files needs ONNX Runtime (pip install "conv2attn[onnx]")')):
         import onnxruntime
-    except ImportError as error:
-        raise ToolError('running ONNX files needs ONNX Runtime (pip install "conv2attn[onnx]")') from error
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # only fatal errors
     source = str(model) if isinstance(model, Path) else model

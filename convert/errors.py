@@ -44,6 +44,10 @@ class ToolError(ConversionError):
     """An external program that is needed and is not installed."""
 
 
+class LibraryError(ConversionError):
+    """An optional library that is installed, and fails while it is imported."""
+
+
 class ArchitectureError(ConversionError):
     """An architecture that could not be found or built."""
 
@@ -148,6 +152,26 @@ def refusing(what: str, kind: type[ConversionError] = ConversionError) -> Iterat
         raise
     except Exception as error:
         raise kind(f"{what}: {first_line(error)[:_LONGEST]}") from error
+
+
+@contextmanager
+def importing(name: str, missing: ConversionError, *, broken: type[ConversionError] = LibraryError) -> Iterator[None]:
+    """Tells an optional library that is missing from one that fails while it is imported within.
+
+    Args:
+        name: The library's name.
+        missing: What is raised where it is not installed.
+        broken: The error's class where importing it raises anything else, such as the lack of a library of its own.
+
+    Raises:
+        ConversionError: It is not installed, or cannot be imported.
+    """
+    try:
+        yield
+    except (Exception, SystemExit) as error:
+        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
+            raise missing from error
+        raise broken(f"importing {name} failed: {first_line(error)[:_LONGEST]}") from error
 
 
 class UnsupportedLayerError(ConversionError):

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import nn
 
-from ..errors import ToolError
+from ..errors import ToolError, importing
 from ..files.architecture import Architecture
 from ..files.folder import save_converted
 from ..files.open import load_converted
@@ -27,10 +27,8 @@ from ..files.write import CONFIG, REPORT, WEIGHTS
 from ..layer.checked import checked_model
 from ..model.report import Report
 
-try:
+with importing("huggingface_hub", ToolError('the Hub needs huggingface_hub: pip install "conv2attn[hub]"')):
     from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
-except ImportError as error:  # an extra
-    raise ToolError(f'the Hub needs huggingface_hub (pip install "conv2attn[hub]"): {error}') from error
 
 _CARD = "README.md"
 _OURS = "<!-- Written by conv2attn from report.json; replaced whenever the network is saved. -->"

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import copy
+import importlib
 import inspect
 import warnings
 from collections.abc import Iterable, Sequence
@@ -30,9 +31,11 @@ from ..errors import (
     Problem,
     ToolError,
     UnsupportedLayerError,
+    importing,
     refusing,
     untraceable,
 )
+from ..files.readers.onnx import onnx_package
 from ..files.write import write_file
 from ..inputs import call_with, example_image, fitted
 from ..layer.checked import checked_model
@@ -150,6 +153,9 @@ def traced_geometry(spec: ConvSpec) -> ConvSpec:
 
 def _trace(plain: nn.Module, inputs: Any) -> torch.onnx.ONNXProgram:
     """The network as ONNX: for any batch and size where its code allows that, else any batch, else these shapes."""
+    onnx_package("exporting")
+    with importing("onnxscript", ToolError('exporting needs the package onnxscript: pip install "conv2attn[onnx]"')):
+        importlib.import_module("onnxscript")
     placed, named = fitted(plain, inputs)
     names = [*inspect.signature(plain.forward).parameters][: len(placed)]
     given = (*placed, *named.values())
@@ -168,13 +174,9 @@ def _trace(plain: nn.Module, inputs: Any) -> torch.onnx.ONNXProgram:
                         program, args=(), dynamo=True, optimize=False, opset_version=_OPSET, verbose=False
                     )
                     break
-                except ImportError:
-                    raise
                 except Exception:  # whatever the network's code and the exporter raise where a size is left open
                     if left_open is None:
                         raise
-    except ImportError as error:
-        raise ToolError(f'exporting needs onnx and onnxscript (pip install "conv2attn[onnx]"): {error}') from error
     except Exception as error:  # whatever the network's code and torch's exporter raise
         raise ConversionError(f"torch cannot export the network: {untraceable(error)}") from error
     if made is None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from ...convert.errors import OptionError, ToolError
+from ...convert.errors import OptionError, ToolError, importing
 from ...convert.examples.images import CLASSES, HELD_OUT_SEED, IMAGE_SIZE, draw_images
 from ...convert.files.write import check_outside
 from ...convert.preprocessing import Normalization, Preprocessing
@@ -35,12 +35,9 @@ def digits(side: int | None = None) -> ImageData:
     Raises:
         ToolError: scikit-learn is not installed.
     """
-    try:
+    lacking = 'the digits come with scikit-learn, which is not installed: pip install "conv2attn[learn]"'
+    with importing("sklearn", ToolError(lacking)):
         from sklearn.datasets import load_digits
-    except ModuleNotFoundError as error:
-        raise ToolError(
-            'the digits come with scikit-learn, which is not installed: pip install "conv2attn[learn]"'
-        ) from error
     found = load_digits()
     images = torch.from_numpy(found.images).float().unsqueeze(1).mul_(2 / _DARKEST).sub_(1)
     if side is not None:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...convert.errors import CheckpointError, ConversionError, refusing
+from ...convert.errors import CheckpointError, ConversionError, importing, refusing
 from ...convert.files.named.preprocessors import Transform, owners_transform
 from ...convert.preprocessing import Interpolation, Preprocessing
 from ...convert.size import Size
@@ -95,12 +95,9 @@ def read_pixels(path: Path, preprocessing: Preprocessing, size: Size | None = No
 
 def _opened(path: Path, channels: int) -> Image:
     """The picture of a file, in the mode of so many channels."""
-    try:
+    lacking = 'pictures are read with Pillow, which is not installed: pip install "conv2attn[images]"'
+    with importing("PIL", CheckpointError(lacking)):
         from PIL import Image, UnidentifiedImageError
-    except ImportError as error:
-        raise CheckpointError(
-            'pictures are read with Pillow, which is not installed: pip install "conv2attn[images]"'
-        ) from error
     if channels not in _MODES:
         taken = f"the network takes {channels} channels, and pictures have 1, 3 or 4"
         raise CheckpointError(f"{path} cannot be used: {taken}; .npy and .pt files have any number")

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...convert.errors import CheckpointError, ConversionError, ToolError, first_line, refusing
+from ...convert.errors import CheckpointError, ConversionError, ToolError, first_line, importing, refusing
 from ...convert.outputs import class_scores
 from ..data.images import ImageData, Loaders
 from .batches import Order
@@ -78,7 +78,8 @@ def fit(
         session: Where the run is made, and whether an interrupted one is continued.
 
     Raises:
-        ToolError: Lightning or TensorBoard is not installed, or cannot be imported.
+        ToolError: Lightning or TensorBoard is not installed.
+        LibraryError: One of them cannot be imported.
         OptionError: Lightning cannot train so on this machine.
         RunExistsError: The folder holds a run, which is not to be resumed.
         OutputError: The folder holds something else, or cannot be written.
@@ -101,15 +102,16 @@ def check_machine(machine: Machine) -> int:
     """Refuses what Lightning cannot do here, before anything is written; returns how many processes are to train.
 
     Raises:
-        ToolError: Lightning or TensorBoard is not installed, or cannot be imported.
+        ToolError: Lightning or TensorBoard is not installed.
+        LibraryError: One of them cannot be imported.
         OptionError: Lightning cannot train so on this machine.
     """
-    try:
-        importlib.import_module(".loop", __package__)  # imports everything that a training needs
-        from .trainer import processes_to_start
-    except ModuleNotFoundError as error:
-        missing = f"training needs Lightning and TensorBoard, and {error.name} is not installed"
-        raise ToolError(f'{missing}: pip install "conv2attn[learn]"') from error
+    for name in ("lightning", "tensorboard"):
+        lacking = f"training needs Lightning and TensorBoard, and {name} is not installed"
+        with importing(name, ToolError(f'{lacking}: pip install "conv2attn[learn]"')):
+            importlib.import_module(name)
+    from .trainer import processes_to_start
+
     return processes_to_start(machine) or 1
 
 

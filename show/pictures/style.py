@@ -15,24 +15,19 @@ from typing import Any, TypeVar
 
 from torch import Tensor
 
-from ...convert.errors import ConversionError, refusing
+from ...convert.errors import ConversionError, importing, refusing
 from ...convert.layer.layer import SelfAttention
 from ...convert.size import Size
 from ...convert.spec import ConvSpec
 from ..text import printable_lines
 
-try:
+_LACKING = 'pictures are drawn with matplotlib, which is not installed: pip install "conv2attn[plot]"'
+with importing("matplotlib", ConversionError(_LACKING)):
     import matplotlib
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure
     from matplotlib.patches import Rectangle
     from matplotlib.text import Text
-except ImportError as error:
-    raise ConversionError(
-        'pictures are drawn with matplotlib, which is not installed: pip install "conv2attn[plot]"'
-    ) from error
-except ValueError as error:  # what it makes of a backend that is none, in the environment
-    raise ConversionError(f"pictures are drawn with matplotlib, which cannot be used here: {error}") from error
 
 # Okabe and Ito's colours, which colour-blind people can tell apart.
 INK, GREY, FAINT, PAPER = "#222222", "#777777", "#d9d9d6", "#ffffff"

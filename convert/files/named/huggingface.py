@@ -9,7 +9,6 @@ made of the network can remember how it was built. Only code of the folder's own
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,7 @@ from torch import nn
 
 from ...errors import ArchitectureError, CheckpointError, TrustNeededError, first_line
 from ...plain import read_object
-from .registries import Named, library, offline, pretrained_class, risk_of_config, without_weights
+from .registries import Named, import_module, library, offline, pretrained_class, risk_of_config, without_weights
 
 CONFIG = "config.json"
 PREFIX = "hf:"
@@ -105,21 +104,20 @@ def of_folder(spec: str) -> Named:
 
 def _own_class(folder: Path, config: Mapping[str, Any]) -> Any:
     """The class that a folder's own module defines. This runs that module."""
-    library("transformers")
-    from transformers.dynamic_module_utils import get_class_from_dynamic_module
-
+    library("transformers", extra="hf")
+    dynamic: Any = import_module("transformers.dynamic_module_utils")
     wanted = _class_names(config)
     places = [place for place in config["auto_map"].values() if isinstance(place, str)]
     place = next((place for place in places if place.rpartition(".")[2] in wanted), None)
     if place is None:
         raise CheckpointError(f"{folder / CONFIG} names no module for {', '.join(wanted) or 'its network'}")
-    return get_class_from_dynamic_module(place, str(folder), local_files_only=True)
+    return dynamic.get_class_from_dynamic_module(place, str(folder), local_files_only=True)
 
 
 @contextmanager
 def _quiet() -> Iterator[None]:
     """Silences transformers' progress bars, which are printed even where stderr is no terminal."""
-    logging: Any = importlib.import_module("transformers.utils.logging")
+    logging: Any = import_module("transformers.utils.logging")
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     try:

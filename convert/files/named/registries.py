@@ -22,7 +22,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from ...errors import ArchitectureError, close_names, first_line
+from ...errors import ArchitectureError, close_names, importing
 
 FORM = "package.module:factory, path/to/file.py:factory, timm:NAME, torchvision.models:NAME or hf:FOLDER"
 _TORCHVISION = "torchvision.models"
@@ -130,8 +130,7 @@ def without_weights(config: Mapping[str, Any]) -> dict[str, Any]:
 @contextmanager
 def offline() -> Iterator[None]:
     """Keeps huggingface_hub, which transformers fetches with, from reaching out."""
-    from huggingface_hub import constants
-
+    constants: Any = import_module("huggingface_hub.constants")
     before = constants.HF_HUB_OFFLINE
     try:
         constants.HF_HUB_OFFLINE = True
@@ -157,11 +156,7 @@ def import_module(name: str) -> ModuleType:
     """Imports a module by its name."""
     if not all(part.isidentifier() for part in name.split(".")):
         raise ArchitectureError(f"{name!r} is neither a module's name nor a .py file; the form is {FORM}")
-    try:
+    file = f"{name.replace('.', '/')}.py"
+    hint = f"; the file {file} is named {file}:factory" if os.path.isfile(file) else ""
+    with importing(name, ArchitectureError(f"there is no module {name}{hint}"), broken=ArchitectureError):
         return importlib.import_module(name)
-    except (Exception, SystemExit) as error:
-        if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
-            file = f"{name.replace('.', '/')}.py"
-            hint = f"; the file {file} is named {file}:factory" if os.path.isfile(file) else ""
-            raise ArchitectureError(f"there is no module {name}: {first_line(error)}{hint}") from error
-        raise ArchitectureError(f"importing {name} failed: {first_line(error)}") from error

@@ -69,7 +69,8 @@ class FixedDict(dict[str, object]):
     def __setitem__(self, *_: object) -> None:
         raise TypeError("it is fixed")
 
-    update = __setitem__
+    def update(self, *_: object, **__: object) -> None:
+        raise TypeError("it is fixed")
 
 
 class FixedList(list[object]):

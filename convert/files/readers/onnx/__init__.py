@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ....errors import ToolError
+from ....errors import ToolError, importing
 from ..described import DescribedConvolution
 
 
@@ -30,8 +30,6 @@ def read_onnx(path: Path) -> tuple[dict[str, Tensor], tuple[Path, ...], dict[str
 
 def onnx_package(purpose: str) -> Any:
     """The package ``onnx``, which is optional; a ToolError that begins with the purpose if it is missing."""
-    try:
+    with importing("onnx", ToolError(f'{purpose} needs the package onnx: pip install "conv2attn[onnx]"')):
         import onnx
-    except ImportError as error:
-        raise ToolError(f'{purpose} needs the package onnx: pip install "conv2attn[onnx]"') from error
     return onnx

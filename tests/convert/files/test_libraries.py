@@ -1,0 +1,170 @@
+"""Folders and checkpoints that timm, torchvision, transformers and diffusers write themselves: make test-libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from conv2attn.convert import convert_model, load_converted
+from conv2attn.convert.layer.layer import SelfAttention
+from tests.command import Run
+from tests.libraries import imported
+
+pytestmark = [pytest.mark.slow, pytest.mark.libraries]
+SOURCE = Path("source")
+
+
+class Written(NamedTuple):
+    """A network that its library wrote to ``SOURCE``.
+
+    Attributes:
+        network: The network, in eval mode.
+        inputs: Arguments that it runs on.
+        opening: Options of ``convert`` that name its architecture, where its files do not.
+        verifying: Options of ``verify`` that give its inputs.
+    """
+
+    network: nn.Module
+    inputs: tuple[Tensor, ...]
+    opening: tuple[str, ...] = ()
+    verifying: tuple[str, ...] = ("--size", "32x32", "--random", "1")
+
+
+def images(size: int = 32, channels: int = 3) -> Tensor:
+    return torch.linspace(-1, 1, 2 * channels * size**2).view(2, channels, size, size)
+
+
+def by_timm(name: str, **options: Any) -> Written:
+    network = imported("timm").create_model(name, **options).eval()
+    imported("timm.models").save_for_hf(network, SOURCE)
+    channels = options.get("in_chans", 3)
+    return Written(network, (images(channels=channels),), verifying=("--size", f"{channels}x32x32", "--random", "1"))
+
+
+def by_timm_in_pytorch_s_form() -> Written:
+    network = imported("timm").create_model("test_efficientnet", num_classes=3).eval()
+    imported("timm.models").save_for_hf(network, SOURCE, safe_serialization=False)
+    return Written(network, (images(),))
+
+
+def by_timm_in_training() -> Written:
+    """A checkpoint of timm's own training script, with the moving average of the weights beside them."""
+    network = imported("timm").create_model("test_resnet", num_classes=3).eval()
+    optimizer = torch.optim.SGD(network.parameters(), 0.1, momentum=0.9)
+    saver = imported("timm.utils").CheckpointSaver(network, optimizer, checkpoint_dir=".", recovery_dir=".")
+    saver.save_checkpoint(epoch=3, metric=0.5)
+    Path("last.pth.tar").rename(SOURCE)
+    return Written(network, (images(),), ("--arch", "timm:test_resnet", "--arch-arg", "num_classes=3"))
+
+
+def by_torchvision(name: str) -> Written:
+    network = imported("torchvision.models").get_model(name, weights=None, num_classes=3).eval()
+    torch.save(network.state_dict(), SOURCE)
+    return Written(network, (images(),), ("--arch", f"torchvision.models:{name}", "--arch-arg", "num_classes=3"))
+
+
+def by_transformers(name: str, config: str, **options: Any) -> Written:
+    transformers = imported("transformers")
+    network = getattr(transformers, name)(getattr(transformers, config)(num_labels=3, **options)).eval()
+    network.save_pretrained(SOURCE)
+    return Written(network, (images(),))
+
+
+def by_transformers_in_shards() -> Written:
+    transformers = imported("transformers")
+    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 12], depths=[1, 1], num_labels=3)
+    network = transformers.ResNetForImageClassification(config).eval()
+    network.save_pretrained(SOURCE, max_shard_size="2KB")
+    assert len(list(SOURCE.glob("*.safetensors"))) > 1
+    return Written(network, (images(),))
+
+
+def by_diffusers(name: str, inputs: tuple[Tensor, ...], verifying: tuple[str, ...], **options: Any) -> Written:
+    network = getattr(imported("diffusers"), name)(**options).eval()
+    network.save_pretrained(SOURCE)
+    Path("net.py").write_text(f"from diffusers import {name}\ndef net(): return {name}(**{options!r})\n")
+    return Written(network, inputs, ("--arch", "net.py:net"), (*verifying, "--random", "1", "--trust"))
+
+
+def autoencoder() -> Written:
+    return by_diffusers(
+        "AutoencoderKL",
+        (images(16),),
+        ("--size", "16x16"),
+        block_out_channels=(8,),
+        norm_num_groups=4,
+        layers_per_block=1,
+    )
+
+
+def denoiser() -> Written:
+    return by_diffusers(
+        "UNet2DModel",
+        (images(16), torch.tensor(3)),
+        ("--input", "sample=2x3x16x16", "--input", "timestep=2:int64"),
+        sample_size=16,
+        block_out_channels=(8, 16),
+        down_block_types=("DownBlock2D", "AttnDownBlock2D"),
+        up_block_types=("AttnUpBlock2D", "UpBlock2D"),
+        norm_num_groups=4,
+        layers_per_block=1,
+    )
+
+
+WRITTEN: dict[str, Callable[[], Written]] = {
+    "timm": lambda: by_timm("test_resnet", num_classes=3),
+    "timm, another pooling": lambda: by_timm("test_convnext", num_classes=7, global_pool="max"),
+    "timm, one channel": lambda: by_timm("test_efficientnet", num_classes=4, in_chans=1),
+    "timm, as a .bin": by_timm_in_pytorch_s_form,
+    "timm, in training": by_timm_in_training,
+    "torchvision": lambda: by_torchvision("squeezenet1_1"),
+    "torchvision, versions": lambda: by_torchvision("mnasnet0_5"),
+    "torchvision, branches": lambda: by_torchvision("shufflenet_v2_x0_5"),
+    "transformers": lambda: by_transformers(
+        "ResNetForImageClassification", "ResNetConfig", embedding_size=8, hidden_sizes=[8, 12], depths=[1, 1]
+    ),
+    "transformers, padding of TensorFlow": lambda: by_transformers(
+        "MobileNetV2ForImageClassification", "MobileNetV2Config", depth_multiplier=0.1, min_depth=4
+    ),
+    "transformers, channels last": lambda: by_transformers(
+        "ConvNextForImageClassification", "ConvNextConfig", hidden_sizes=[8, 8, 12, 12], depths=[1, 1, 1, 1]
+    ),
+    "transformers, shards": by_transformers_in_shards,
+    "diffusers, an autoencoder": autoencoder,
+    "diffusers, a denoiser": denoiser,
+}
+
+
+def outputs(network: nn.Module, inputs: tuple[Tensor, ...]) -> list[Tensor]:
+    with torch.no_grad():
+        return [leaf for leaf in tree_leaves(network(*inputs)) if isinstance(leaf, Tensor)]
+
+
+def are_equal(got: list[Tensor], wanted: list[Tensor]) -> bool:
+    return len(got) == len(wanted) > 0 and all(map(torch.equal, got, wanted))
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_what_a_library_writes_is_converted_verified_and_restored_bit_for_bit(kind: str, run: Run) -> None:
+    network, inputs, opening, verifying = WRITTEN[kind]()
+    wanted = outputs(network, inputs)
+    assert are_equal(outputs(convert_model(network).model, inputs), wanted)
+    for command in (
+        ("convert", SOURCE, *opening, "--out", "out", "--no-page"),
+        ("verify", "out", *verifying),
+        ("restore", "out", "--out", "back.pth"),
+    ):
+        code, out, err = run(*command)
+        assert code == 0, (command, out, err)
+    loaded = load_converted("out", trust=True)
+    assert any(isinstance(module, SelfAttention) for module in loaded.modules())
+    assert are_equal(outputs(loaded, inputs), wanted)
+    state, back = network.state_dict(), torch.load("back.pth", weights_only=True)
+    assert list(back) == list(state)
+    assert all(torch.equal(back[key], value) for key, value in state.items())
