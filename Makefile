@@ -12,7 +12,7 @@ test: .venv/dev  ## Run the tests; no compiler, browser or Coq is needed.
 	$(BIN)/python -m pytest $(PARALLEL)
 
 test-all: test checker  ## Run these, and then all that start processes, compile, or need Coq's checker or Chromium.
-	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not browser and not libraries"
+	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not browser"
 	$(BIN)/python -m pytest -m browser tests/browser
 
 test-libraries: build/libraries/ready  ## Run the tests of files that timm, torchvision, transformers and diffusers write, in an environment of theirs.

@@ -16,7 +16,7 @@ from conv2attn.convert.layer.layer import SelfAttention
 from tests.command import Run
 from tests.libraries import imported
 
-pytestmark = [pytest.mark.slow, pytest.mark.libraries]
+pytestmark = pytest.mark.libraries
 SOURCE = Path("source")
 
 
