@@ -39,7 +39,7 @@ from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.engines.base import Engine
 from conv2attn.convert.size import Size
 from conv2attn.convert.spec import Convolution, ConvSpec
-from conv2attn.convert.subclasses.reader import geometry
+from conv2attn.convert.subclasses.readers import geometry
 from conv2attn.proofs.campaign.arithmetic import describe_machine
 
 NETWORKS = ("resnet18", "resnet50", "mobilenet_v2")

@@ -14,7 +14,7 @@ from .layer.layer import SelfAttention, SelfAttention1d, SelfAttention2d, SelfAt
 from .layer.version1 import add_old_modules
 from .model.convert import Conversion, convert_model, restore_model
 from .spec import ConvSpec
-from .subclasses.reader import Reader, register_reader
+from .subclasses.readers import Reader, register_reader
 
 __all__ = [
     "Certificate",

@@ -355,6 +355,15 @@ class ConvSpec:
         along = zip(self.pads, self.stride, strict=True)
         return F.pad(x, reversed_pads((before, after - step + 1) for (before, after), step in along))
 
+    def crop(self, y: Tensor) -> Tensor:
+        """Applies an uneven padding to the result of a transposed convolution without any.
+
+        Args:
+            y: [batch, out_channels, *size], or without the batch.
+        """
+        pads = cast(tuple[tuple[int, int], ...], self.padding)
+        return F.pad(y, reversed_pads((-before, -after) for before, after in pads))
+
     def kernel(self, weight: Tensor) -> Tensor:
         """The kernel whose taps the heads play, [out_channels, in_channels / groups, *kernel_size].
 

@@ -23,7 +23,6 @@ from torch import Tensor
 from torch._C._functorch import maybe_current_level
 
 from ..spec import ConvSpec, reversed_pads
-from ..subclasses.padded import cropped
 from ..transforms import has_numbers
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the dimensions of a batch
@@ -76,7 +75,7 @@ def own_call(spec: ConvSpec, x: Tensor, weight: Tensor, bias: Tensor | None) -> 
     if spec.transposed:
         padding: Any = none if spec.is_uneven else spec.padding
         y = call(x, weight, bias, spec.stride, padding, spec.output_padding, spec.groups, spec.dilation)
-        return cropped(spec, y) if spec.is_uneven else y
+        return spec.crop(y) if spec.is_uneven else y
     if spec.padding_mode != "zeros" or spec.is_uneven:
         return call(spec.pad(x), weight, bias, spec.stride, none, spec.dilation, spec.groups)
     return call(x, weight, bias, spec.stride, spec.padding, spec.dilation, spec.groups)

@@ -22,8 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import CheckpointError, ConversionError, first_line, listed
-from ..heads.axis_scores import AXES
-from ..heads.content import GATED
+from ..heads.content import AXES, GATED
 from ..layer.construction import attention_with
 from ..layer.layer import SelfAttention
 from ..layer.supported import ForeignConvolution
@@ -33,7 +32,7 @@ from ..names import names_by_module
 from ..spec import Convolution, ConvSpec
 from ..subclasses.padded import convolution as new_convolution
 from ..subclasses.padded import has_class
-from ..subclasses.reader import geometry
+from ..subclasses.readers import geometry
 from .keys import Expected
 from .readers.described import DescribedConvolution
 

@@ -9,8 +9,7 @@ from torch import Tensor
 
 from ..autocast import rounded
 from ..spec import ConvSpec
-from .axis_scores import AxisScores
-from .content import ContentTerms
+from .content import AxisScores, ContentTerms
 from .regime import Regime
 
 

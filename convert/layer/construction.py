@@ -27,10 +27,10 @@ from ..errors import NotAConvolutionError, Problem, UnsupportedLayerError
 from ..spec import Convolution
 from ..subclasses.computed import COMPUTABLE, carry, class_of, detached, is_computed, stand_in, uncomputable
 from ..subclasses.padded import convolution, has_class, spec_of
-from ..subclasses.reader import reader_of
+from ..subclasses.readers import reader_of
 from .checked import checked_layer, checked_model
 from .layer import LAYERS, SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
-from .read import OF_SUBCLASS, OfSubclass, attention_read, convolution_read
+from .of_subclass import OF_SUBCLASS, OfSubclass
 from .supported import unsupported_reason
 
 
@@ -79,7 +79,7 @@ def attention_with(conv: Convolution, *, alpha: float | None = None, engine: str
     """As ``attention_from_conv``, for a convolution known to be supported, sharing its parameters."""
     reader = reader_of(type(conv))
     if reader is not None:
-        return attention_read(conv, reader, alpha=alpha, engine=engine)
+        return OF_SUBCLASS[reader.spec(conv).axes](conv, reader, alpha=alpha, engine=engine)
     spec = spec_of(conv)
     layer = LAYERS[spec.axes](
         spec,
@@ -115,7 +115,7 @@ def conv_from_attention(layer: SelfAttention, *, tolerance: float | None = None)
 def conv_with(layer: SelfAttention) -> Convolution:
     """As ``conv_from_attention``, for a layer known to be a convolution, sharing its parameters."""
     if isinstance(layer, OfSubclass):
-        return convolution_read(layer)
+        return layer.origin.convolution(layer._parameters, layer._buffers).train(layer.training)
     conv = convolution(layer.spec, device="meta")
     for name in COMPUTABLE:
         conv.register_parameter(name, stand_in(layer, name))

@@ -28,8 +28,7 @@ from ..engines import AUTO, ENGINES, check_engine_name, choose_engine
 from ..engines.convolution import own_call
 from ..engines.literal import all_queries, attention_maps
 from ..errors import ConversionError, GeometryError
-from ..heads.axis_scores import AXES, AxisScores
-from ..heads.content import ContentTerms
+from ..heads.content import AXES, AxisScores, ContentTerms
 from ..heads.encoding import encoding_dim, head_vectors
 from ..heads.regime import Regime, compute_dtype
 from ..heads.values import LayerValues

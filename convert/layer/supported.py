@@ -15,13 +15,24 @@ from ..spec import CONVOLUTIONS, Convolution, ConvSpec, reversed_pads
 from ..subclasses import libraries  # noqa: F401 - whose readers are built in
 from ..subclasses.computed import class_of, is_computed, uncomputable, value
 from ..subclasses.padded import PADDED
-from ..subclasses.reader import geometry, reader_of
-from .read import unreadable
-from .trial import disagreement
+from ..subclasses.readers import disagreement, geometry, reader_of
+from .layer import SelfAttention
 
 OVERRIDABLE = ("forward", "_conv_forward", "_output_padding")  # methods that an instance can replace
 _QUANTIZED = torch.ao.nn.quantized.modules.conv._ConvNd
 SUPPORTED_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+_TAKEN = (  # attributes of an attention layer that its class does not have
+    "log_alpha",
+    "alpha",
+    "centers",
+    "content",
+    "axis_scores",
+    "spec",
+    "memory_limit",
+    "alpha_follows_dtype",
+    "origin",
+)
 
 
 class ForeignConvolution(nn.Module):
@@ -39,7 +50,7 @@ class ForeignConvolution(nn.Module):
 def unsupported_reason(module: nn.Module) -> str | None:
     """Why a convolution cannot be converted, or None if it can.
 
-    Exactly the classes of ``CONVOLUTIONS`` and ``PADDED`` are converted, and those that have a reader (``reader.py``):
+    Exactly the classes of ``CONVOLUTIONS`` and ``PADDED`` are converted, and those that have a reader (``readers.py``):
     another subclass may compute something else in its own ``forward``.
     """
     if isinstance(module, ForeignConvolution):
@@ -78,7 +89,7 @@ def unsupported_reason(module: nn.Module) -> str | None:
     conv = cast(Convolution, module)
     reason = _contradiction(conv, weight)
     if reason is None and reader is not None:
-        reason = unreadable(conv) or disagreement(conv, reader)
+        reason = _unreadable(conv) or disagreement(conv, reader)
     return reason
 
 
@@ -95,3 +106,13 @@ def _contradiction(conv: Convolution, weight: Tensor) -> str | None:
     if spec.padding_mode != "zeros" and list(conv._reversed_padding_repeated_twice) != reversed_pads(spec.pads):
         return f"its padding was changed to {conv.padding}, which padding_mode {spec.padding_mode!r} ignores"
     return None
+
+
+def _unreadable(conv: nn.Module) -> str | None:
+    """Names what an attention layer cannot keep of a convolution, or None if it can keep all."""
+    held = [name for name, module in conv._modules.items() if module is not None and module.state_dict(keep_vars=True)]
+    if held:
+        return f"it holds modules with tensors ({', '.join(held)}), which a reader cannot keep"
+    own = [name for name in (*conv._parameters, *conv._buffers) if name not in ("weight", "bias")]
+    taken = [name for name in own if name in _TAKEN or hasattr(SelfAttention, name)]
+    return f"its {taken[0]} has the name of a part of the attention layer" if taken else None

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ..size import USUAL_SIZES, Size
 from ..spec import Convolution, ConvSpec
-from ..subclasses.reader import geometry
+from ..subclasses.readers import geometry
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.modules.module import _WrappedHook
 
 from ..errors import ConversionError
-from ..layer.read import HOOKS
+from ..subclasses.readers import HOOKS
 
 _NAME = "save_pretrained"
 _OWN = frozenset(vars(nn.Module()))  # tables of torch's own

@@ -13,7 +13,7 @@ from ..certificate.layer import Certificate
 from ..engines import AUTO
 from ..errors import Problem
 from ..layer.layer import SelfAttention
-from ..layer.read import OfSubclass
+from ..layer.of_subclass import OfSubclass
 from ..names import modules_of
 from ..spec import CONVOLUTIONS, ConvSpec
 from ..subclasses.computed import is_computed

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ..errors import GeometryError
 from ..spec import ConvSpec
-from .reader import Reader, build_in
+from .readers import Reader, build_in
 
 _ADAPTED_EPSILON = 1e-5
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..spec import CONVOLUTIONS, Convolution, ConvSpec, reversed_pads
+from ..spec import CONVOLUTIONS, Convolution, ConvSpec
 
 
 class _Uneven(nn.modules.conv._ConvNd):
@@ -48,7 +47,7 @@ class _Cropped(_Uneven):
 
     def forward(self, input: Tensor) -> Tensor:
         """As the class of PyTorch, on an input [batch, in_channels, *size] or without the batch."""
-        return cropped(self.spec, super().forward(input))
+        return self.spec.crop(super().forward(input))
 
 
 class PaddedConv1d(_Padded, nn.Conv1d):
@@ -84,17 +83,6 @@ PADDED: dict[tuple[int, bool], type[nn.Module]] = {
     (3, True): CroppedConvTranspose3d,
 }
 """The classes by the number of their axes and whether they are transposed."""
-
-
-def cropped(spec: ConvSpec, y: Tensor) -> Tensor:
-    """The result of a transposed convolution with an uneven padding.
-
-    Args:
-        spec: Its geometry.
-        y: The result without padding, [batch, out_channels, *size] or without the batch.
-    """
-    pads = cast(tuple[tuple[int, int], ...], spec.padding)
-    return F.pad(y, reversed_pads((-before, -after) for before, after in pads))
 
 
 def has_class(spec: ConvSpec) -> bool:

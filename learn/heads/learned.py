@@ -22,7 +22,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ...convert.heads.axis_scores import AxisScores
+from ...convert.heads.content import AxisScores
 from .positions import Grid, SeparablePositions
 
 

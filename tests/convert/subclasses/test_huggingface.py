@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, conv_from_attention, convert_model
 from conv2attn.convert.errors import UnsupportedLayerError
-from conv2attn.convert.subclasses.reader import reader_of
+from conv2attn.convert.subclasses.readers import reader_of
 from tests.convert.subclasses.standardised import convolved, normalised, padded_same
 
 

@@ -25,7 +25,7 @@ from conv2attn.convert import (
     save_converted,
 )
 from conv2attn.convert.errors import OutputError, UnsupportedLayerError
-from conv2attn.convert.subclasses import reader as readers
+from conv2attn.convert.subclasses import readers
 from conv2attn.convert.subclasses.libraries import (
     adapted,
     perhaps_same_padded,
