@@ -241,6 +241,11 @@ def may_be_wrong(spec: ConvSpec, size: Size, dtype: str) -> bool:
     is_odd = spec.kernel_size[-1] >= _WIDE or stride[-1] >= _FAR or max(dilation[:-1], default=1) > 1
     if dtype == "bfloat16" and (is_odd or not is_large):
         return True
+    rest = [
+        (n + sum(pad) - reach - 1) % step for n, pad, reach, step in zip(lengths, pads, spec.reach, stride, strict=True)
+    ]
+    if dtype == "bfloat16" and is_volume and dilation[-1] > 1 and any(rest[:-1]):  # rows that no window reads
+        return True
     columns, span, step, zeros = along[-1]
     if (is_volume and not is_large and any(map(any, pads))) or (zeros >= span and columns < step):
         return True

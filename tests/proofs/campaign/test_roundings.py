@@ -10,6 +10,9 @@ import torch
 from conv2attn.convert.certificate.network.rules import RULES, roundings
 from conv2attn.convert.certificate.network.rules.interval import UnboundedError
 from conv2attn.convert.certificate.network.rules.roundings import ROUNDINGS
+from conv2attn.convert.size import Size
+from conv2attn.convert.spec import ConvSpec
+from conv2attn.proofs.campaign.layers import may_be_wrong
 from conv2attn.proofs.campaign.rounding_draws import DRAWS, HALF, DrawnCall, aten, draw, precisions
 from conv2attn.proofs.campaign.roundings import Comparison, compare_operation, ratios_of
 
@@ -77,3 +80,11 @@ def test_an_inverse_that_half_precision_cannot_store_has_no_bound(name: str) -> 
     drawn = DrawnCall(getattr(aten, name).default, (x,), args[name], torch.float16, {}, 2)
     with pytest.raises(UnboundedError, match="as large as its variance"):
         ratios_of(drawn)
+
+
+def test_transposed_volumes_whose_outputs_no_tap_reaches_are_left_out() -> None:
+    """Dilated columns and output padding along depth: bfloat16's outputs there hold whatever the memory held."""
+    spec = ConvSpec(16, 2, (2, 2, 3), (2, 1, 2), (1, 1, 2), transposed=True, output_padding=(1, 0, 0))
+    assert may_be_wrong(spec, Size(5, 3, 7), "bfloat16")
+    assert not may_be_wrong(replace(spec, output_padding=()), Size(5, 3, 7), "bfloat16")
+    assert not may_be_wrong(spec, Size(5, 3, 7), "float32")
