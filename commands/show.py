@@ -45,8 +45,8 @@ from ..learn.experiment.history import History, read_accuracies, read_history
 from ..learn.networks.resnet import BLOCKS
 from ..show.page.data import own_views
 from ..show.page.write import film_page
+from ..show.pictures.limits import too_large
 from ..show.pictures.scene import Scene, find_layer, scenes, set_alpha, undrawable
-from ..show.pictures.style import too_large
 from .terminal import say
 
 if TYPE_CHECKING:

@@ -89,6 +89,18 @@ def test_logs_and_warnings_for_developers_stay_off_stderr_but_in_debugging(
         assert run(*verify)[::2] != (0, "")
 
 
+def test_a_conversion_with_its_page_needs_no_optional_library(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("net.py").write_text(NETWORK.format(call="pass"))
+    torch.save(nn.Sequential(nn.Conv2d(3, 4, 3)).state_dict(), "w.pth")
+    for name in [name for name in sys.modules if name.startswith(("conv2attn.show", "conv2attn.commands."))]:
+        monkeypatch.delitem(sys.modules, name)
+    for library in ("matplotlib", "onnx", "onnxruntime", "PIL", "lightning", "sklearn", "huggingface_hub"):
+        monkeypatch.setitem(sys.modules, library, None)
+    for command in (("convert", "w.pth", "--arch", "net.py:net"), ("restore", "out")):
+        out = "out" if command[0] == "convert" else "back.pth"
+        assert run(*command, "--out", out)[::2] == (0, "")
+
+
 NEEDED: dict[str, Callable[[], object]] = {
     "onnx": lambda: read_onnx(Path("m.onnx")),
     "onnxscript": exported,

@@ -44,9 +44,9 @@ from ...convert.model.agreement import Agreement
 from ...convert.model.report import LayerReport, Report
 from ...convert.size import Size
 from ...convert.spec import ConvSpec
-from ..pictures.error import bounds_or_none, convolution, error_curve, input_range, with_alpha
+from ..pictures.curve import bounds_or_none, convolution, error_curve, input_range, with_alpha
+from ..pictures.limits import too_large
 from ..pictures.scene import Scene, own_scene, query_pixel, scenes, undrawable
-from ..pictures.style import too_large
 from ..text import CELL, printable
 
 BUDGET = 400_000  # numbers of four bytes in all channels: 2.1 MB of base64

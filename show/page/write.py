@@ -25,7 +25,7 @@ from ...convert.inputs import likely_channels
 from ...convert.model.agreement import Agreement
 from ...convert.model.report import Report
 from ...learn.experiment.history import History
-from ..pictures.style import evenly
+from ..pictures.limits import evenly
 from ..text import CELL, by_note, printable, scientific, short_name
 from .data import not_drawn, page_data
 

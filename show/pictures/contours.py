@@ -10,9 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from .limits import evenly
 from .maps import Window, mark_places, marks_caption
 from .scene import Scene
-from .style import GREY, HEAD_COLOURS, Sheet, evenly
+from .style import GREY, HEAD_COLOURS, Sheet
 
 MASSES = (0.5, 0.9)
 _ACROSS, _SIDE = 3, 2.05  # panels in a row, inches of a panel

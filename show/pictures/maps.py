@@ -17,8 +17,9 @@ from torch import Tensor
 from ...convert.bounds.tail import tail_fraction
 from ...convert.layer.layer import SelfAttention2d
 from ...convert.size import Size
+from .limits import evenly
 from .scene import Scene
-from .style import ATTENTION, FAINT, GREY, VERMILION, Sheet, evenly, outline
+from .style import ATTENTION, FAINT, GREY, VERMILION, Sheet, outline
 
 KERNEL = "Heads lie as their taps lie in the kernel, each with the place of its centre, row and column, from the query."
 _LEAST, _MOST = 5, 20  # pixels shown around the kernel's taps

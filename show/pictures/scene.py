@@ -30,7 +30,7 @@ from ...convert.layer.positions import check_alpha
 from ...convert.size import Size
 from ...convert.spec import Convolution, ConvSpec
 from ..text import CELL, printable, short_name
-from .style import too_large, within
+from .limits import too_large, within
 
 _LISTED = 5  # layers named where none comes close
 

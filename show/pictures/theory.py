@@ -19,7 +19,8 @@ from ...convert.files.write import write_file
 from ...convert.model.convert import convert_model
 from ...convert.size import Size
 from .contours import draw_contours
-from .error import ALPHAS, draw_error
+from .curve import ALPHAS
+from .error import draw_error
 from .kernel import draw_kernel
 from .maps import draw_maps, draw_sharpness
 from .scene import Scene, scenes, set_alpha

@@ -16,8 +16,9 @@ from ...learn.experiment.folder import Result
 from ...learn.experiment.history import History
 from ...learn.heads.positions import Grid
 from .contours import contour_heads
+from .limits import evenly
 from .maps import Window, mark
-from .style import ATTENTION, BLUE, GREEN, GREY, HEAD_COLOURS, INK, ORANGE, PURPLE, SKY, VERMILION, Sheet, evenly
+from .style import ATTENTION, BLUE, GREEN, GREY, HEAD_COLOURS, INK, ORANGE, PURPLE, SKY, VERMILION, Sheet
 
 HEADER = ("network", "positions", "content", "parameters", "seeds", "test accuracy", "worst seed")
 _POSITIONS = {

@@ -26,7 +26,7 @@ from conv2attn.convert.preprocessing import Normalization, Preprocessing
 from conv2attn.convert.size import Size
 from conv2attn.proofs.campaign.strategies import convolutions_with_input
 from conv2attn.show.pictures.contours import level
-from conv2attn.show.pictures.error import error_curve
+from conv2attn.show.pictures.curve import error_curve
 from conv2attn.show.pictures.scene import Scene, scenes
 from conv2attn.show.pictures.theory import theory_pictures
 from tests.command import Run, exit_code
