@@ -34,15 +34,15 @@ if TYPE_CHECKING:
         save_converted,
     )
     from .convert.export.hub import HubNetwork
-    from .convert.export.network import export_onnx
     from .convert.layer.layer import set_engine
+    from .convert.onnx.export import export_onnx
     from .learn import freeze, melt, parameter_groups
 
     __version__: str
 
 _PLACES = {
     "HubNetwork": ".convert.export.hub",
-    "export_onnx": ".convert.export.network",
+    "export_onnx": ".convert.onnx.export",
     "freeze": ".learn",
     "melt": ".learn",
     "parameter_groups": ".learn",

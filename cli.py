@@ -395,8 +395,8 @@ def verify(
     from .commands.convert import is_onnx
     from .commands.verify import verify_checkpoint
     from .commands.verify_onnx import verify_onnx_file
-    from .convert.files.write import PROGRAM
     from .convert.inputs import parse_inputs
+    from .convert.write import PROGRAM
     from .proofs.campaign.results import Settings, Shard
 
     images: dict[str, object] = {
@@ -616,7 +616,7 @@ def melt(
     from dataclasses import replace
 
     from .commands.melt import melt_checkpoint
-    from .learn.melting.compare import FINE_TUNING
+    from .learn.comparison import FINE_TUNING
 
     if data is None and checkpoint is not None:
         wanted = "is required with a checkpoint: the images it is fine-tuned on, such as a folder of pictures"

@@ -32,8 +32,8 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from conv2attn.convert import ConversionError, convert_model, restore_model
-from conv2attn.convert.model.convert import is_convolution, plan_conversion
-from conv2attn.convert.names import names_by_module
+from conv2attn.convert.network.convert import is_convolution, plan_conversion
+from conv2attn.convert.network.modules import names_by_module
 
 META = "it is on the meta device and has no values yet"  # the last thing in the way of a layer without values
 LIBRARIES = ("timm", "torchvision")

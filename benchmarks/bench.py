@@ -35,9 +35,9 @@ from torch import Tensor, nn
 from torch.utils.benchmark import Timer
 
 from conv2attn.convert import SelfAttention, attention_from_conv, convert_model
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.engines.base import Engine
-from conv2attn.convert.size import Size
 from conv2attn.convert.spec import Convolution, ConvSpec
 from conv2attn.convert.subclasses.readers import geometry
 from conv2attn.proofs.campaign.arithmetic import describe_machine

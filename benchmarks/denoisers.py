@@ -14,12 +14,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from conv2attn.learn.comparison import Comparison, Outcomes, run_comparison
 from conv2attn.learn.data.images import Loaders, Pairs
-from conv2attn.learn.melting.comparison import Comparison, Outcomes
-from conv2attn.learn.melting.run import run_comparison
-from conv2attn.learn.training.evaluate import evaluate
 from conv2attn.learn.training.folders import write_json
-from conv2attn.learn.training.recipe import Session
+from conv2attn.learn.training.recipe import Session, evaluate
 
 TOKEN = 4  # pixels of a token's side, after two strides
 LOOKS = "trunk.9"  # the last layer that sees several tokens

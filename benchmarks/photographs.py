@@ -22,8 +22,8 @@ import torch.nn.functional as F
 from denoisers import DrawnData, PhotographDenoiser, psnr, run, with_block, with_larger_kernel
 from torch import Tensor, nn
 
+from conv2attn.learn.comparison import Arm, Comparison, unchanged
 from conv2attn.learn.data.pictures import read_picture
-from conv2attn.learn.melting.comparison import Arm, Comparison, unchanged
 from conv2attn.learn.training.recipe import Recipe
 
 RECURRING = "brick", "coins", "grass", "gravel", "page", "text"

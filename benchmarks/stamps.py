@@ -17,9 +17,9 @@ import torch.nn.functional as F
 from denoisers import DrawnData, PageDenoiser, psnr, run, with_block, with_larger_kernel
 from torch import Tensor, nn
 
+from conv2attn.learn.comparison import Arm, Comparison, unchanged
+from conv2attn.learn.data.datasets import digits
 from conv2attn.learn.data.images import ImageData, Split
-from conv2attn.learn.data.kinds import digits
-from conv2attn.learn.melting.comparison import Arm, Comparison, unchanged
 from conv2attn.learn.training.recipe import Recipe
 
 ROWS, COLUMNS = 3, 4

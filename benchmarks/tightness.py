@@ -18,13 +18,12 @@ import torch.nn.functional as F
 from bench import networks
 from torch import Tensor, nn
 
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.certificate.data import certify_data
 from conv2attn.convert.certificate.layer import certify
-from conv2attn.convert.examples.networks import NETWORKS
-from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.examples.networks import NETWORKS, load_example
 from conv2attn.convert.layer.construction import attention_from_conv
 from conv2attn.convert.layer.layer import SelfAttention
-from conv2attn.convert.size import Size
 from conv2attn.convert.spec import Convolution, ConvSpec
 from conv2attn.proofs.campaign.strategies import convolution_of
 from conv2attn.proofs.campaign.values import gain, largest_difference

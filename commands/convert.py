@@ -13,21 +13,19 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..convert.arguments import Size, format_bytes
 from ..convert.certificate.wording import NO_USE, is_useful
 from ..convert.errors import CheckpointError, OptionError, Problem
-from ..convert.export.onnx.forms import DEFAULT_FORM
-from ..convert.export.onnx.whole import WholeModel, attention_model, flaw
 from ..convert.files.checkpoint import Opening
 from ..convert.files.folder import save_converted
 from ..convert.files.open import Network, open_network, placed
 from ..convert.files.readers.sniff import Kind, sniff
 from ..convert.files.report import CertifiedReport, certify_report
-from ..convert.files.write import PAGE, PROGRAM, check_target
-from ..convert.model.convert import convert_model, plan_conversion
-from ..convert.model.plan import plan_layers, usual_size
-from ..convert.model.report import Report
-from ..convert.model.selection import name_filter
-from ..convert.size import Size, format_bytes
+from ..convert.network.convert import convert_model, name_filter, plan_conversion
+from ..convert.network.plan import plan_layers, usual_size
+from ..convert.network.report import Report
+from ..convert.onnx.write import DEFAULT_FORM, WholeModel, attention_model, flaw
+from ..convert.write import PAGE, PROGRAM, check_target
 from ..show.page.write import QUICK, make_page
 from ..show.text import Table, dequantised_lines, extra_lines, layer_name, non_finite_lines, note_lines, problem_lines
 from .terminal import Done, progress, say

@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from ..convert.examples.images import draw_images
-from ..convert.examples.networks import NETWORKS
-from ..convert.examples.pretrained import load_example
+from ..convert.examples.networks import NETWORKS, load_example
 from ..convert.files.architecture import Architecture
 from ..convert.files.folder import save_converted
 from ..convert.files.report import certify_report
-from ..convert.files.write import PAGE, check_target, file_system_errors
-from ..convert.model.agreement import compare
-from ..convert.model.convert import convert_model
+from ..convert.network.agreement import compare
+from ..convert.network.convert import convert_model
+from ..convert.write import PAGE, check_target, file_system_errors
 from ..show.page.write import make_page
 from ..show.text import Table
 from .terminal import Done

@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.errors import OptionError, OutputError
-from ..convert.export.network import export_onnx
-from ..convert.export.onnx.forms import DEFAULT_FORM
 from ..convert.files.checkpoint import Opening
 from ..convert.files.open import open_network
-from ..convert.files.write import check_file
 from ..convert.inputs import InputSpec, random_inputs
 from ..convert.layer.layer import SelfAttention
-from ..convert.model.convert import convert_model
-from ..convert.size import USUAL_SIZES, Size
+from ..convert.network.convert import convert_model
+from ..convert.onnx.export import export_onnx
+from ..convert.onnx.write import DEFAULT_FORM
+from ..convert.write import check_file
 from .terminal import Done, wrote
 
 

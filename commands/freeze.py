@@ -10,17 +10,17 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.errors import ConversionError, OutputError, untraceable
 from ..convert.files.checkpoint import Opening
 from ..convert.files.named.preprocessors import caveats
 from ..convert.files.open import open_network
 from ..convert.files.tensors import copies, independent, write_safetensors, write_stream
-from ..convert.files.write import check_file, write_file
 from ..convert.inputs import example_image
-from ..convert.size import USUAL_SIZES, Size
-from ..learn.data.kinds import load_data
-from ..learn.freezing.freeze import FrozenModel, freeze
-from ..learn.training.evaluate import accuracy
+from ..convert.write import check_file, write_file
+from ..learn.data.datasets import load_data
+from ..learn.freezing import FrozenModel, freeze
+from ..learn.training.recipe import accuracy
 from ..show.text import Table, layer_name
 from .terminal import Done, say
 

@@ -7,13 +7,12 @@ from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
-from ..convert.files.write import write_file
-from ..learn.data.kinds import load_data
-from ..learn.experiment.folder import Experiment, Result, run_folder
-from ..learn.experiment.history import read_history
+from ..convert.write import write_file
+from ..learn.data.datasets import load_data
+from ..learn.experiment.folder import Experiment, Result, read_history, run_folder
 from ..learn.experiment.recipes import Setting
 from ..learn.experiment.run import run_experiment
-from ..learn.networks.resnet import BLOCKS
+from ..learn.networks import BLOCKS
 from ..learn.training.recipe import Session
 from ..show.page.write import film_page
 from ..show.pictures.training import HEADER, distance_rows, table_rows

@@ -10,20 +10,18 @@ from typing import Any
 
 from torch import nn
 
+from ..convert.arguments import Size
 from ..convert.files.architecture import Architecture
 from ..convert.files.checkpoint import Opening
 from ..convert.files.folder import NETWORK, save_converted
 from ..convert.files.named.preprocessors import caveats
 from ..convert.files.open import open_network
-from ..convert.files.write import check_apart
-from ..convert.model.convert import is_convolution
-from ..convert.model.selection import name_filter
-from ..convert.names import names_by_module
+from ..convert.network.convert import is_convolution, name_filter
+from ..convert.network.modules import names_by_module
 from ..convert.preprocessing import Normalization, Preprocessing
-from ..convert.size import Size
-from ..learn.data.kinds import load_data
-from ..learn.melting.compare import ACCURACY, compare
-from ..learn.melting.comparison import ArmResult, Outcomes
+from ..convert.write import check_apart
+from ..learn.comparison import ACCURACY, ArmResult, Outcomes, compare
+from ..learn.data.datasets import load_data
 from ..learn.training.folders import write_json
 from ..learn.training.recipe import Recipe, Session
 from ..show.pictures.training import spread
@@ -79,7 +77,7 @@ def melt_checkpoint(
     images = load_data(data, channels=channels, size=size, preprocessing=trained_on or normalization, out=out)
     if cnn is None:
         arguments = {"channels": images.channels, "classes": len(images.classes)}
-        architecture = Architecture("conv2attn.learn.melting.start:small_cnn", arguments)
+        architecture = Architecture("conv2attn.learn.comparison:small_cnn", arguments)
     outcomes = compare(images, out, cnn=cnn, melting=melting, recipe=recipe, rates=rates, seeds=seeds, session=session)
     attention = outcomes.networks["attention"]
     save_converted(attention, out / NETWORK, architecture=architecture, preprocessing=preprocessing, force=True)

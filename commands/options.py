@@ -17,9 +17,9 @@ from typer.core import TyperCommand
 from .terminal import Outcome, print_outcome, results_alone
 
 if TYPE_CHECKING:
+    from ..convert.arguments import Size
     from ..convert.files.checkpoint import Opening
     from ..convert.preprocessing import Normalization
-    from ..convert.size import Size
 
 
 _Number = TypeVar("_Number", int, float)
@@ -174,7 +174,7 @@ def size_of(text: str | None, axes: int | None = None) -> Size | None:
     """Parses a size such as 224x224, of one to three numbers; None gives None."""
     if text is None:
         return None
-    from ..convert.size import Size
+    from ..convert.arguments import Size
 
     wanted = "ROWSxCOLUMNS, like 224x224, or 224 for a square (LENGTH for sequences, PLANESxROWSxCOLUMNS for volumes)"
     lengths = _numbers(text.lower(), int, "--size", wanted, (1, 2, 3), separator="x")

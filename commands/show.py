@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.errors import (
     ArchitectureNeededError,
     CheckpointError,
@@ -25,24 +26,30 @@ from ..convert.errors import (
     Problem,
     SelectionError,
 )
-from ..convert.examples.drawn import DRAWN_SIZE, drawn_image
+from ..convert.examples.images import DRAWN_SIZE, drawn_image
 from ..convert.files.checkpoint import Opening
 from ..convert.files.folder import converted_in
 from ..convert.files.layers import Layers
 from ..convert.files.named.preprocessors import caveats
 from ..convert.files.open import open_network
 from ..convert.files.summary import run_on_drawn
-from ..convert.files.write import CONFIG, REPORT, WEIGHTS, check_file, write_file
 from ..convert.inputs import likely_channels
-from ..convert.model.convert import convert_model
-from ..convert.model.report import Report
+from ..convert.network.convert import convert_model
+from ..convert.network.report import Report
 from ..convert.plain import path_in, read_json
 from ..convert.preprocessing import Normalization, Preprocessing
-from ..convert.size import USUAL_SIZES, Size
+from ..convert.write import CONFIG, REPORT, WEIGHTS, check_file, write_file
 from ..learn.data.pictures import LONGEST, picture_reader, read_picture
-from ..learn.experiment.folder import Experiment, is_experiment, read_experiment, read_results
-from ..learn.experiment.history import History, read_accuracies, read_history
-from ..learn.networks.resnet import BLOCKS
+from ..learn.experiment.folder import (
+    Experiment,
+    History,
+    is_experiment,
+    read_accuracies,
+    read_experiment,
+    read_history,
+    read_results,
+)
+from ..learn.networks import BLOCKS
 from ..show.page.data import own_views
 from ..show.page.write import film_page
 from ..show.pictures.limits import too_large

@@ -200,7 +200,7 @@ def result_file(
     Raises:
         OutputError: The file cannot be written, or holds anything but such a result.
     """
-    from ..convert.files.write import marked_file
+    from ..convert.write import marked_file
 
     with marked_file(target, marks=[f'"command": "{command}"'], sources=sources) as write:
         yield lambda outcome: write(outcome_json(command, outcome))

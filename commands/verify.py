@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.certificate.comparison import LayerComparison
 from ..convert.certificate.network.certificate import NetworkCertificate, certify_network
 from ..convert.certificate.network.images import ImagesCertificate, certify_images
@@ -21,10 +22,9 @@ from ..convert.errors import ConversionError, InputError, MemoryLimitError, Prob
 from ..convert.files.checkpoint import Opening
 from ..convert.files.open import open_network, placed
 from ..convert.layer.layer import SelfAttention
-from ..convert.model.agreement import Agreement, LayerShape, compare
-from ..convert.model.convert import convert_model, restore_model
-from ..convert.model.runs import PASSED_BY
-from ..convert.size import USUAL_SIZES, Size
+from ..convert.network.agreement import Agreement, LayerShape, compare
+from ..convert.network.convert import convert_model, restore_model
+from ..convert.network.plan import PASSED_BY
 from ..proofs.campaign.arithmetic import certified_arithmetic, check_device
 from ..proofs.campaign.layers import channel_limits
 from ..show.text import Table, layer_name, note_lines

@@ -17,19 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import nn
 
+from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.certificate.layer import certify_error
 from ..convert.errors import OptionError, Problem, ToolError, importing, refusing
-from ..convert.export.onnx.forms import DEFAULT_FORM, FORMS, form_named
-from ..convert.export.onnx.whole import FORM, SOURCE, attention_model, flaw
 from ..convert.files.checkpoint import read_checkpoint
 from ..convert.files.open import open_network
 from ..convert.files.report import CERTIFIED_RANGE
-from ..convert.files.write import PROGRAM
 from ..convert.heads.values import LayerValues
-from ..convert.model.agreement import LayerShape
-from ..convert.model.convert import convert_model
+from ..convert.network.agreement import LayerShape
+from ..convert.network.convert import convert_model
+from ..convert.onnx.write import DEFAULT_FORM, FORM, FORMS, SOURCE, attention_model, flaw, form_named
 from ..convert.plain import path_in
-from ..convert.size import USUAL_SIZES, Size
+from ..convert.write import PROGRAM
 from ..show.text import Table, layer_name, problem_lines
 from .inputs import refuse_conversion
 

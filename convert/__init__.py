@@ -12,7 +12,7 @@ from .files.open import load_converted
 from .layer.construction import attention_from_conv, conv_from_attention
 from .layer.layer import SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
 from .layer.version1 import add_old_modules
-from .model.convert import Conversion, convert_model, restore_model
+from .network.convert import Conversion, convert_model, restore_model
 from .spec import ConvSpec
 from .subclasses.readers import Reader, register_reader
 

@@ -17,8 +17,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor
 
+from .arguments import Size
 from .errors import OptionError
-from .size import Size
 
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
 Library = Literal["timm", "torchvision", "transformers"]

@@ -13,7 +13,7 @@ the output belongs to, and the taps lie around it, as in the paper:
                      query        tap offset
 
 ``proofs/claims/theorem/assembly.py`` proves that heads with these centres read what the taps read;
-``proofs/claims/theorem/any_dimensions_assembly.py`` proves it along any number of axes.
+``proofs/claims/theorem/assembly.py`` proves it along any number of axes.
 
 A transposed convolution fits the same picture. Its keys are the *stuffed* input, x at every s-th place and zeros
 between, padded by d (K - 1) - p, and by output_padding more at the far end; its kernel is flipped. What is left is a
@@ -28,14 +28,14 @@ import itertools
 import math
 import reprlib
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, cast, get_args
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .arguments import Size
 from .errors import GeometryError
-from .size import Size
 
 PaddingMode = Literal["zeros", "reflect", "replicate", "circular"]
 NamedPadding = Literal["same", "valid", "same_upper", "same_lower"]
@@ -405,6 +405,32 @@ class ConvSpec:
         if self.padding_mode != "zeros":
             parts.append(self.padding_mode)
         return ", ".join(parts)
+
+
+@dataclass(frozen=True)
+class DescribedConvolution:
+    """A convolution whose geometry a file describes, so that it can be converted without the network's code.
+
+    Attributes:
+        weight: Key of its weight among the file's tensors.
+        bias: Key of its bias, or None.
+        spec: Its geometry, or None if no class of convolutions has it.
+        problem: Why ``spec`` is None.
+        note: Remark about its weights for the user, or None.
+        original: The layer's name in the file, or None if it is the name used here.
+    """
+
+    weight: str
+    bias: str | None
+    spec: ConvSpec | None
+    problem: str | None = None
+    note: str | None = field(default=None, compare=False)
+    original: str | None = field(default=None, compare=False)
+
+    @classmethod
+    def refused(cls, problem: str) -> DescribedConvolution:
+        """A convolution that cannot be converted."""
+        return cls("", None, None, problem)
 
 
 def batch_shape(spec: ConvSpec) -> str:

@@ -13,12 +13,10 @@ from pathlib import Path
 import torch
 
 from conv2attn.learn import freeze, melt, parameter_groups
-from conv2attn.learn.data.kinds import load_data
-from conv2attn.learn.melting.record import AttentionRecorder
-from conv2attn.learn.melting.start import small_cnn
-from conv2attn.learn.training.evaluate import evaluate
+from conv2attn.learn.comparison import AttentionRecorder, small_cnn
+from conv2attn.learn.data.datasets import load_data
 from conv2attn.learn.training.fit import fit
-from conv2attn.learn.training.recipe import Recipe
+from conv2attn.learn.training.recipe import Recipe, evaluate
 
 digits = load_data("digits")
 folder = Path(tempfile.mkdtemp())

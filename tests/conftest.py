@@ -15,7 +15,7 @@ from tests.command import Ran, Run, exit_code
 SLOW = frozenset(
     f"{name}.py"
     for name in (
-        "convert/test_onnx_export",
+        "convert/onnx/test_onnx_export",
         "convert/test_synchronisations",
         "convert/test_tracing",
         "convert/test_transforms",

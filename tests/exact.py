@@ -9,7 +9,7 @@ import mpmath
 from torch import Tensor
 
 from conv2attn.convert import SelfAttention
-from conv2attn.convert.size import Size
+from conv2attn.convert.arguments import Size
 
 
 def exact_difference(layer: SelfAttention, x: Tensor, output: Sequence[int]) -> mpmath.mpf:

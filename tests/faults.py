@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.engines import literal
 from conv2attn.convert.heads.encoding import key_positions
-from conv2attn.convert.size import Size
 from conv2attn.convert.spec import ConvSpec, reversed_pads
 
 

@@ -13,10 +13,9 @@ from onnx import ModelProto, NodeProto, TensorProto, helper, numpy_helper
 from torch import Tensor
 
 from conv2attn.convert import SelfAttention
-from conv2attn.convert.export.onnx.forms import layer_nodes
-from conv2attn.convert.files.readers.described import DescribedConvolution
-from conv2attn.convert.files.readers.onnx import read_onnx
-from conv2attn.convert.spec import Convolution
+from conv2attn.convert.onnx import read_onnx
+from conv2attn.convert.onnx.write import layer_nodes
+from conv2attn.convert.spec import Convolution, DescribedConvolution
 from conv2attn.convert.subclasses.padded import convolution
 
 FLOAT = TensorProto.FLOAT

@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from conv2attn.learn.data.kinds import digits
-from conv2attn.learn.melting.run import run_comparison
+from conv2attn.learn.comparison import run_comparison
+from conv2attn.learn.data.datasets import digits
 from conv2attn.learn.training.recipe import Recipe
 
 PROGRAMS = Path(__file__).parents[1] / "benchmarks"

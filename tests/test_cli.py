@@ -21,8 +21,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, load_converted
 from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
-from conv2attn.convert.examples.networks import NETWORKS
-from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.examples.networks import NETWORKS, load_example
 from conv2attn.convert.files.architecture import Architecture
 from tests.command import Ran, Run, result_of
 from tests.processes import PATIENCE, finished, started

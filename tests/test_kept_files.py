@@ -20,8 +20,7 @@ from conv2attn.convert.errors import CheckpointError, ConversionError
 from conv2attn.convert.files.folder import read_folder
 from conv2attn.convert.files.open import open_network
 from conv2attn.convert.spec import Convolution
-from conv2attn.learn.experiment.folder import read_experiment, read_results
-from conv2attn.learn.experiment.history import read_history
+from conv2attn.learn.experiment.folder import read_experiment, read_history, read_results
 from conv2attn.proofs.campaign.results import read_campaign
 from tests.bounds import output_bound
 from tests.small_models import SMALL_MODELS, Composite, resnet

@@ -16,11 +16,11 @@ from conv2attn.commands.ending import explain
 from conv2attn.commands.verify_onnx import session
 from conv2attn.convert import convert_model
 from conv2attn.convert.errors import ConversionError
-from conv2attn.convert.export.network import export_onnx
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.named.registries import offline
-from conv2attn.convert.files.readers.onnx import read_onnx
-from conv2attn.learn.data.kinds import digits
+from conv2attn.convert.onnx import read_onnx
+from conv2attn.convert.onnx.export import export_onnx
+from conv2attn.learn.data.datasets import digits
 from conv2attn.learn.data.pictures import read_picture
 from conv2attn.learn.training.fit import check_machine
 from conv2attn.learn.training.recipe import Machine

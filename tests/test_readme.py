@@ -56,7 +56,7 @@ OVERSTATED = {
     "no smaller alpha than alpha_for's is excluded": r"the smallest(?: alpha)? (?:that is|for a tolerance|with which)",
     "check checks the bounds of exact layers with alpha a power of two": r"checks? (?:them|the certificates in)\b",
 }
-PROMISING = [*PAGES, README.parent / "convert/certificate/tolerance.py", README.parent / "learn/melting/melt.py"]
+PROMISING = [*PAGES, README.parent / "convert/certificate/tolerance.py", README.parent / "learn/melting.py"]
 
 
 def test_no_page_promises_more_than_is_proved() -> None:

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from ..arguments import image_batches
-from ..autocast import autocast_dtype, rounded, without_autocast
+from ..context import autocast_dtype, rounded, without_autocast
 from ..errors import ConversionError
 from ..layer.checked import checked_layer, checked_model
 from ..layer.layer import SelfAttention

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..arguments import image_batches
+from ..arguments import Size, image_batches
 from ..bounds.rounding import OUTWARD
 from ..bounds.subnormal import magnitudes
 from ..engines import AUTO
@@ -22,7 +22,6 @@ from ..errors import ConversionError, GeometryError
 from ..heads.values import LayerValues
 from ..layer.checked import checked_layer
 from ..layer.layer import SelfAttention
-from ..size import Size
 from ..spec import ConvSpec, batch_shape
 from .layer import Certificate, certify
 

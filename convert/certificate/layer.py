@@ -40,10 +40,10 @@ import torch
 from torch import Tensor
 
 from ..arguments import as_range_end, as_tensor
-from ..autocast import autocast_dtype
 from ..bounds.rounding import OUTWARD, Sums, attention_rounding, convolution_rounding
 from ..bounds.subnormal import is_subnormal, magnitudes
 from ..bounds.tail import absolute_products, softmax_tail
+from ..context import autocast_dtype
 from ..engines import AUTO, check_engine_name, engine_error
 from ..errors import ConversionError
 from ..heads.values import LayerValues

@@ -21,12 +21,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments import Size
 from ..engines.literal import all_queries, attention_probabilities
 from ..errors import ConversionError, InputError, first_line
 from ..heads.values import LayerValues
 from ..layer.checked import checked_layer
 from ..layer.layer import SelfAttention
-from ..size import Size
 from ..subclasses.computed import in_eval_mode
 from .data import certify_data, convolve_padded
 

@@ -2,8 +2,8 @@
 
 Far keys weigh next to nothing: they are left out (``without_far_keys``), which makes the table a band. The rows of a
 long table are made in blocks, and each block is kept for, and multiplied with, the few pixels that it reads.
-``proofs/claims/certificate/left_out.py`` proves what that costs, ``proofs/claims/computing/factorisation.py`` when one
-table smooths the images for all heads.
+``proofs/claims/certificate/accumulation.py`` proves what that costs, ``proofs/claims/computing/factorisation.py`` when
+one table smooths the images for all heads.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..arguments import Size
 from ..bounds.rounding import NEGLIGIBLE, left_out, unit_roundoff
+from ..context import is_traced, is_transformed
 from ..heads.values import LayerValues
-from ..size import Size
 from ..spec import ConvSpec, reversed_pads
-from ..transforms import is_traced, is_transformed
 
 BLOCK = 32  # queries that are multiplied with the pixels that they read, where the others would double the work
 _KEPT, _KEPT_BYTES = 64, 2**20  # tables of sizes seen lately, and how large one of them may be

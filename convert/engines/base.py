@@ -13,11 +13,11 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from ..arguments import Size, format_bytes
+from ..context import is_traced
 from ..errors import MemoryLimitError
 from ..heads.values import LayerValues
-from ..size import Size, format_bytes
 from ..spec import ConvSpec
-from ..transforms import is_traced
 
 
 @dataclass(frozen=True)

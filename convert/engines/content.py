@@ -22,11 +22,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..arguments import Size
+from ..context import is_traced, is_transformed
 from ..heads.content import ContentTerms
 from ..heads.encoding import head_vectors, key_numbers, key_positions
 from ..heads.values import LayerValues
-from ..size import Size
-from ..transforms import is_traced, is_transformed
 from .base import Cost
 from .head_sum import head_weights
 from .literal import all_queries

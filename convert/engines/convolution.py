@@ -22,8 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch._C._functorch import maybe_current_level
 
+from ..context import has_numbers
 from ..spec import ConvSpec, reversed_pads
-from ..transforms import has_numbers
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the dimensions of a batch
 _HALF = (torch.bfloat16, torch.float16)

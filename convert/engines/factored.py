@@ -30,11 +30,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..arguments import Size
 from ..bounds.rounding import factored_error
+from ..context import is_traced
 from ..heads.values import LayerValues
-from ..size import Size
 from ..spec import ConvSpec
-from ..transforms import is_traced
 from . import stencil
 from .axes import Axis, kept, pad_for_tables, table
 from .base import Cost, Engine, convolution_flops, learned_scores

@@ -20,10 +20,10 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
+from ..arguments import Size
+from ..context import is_transformed
 from ..heads.values import LayerValues
-from ..size import Size
 from ..spec import ConvSpec
-from ..transforms import is_transformed
 from .axes import BLOCK
 
 Blocks = tuple[tuple[int, int, int, int], ...]

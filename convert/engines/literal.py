@@ -22,7 +22,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..arguments import Size, format_bytes
 from ..bounds.rounding import literal_error
+from ..context import is_traced
 from ..errors import EngineError, MemoryLimitError
 from ..heads.encoding import (
     encoding_dim,
@@ -36,9 +38,7 @@ from ..heads.encoding import (
 )
 from ..heads.regime import CANCELS
 from ..heads.values import LayerValues, scores_cancel
-from ..size import Size, format_bytes
 from ..spec import ConvSpec
-from ..transforms import is_traced
 from .base import Cost, Engine
 
 _NEAR = 2**23  # bytes of a chunk on a CPU; between 2^22 and 2^24 all are about as fast, and much larger ones are slower

@@ -23,13 +23,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ..arguments import Size
 from ..bounds.rounding import staged_error
+from ..context import is_traced
 from ..errors import EngineError
 from ..heads.encoding import encoding_dim, is_power_of_two, key_positions
 from ..heads.values import LayerValues
-from ..size import Size
 from ..spec import ConvSpec
-from ..transforms import is_traced
 from .base import Cost, Engine, learned_scores
 from .literal import all_queries, project_values
 

@@ -25,10 +25,10 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from ..arguments import Size
 from ..bounds.rounding import separable_error
+from ..context import is_traced
 from ..heads.values import LayerValues
-from ..size import Size
-from ..transforms import is_traced
 from .axes import Axis, axis_probabilities, pad_for_tables, table, without_negligible
 from .base import Cost, Engine
 from .content import attend_content, content_cost

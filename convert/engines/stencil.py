@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 
 from ..bounds.rounding import JOINT_TAPS, left_out
+from ..context import has_numbers, is_traced
 from ..heads.values import constant
-from ..transforms import has_numbers, is_traced
 from .axes import Axis, kept, known
 from .convolution import Geometry, convolve
 

@@ -16,8 +16,7 @@ from safetensors.torch import save
 from torch import nn
 
 from .images import HELD_OUT_SEED, draw_images
-from .networks import NETWORKS
-from .pretrained import accuracy
+from .networks import NETWORKS, accuracy
 
 NUM_THREADS = 2  # the order of sums, and so the weights' last digits, depends on it
 NUM_HELD_OUT = 1000

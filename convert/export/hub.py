@@ -23,9 +23,9 @@ from ..files.architecture import Architecture
 from ..files.folder import save_converted
 from ..files.open import load_converted
 from ..files.report import CertifiedReport, certify_report
-from ..files.write import CONFIG, REPORT, WEIGHTS
 from ..layer.checked import checked_model
-from ..model.report import Report
+from ..network.report import Report
+from ..write import CONFIG, REPORT, WEIGHTS
 
 with importing("huggingface_hub", ToolError('the Hub needs huggingface_hub: pip install "conv2attn[hub]"')):
     from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download

@@ -20,15 +20,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from ..arguments import as_size
-from ..autocast import autocast_dtype
+from ..arguments import Size, as_size
+from ..context import autocast_dtype
 from ..engines.literal import all_queries
 from ..errors import ConversionError, EngineError, GeometryError
 from ..heads.encoding import key_positions
 from ..heads.regime import EXACT_ALPHA
 from ..layer.checked import checked_layer
 from ..layer.layer import LAYERS, SelfAttention
-from ..size import Size
 from ..spec import ConvSpec
 
 _LARGEST = 2**31  # bytes of the projections

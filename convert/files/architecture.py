@@ -27,7 +27,7 @@ from .named.registries import FORM, import_module, named_factory, similar_names
 # The project's own examples, which no file chooses the code of.
 OWN_ARCHITECTURES = (
     *(f"conv2attn.convert.examples.networks:{name}" for name in ("plain_cnn", "residual_cnn", "mobile_cnn")),
-    "conv2attn.learn.melting.start:small_cnn",
+    "conv2attn.learn.comparison:small_cnn",
 )
 _JSON = "a number, true, false, null, a list, an object or a quoted word"
 _serial = itertools.count()

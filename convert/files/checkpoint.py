@@ -17,10 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import CheckpointError, SeveralNetworksError, listed
+from ..spec import DescribedConvolution
 from .architecture import Architecture
 from .keys import Expected, fit_keys, is_averaged, renamed
 from .readers import Contents, read_contents
-from .readers.described import DescribedConvolution, is_module, kinds_of, pickled_network
+from .readers.described import is_module, kinds_of, pickled_network
 from .readers.quantised import FLOAT_STATE, quantised, quantised_classes
 from .readers.torch import Inert
 from .tensors import Versions, versions_of

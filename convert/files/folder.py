@@ -19,15 +19,15 @@ from ..arguments import as_path
 from ..errors import CheckpointError, OutputError
 from ..layer.checked import checked_model
 from ..layer.layer import SelfAttention
-from ..model.report import LayerRecord, Report
+from ..network.report import LayerRecord, Report
 from ..plain import as_unicode, from_plain, json_text, path_in, read_object
 from ..preprocessing import Preprocessing
+from ..write import CONFIG, FORMAT, PAGE, PROGRAM, REPORT, WEIGHTS, is_ours, write_folder
 from .architecture import Architecture
 from .checkpoint import Checkpoint, read_checkpoint
 from .layers import Layers, attention_named, described, state_key
 from .report import CertifiedReport, certify_report, checksum
 from .tensors import aliases, independent, write_safetensors
-from .write import CONFIG, FORMAT, PAGE, PROGRAM, REPORT, WEIGHTS, is_ours, write_folder
 
 FORMAT_VERSION = 4
 NETWORK_CONTENT, LAYERS_CONTENT = "network", "layers"

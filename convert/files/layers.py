@@ -26,15 +26,14 @@ from ..heads.content import AXES, GATED
 from ..layer.construction import attention_with
 from ..layer.layer import SelfAttention
 from ..layer.supported import ForeignConvolution
-from ..model.convert import is_convolution
-from ..model.report import LayerRecord, kind_of
-from ..names import names_by_module
-from ..spec import Convolution, ConvSpec
+from ..network.convert import is_convolution
+from ..network.modules import names_by_module
+from ..network.report import LayerRecord, kind_of
+from ..spec import Convolution, ConvSpec, DescribedConvolution
 from ..subclasses.padded import convolution as new_convolution
 from ..subclasses.padded import has_class
 from ..subclasses.readers import geometry
 from .keys import Expected
-from .readers.described import DescribedConvolution
 
 ATTENTION_KEYS = (
     "alpha",

@@ -36,10 +36,11 @@ from ..errors import (
 )
 from ..layer.construction import not_a_convolution
 from ..layer.layer import SelfAttention
-from ..model.convert import convert_model, restore_model
-from ..model.report import LayerRecord
-from ..names import modules_of
+from ..network.convert import convert_model, restore_model
+from ..network.modules import modules_of
+from ..network.report import LayerRecord
 from ..preprocessing import Preprocessing
+from ..write import PROGRAM, is_ours
 from .architecture import Architecture
 from .checkpoint import Checkpoint, Opening, find_weights
 from .folder import NETWORK_CONTENT, converted_in, read_folder
@@ -61,7 +62,6 @@ from .named.preprocessors import from_folder, from_timm, from_torchvision
 from .readers import Contents, read_contents
 from .readers.quantised import FLOAT_STATE, quantised, quantised_keys
 from .tensors import Versions, versions_of, with_versions
-from .write import PROGRAM, is_ours
 
 LARGE = 2**28  # bytes of weights from which on they are not copied
 

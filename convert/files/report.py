@@ -12,17 +12,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..autocast import without_autocast
 from ..bounds.tail import counts_heads_alone
 from ..certificate.comparison import LayerComparison
 from ..certificate.distance import told_distance
 from ..certificate.layer import certify
 from ..certificate.network.certificate import NetworkCertificate, certify_network, converted, size_of_images
+from ..context import without_autocast
 from ..errors import ConversionError
 from ..layer.construction import not_a_convolution
 from ..layer.layer import SelfAttention
-from ..model.report import LayerReport, Report
-from ..model.runs import PASSED_BY
+from ..network.plan import PASSED_BY
+from ..network.report import LayerReport, Report
 from .layers import Layers, attention_named
 from .summary import Summary
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from ..errors import OutputError
+from ..write import CONFIG, WEIGHTS, check_file, write_file
 from .checkpoint import Opening
 from .folder import LAYERS_CONTENT
 from .open import open_network
 from .tensors import copies, independent, write_safetensors, write_stream
-from .write import CONFIG, WEIGHTS, check_file, write_file
 
 _SUFFIXES = (".safetensors", ".pth", ".pt")
 

@@ -16,17 +16,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments import Size
 from ..certificate.network.same import is_same_program
 from ..certificate.sampled import LiteralSample, inputs_of_layers, sample_layer
 from ..engines.base import convolution_flops
 from ..errors import ConversionError, Problem, listed
-from ..examples.drawn import DRAWN_SIZE, drawn_image, drawn_input, network_input
+from ..examples.images import DRAWN_SIZE, drawn_image, drawn_input, network_input
 from ..inputs import likely_channels
 from ..layer.layer import SelfAttention
-from ..model.convert import restore_model
-from ..model.report import LayerReport
-from ..model.runs import watching_runs
-from ..size import Size
+from ..network.convert import restore_model
+from ..network.plan import watching_runs
+from ..network.report import LayerReport
 from .layers import Layers, attention_named
 
 _FLOPS = 2e10  # most FLOPs to run a network on the image: seconds

@@ -29,8 +29,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..arguments import Size
 from ..errors import ConversionError, GeometryError
-from ..size import Size
 
 AXES = ("planes", "rows", "columns")  # the last of them are a layer's; parameters have these names
 GATED = "gated content was removed in version 2.0; use conv2attn 1.x, or load the layer without its content"

@@ -12,7 +12,7 @@ q + Delta, by a gap of at least alpha, since two different pixels are at least 1
 (``proofs/claims/theorem/one_hot.py``).
 
 Proved in ``proofs/claims/theorem/encoding.py`` for n dimensions, with the draft's six components; in
-``proofs/claims/other_encodings/gaussian_reduction.py`` as a special case of Gaussian heads; in
+``proofs/claims/other_encodings/gaussian.py`` as a special case of Gaussian heads; in
 ``proofs/claims/theorem/absolute.py`` with absolute positions.
 """
 
@@ -24,7 +24,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from ..size import Size
+from ..arguments import Size
 
 # Centres up to here, in pixels: |delta|^2 + 2 |Delta||delta| is at most 2^53 for all keys within 2^25 pixels of the
 # target, so that scores of integers are exact in binary64.

@@ -14,10 +14,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ..arguments import Size
+from ..context import is_traced
 from ..errors import ConversionError
-from ..size import Size
 from ..spec import ConvSpec
-from ..transforms import is_traced
 from .encoding import scores_are_exact, smallest_gap
 
 # exp(-alpha) rounds to 0 from here on: 2^-150 (half of the smallest positive number) is exp(-103.97...) in

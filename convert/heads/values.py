@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..autocast import rounded
+from ..context import rounded
 from ..spec import ConvSpec
 from .content import AxisScores, ContentTerms
 from .regime import Regime

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.module import _has_any_global_hook
 
-from ..arguments import as_heads, as_integer, as_queries, as_size, as_tensor
-from ..autocast import autocast_dtype, rounded, without_autocast
+from ..arguments import Size, as_heads, as_integer, as_queries, as_size, as_tensor, format_bytes
+from ..context import autocast_dtype, is_scripted, is_traced, refuse_script, rounded, without_autocast
 from ..engines import AUTO, ENGINES, check_engine_name, choose_engine
 from ..engines.convolution import own_call
 from ..engines.literal import all_queries, attention_maps
@@ -32,9 +32,7 @@ from ..heads.content import AXES, AxisScores, ContentTerms
 from ..heads.encoding import encoding_dim, head_vectors
 from ..heads.regime import Regime, compute_dtype
 from ..heads.values import LayerValues
-from ..size import Size, format_bytes
 from ..spec import ConvSpec, batch_shape
-from ..transforms import is_scripted, is_traced, refuse_script
 from .checked import checked_model
 from .positions import HeadPositions
 

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..autocast import without_autocast
+from ..context import without_autocast
 from ..engines.convolution import own_call
 from ..errors import ConversionError
 from ..spec import CONVOLUTIONS, Convolution, ConvSpec

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
+from ...convert.arguments import Size
 from ...convert.errors import ConversionError
 from ...convert.preprocessing import Normalization
-from ...convert.size import Size
 
 
 class Split(NamedTuple):

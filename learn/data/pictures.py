@@ -17,10 +17,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ...convert.arguments import Size
 from ...convert.errors import CheckpointError, ConversionError, importing, refusing
 from ...convert.files.named.preprocessors import Transform, owners_transform
 from ...convert.preprocessing import Interpolation, Preprocessing
-from ...convert.size import Size
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -10,8 +10,7 @@ from torch import nn
 from ...convert.errors import OptionError, SelectionError
 from ..data.images import ImageData
 from ..heads.positions import Positions
-from ..networks.attention import ENCODINGS, PAPER, AttentionNetwork, AttentionSizes, ImageKind
-from ..networks.resnet import BLOCKS, WIDTH, resnet
+from ..networks import BLOCKS, ENCODINGS, PAPER, WIDTH, AttentionNetwork, AttentionSizes, ImageKind, resnet
 from ..training.recipe import Groups, Recipe, plain_groups
 
 ALL = (*ENCODINGS, *BLOCKS)

@@ -1,4 +1,10 @@
-"""Runs an experiment: seed after seed every encoding, on the same images with the same schedule.
+"""The folder of an experiment: what it is, and its runs.
+
+DIR/experiment.json           data, encodings, seeds, sizes, recipe
+DIR/results.json              a row for each run, once all are over
+DIR/ENCODING/seed-N/          a run, as ``training/fit.py`` keeps it
+
+Runs an experiment: seed after seed every encoding, on the same images with the same schedule.
 
 The test images are looked at when every run is over, with the network of its best epoch on the validation images. An
 experiment can be resumed with more encodings or seeds.
@@ -15,12 +21,10 @@ from torch import nn
 
 from ...convert.arguments import as_integer
 from ..data.images import ImageData
-from ..training.evaluate import accuracy
 from ..training.fit import Trained, check_run, fit
 from ..training.folders import write_json
-from ..training.recipe import ALONE, Session
-from .folder import RESULTS, Experiment, Result, begin, run_folder
-from .history import HeadRecorder
+from ..training.recipe import ALONE, Session, accuracy
+from .folder import RESULTS, Experiment, HeadRecorder, Result, begin, run_folder
 from .recipes import Setting, build, parameter_groups
 
 _SEEN = 16  # validation images that heads with content are recorded on

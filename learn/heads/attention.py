@@ -19,9 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ...convert.autocast import without_autocast
+from ...convert.context import without_autocast
 from ...convert.errors import ConversionError, GeometryError
-from .learned import Content
+from .encodings import Content
 from .positions import Grid, Positions, SeparablePositions, places
 
 

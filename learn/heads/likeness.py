@@ -22,10 +22,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...convert.arguments import Size
 from ...convert.errors import GeometryError
 from ...convert.heads.encoding import grid_points, relative_positions
 from ...convert.layer.layer import SelfAttention2d
-from ...convert.size import Size
 from .attention import HeadAttention
 
 _SUM = 2**-8  # error of a row's sum, whose probabilities may be bfloat16: each is rounded by at most 2^-9 of itself

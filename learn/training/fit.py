@@ -22,12 +22,10 @@ import torch
 from torch import nn
 
 from ...convert.errors import CheckpointError, ConversionError, ToolError, first_line, importing, refusing
-from ...convert.outputs import class_scores
+from ...convert.inputs import class_scores
 from ..data.images import ImageData, Loaders
-from .batches import Order
-from .evaluate import Loss, cross_entropy
 from .folders import Record, Recorder, begin_or_resume, nothing_more
-from .recipe import ALONE, Groups, Machine, Recipe, Session, plain_groups
+from .recipe import ALONE, Groups, Loss, Machine, Order, Recipe, Session, cross_entropy, plain_groups
 
 RUN = "run.json"
 _WANTED = (
@@ -110,7 +108,7 @@ def check_machine(machine: Machine) -> int:
         lacking = f"training needs Lightning and TensorBoard, and {name} is not installed"
         with importing(name, ToolError(f'{lacking}: pip install "conv2attn[learn]"')):
             importlib.import_module(name)
-    from .trainer import processes_to_start
+    from .loop import processes_to_start
 
     return processes_to_start(machine) or 1
 
@@ -121,7 +119,7 @@ def trained_in(folder: Path, network: nn.Module) -> Trained:
     Raises:
         CheckpointError: The folder holds no epoch of this network.
     """
-    from .trainer import BEST, LAST, RECORDS_KEY
+    from .loop import BEST, LAST, RECORDS_KEY
 
     best, last = _epoch(folder, BEST, network), _epoch(folder, LAST, copy.deepcopy(network))
     return Trained(network.cpu().eval(), best["epoch"] + 1, tuple(last[RECORDS_KEY]))
@@ -133,7 +131,7 @@ def last_epoch(folder: Path, network: nn.Module) -> nn.Module:
     Raises:
         CheckpointError: The folder holds no epoch of this network.
     """
-    from .trainer import LAST
+    from .loop import LAST
 
     _epoch(folder, LAST, network)
     return network.cpu().eval()
@@ -141,7 +139,7 @@ def last_epoch(folder: Path, network: nn.Module) -> nn.Module:
 
 def _epoch(folder: Path, name: str, network: nn.Module) -> dict[str, Any]:
     """Gives the network an epoch's weights, and returns all that was kept of it."""
-    from .trainer import PREFIX, STATE, read_epoch
+    from .loop import PREFIX, STATE, read_epoch
 
     found = read_epoch(folder / name)
     try:

@@ -12,8 +12,8 @@ from typing import Any
 from torch import nn
 
 from ...convert.errors import CheckpointError, ConversionError, OutputError, RunExistsError
-from ...convert.files.write import check_file, write_file
 from ...convert.plain import json_text, read_json
+from ...convert.write import check_file, write_file
 
 
 def begin_or_resume(file: Path, described: dict[str, Any], *, resume: bool, what: str) -> None:

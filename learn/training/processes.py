@@ -15,7 +15,7 @@ import torch
 from torch.multiprocessing.spawn import ProcessException, ProcessRaisedException, start_processes
 
 from ...convert.errors import ConversionError
-from ...convert.parent import end_with_parent, interrupts_ignored
+from ...convert.processes import end_with_parent, interrupts_ignored
 
 _HOST = "127.0.0.1"
 

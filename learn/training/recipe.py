@@ -1,18 +1,31 @@
-"""How a network is trained, and on what machine: all that a run depends on beside the network and the data."""
+"""How a network is trained, and on what machine: all that a run depends on beside the network and the data.
+
+The batches of each epoch: which images, in which order, shifted how; all of it decided by a seed and the epoch.
+
+Every process draws the same order, and takes every n-th image of each batch, n being the number of processes. So the
+batches of n processes together are those of one.
+
+Evaluation of a network on images with labels, or on pairs of inputs and targets of any kind.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
-from torch import nn
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ...convert.arguments import as_integer
 from ...convert.errors import ConversionError
+from ...convert.inputs import class_scores
+from ...convert.subclasses.computed import in_eval_mode
+from ..data.images import ImageData, Pairs, Split
 
 OPTIMIZERS = "adamw", "sgd"
 MOST_EPOCHS = 1_000_000  # of one seed, whose orders of images no other seed has
@@ -134,3 +147,125 @@ def plain_groups(
         {"params": [each for each in trained if id(each) in places], "weight_decay": 0.0, "lr": apart_lr},
     ]
     return [group for group in groups if group["params"]]
+
+
+DRAWS = 3  # numbers from 0 to 1 for each image: shifts along rows and columns, mirror
+_SHIFT = 8  # an image is shifted by up to this part of its sides
+Key = tuple[Tensor, Tensor | None]
+
+
+class Order(Sampler[Key]):
+    """For each batch of an epoch, the indices of a process's images and what their augmentation draws."""
+
+    def __init__(self, count: int, recipe: Recipe, *, process: int = 0, processes: int = 1) -> None:
+        if recipe.batch_size % processes:
+            raise ConversionError(
+                f"batches of {recipe.batch_size} images cannot be shared alike by {processes} processes"
+            )
+        self._count, self._recipe, self._process, self._processes = count, recipe, process, processes
+        self._size = min(recipe.batch_size, count // processes * processes)
+        if not self._size:
+            raise ConversionError(f"{count} images are too few for {processes} processes")
+        self._epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Chooses the epoch; Lightning calls it."""
+        self._epoch = epoch
+
+    def __len__(self) -> int:
+        return self._count // self._size
+
+    def __iter__(self) -> Iterator[Key]:
+        generator = torch.Generator().manual_seed(self._recipe.seed * MOST_EPOCHS + self._epoch)
+        order = torch.randperm(self._count, generator=generator)
+        draws = torch.rand(self._count, DRAWS, generator=generator)
+        for batch in range(len(self)):
+            places = slice(batch * self._size + self._process, (batch + 1) * self._size, self._processes)
+            yield order[places], draws[places] if self._recipe.augment else None
+
+
+class _Batches(Dataset[tuple[Tensor, Tensor]]):
+    """The images of a key, and their labels."""
+
+    def __init__(self, data: ImageData) -> None:
+        self._data = data
+
+    def __getitem__(self, key: Key) -> tuple[Tensor, Tensor]:
+        indices, draws = key
+        taken = self._data.train.taken(indices)
+        images = taken.numbers()
+        return images if draws is None else augmented(images, draws, flips=self._data.flips), taken.labels
+
+
+def batches(
+    data: ImageData, recipe: Recipe, *, process: int = 0, processes: int = 1
+) -> DataLoader[tuple[Tensor, Tensor]]:
+    """A loader of a process's training batches, for Lightning.
+
+    Raises:
+        ConversionError: The processes cannot share the batches alike.
+    """
+    order = Order(len(data.train.labels), recipe, process=process, processes=processes)
+    return DataLoader(_Batches(data), sampler=order, batch_size=None)
+
+
+def augmented(images: Tensor, draws: Tensor, *, flips: bool) -> Tensor:
+    """Images [batch, channels, rows, columns], each shifted by up to an eighth of its sides, its border repeated.
+
+    With ``flips`` half of them are mirrored. ``draws``, [batch, ``DRAWS``] from 0 to 1, decide.
+    """
+    rows, columns = images.shape[2:]
+    most = rows // _SHIFT, columns // _SHIFT
+    padded = F.pad(images, (most[1], most[1], most[0], most[0]), mode="replicate")
+    shifts = [(draws[:, axis] * (2 * far + 1)).long().clamp(max=2 * far) for axis, far in enumerate(most)]
+    at_rows = shifts[0][:, None] + torch.arange(rows)
+    at_columns = shifts[1][:, None] + torch.arange(columns)
+    if flips:
+        mirrored = (draws[:, 2] < 0.5)[:, None]
+        at_columns = torch.where(mirrored, at_columns.flip(1), at_columns)
+    batch = torch.arange(len(images))[:, None, None]
+    taken = padded.permute(0, 2, 3, 1)[batch, at_rows[:, :, None], at_columns[:, None, :]]
+    return taken.permute(0, 3, 1, 2).contiguous()
+
+
+_BATCH = 32  # content attention over all pairs takes memory in proportion
+Loss = Callable[[Any, Tensor], Tensor]
+"""From what a network returns and what that is to be, to one number, the mean over a batch."""
+
+
+def cross_entropy(output: Any, labels: Tensor) -> Tensor:
+    """The mean cross entropy of class scores: the loss, where none is given."""
+    return F.cross_entropy(class_scores(output), labels)
+
+
+@torch.no_grad()
+def evaluate(network: nn.Module, part: Split | Pairs, loss: Loss | None = None) -> dict[str, float]:
+    """Runs a network in eval mode on all images, in the precision and on the device of its weights.
+
+    Args:
+        network: The network.
+        part: Images with labels, or batches of inputs and targets.
+        loss: Of an output and its target; None means the cross entropy of class scores.
+
+    Returns:
+        The mean "loss"; without a loss of one's own also "accuracy", the share of images whose class scores highest.
+    """
+    weight = next(network.parameters())
+    total, right, count = 0.0, 0, 0
+    if isinstance(part, Split):
+        part = ((batch.numbers(), batch.labels) for batch in part.batches(_BATCH))
+    with in_eval_mode(network):
+        for inputs, target in part:
+            target = target.to(weight.device)
+            output = network(inputs.to(weight))
+            if loss is None:
+                output = class_scores(output).float()
+                right += int((output.argmax(1) == target).sum())
+            total += float((loss or cross_entropy)(output, target)) * len(target)
+            count += len(target)
+    return {"loss": total / count} | ({"accuracy": right / count} if loss is None else {})
+
+
+def accuracy(network: nn.Module, split: Split) -> float:
+    """The share of images whose class has the highest score; the network is run as ``evaluate`` does."""
+    return evaluate(network, split)["accuracy"]

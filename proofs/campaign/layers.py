@@ -21,7 +21,7 @@ from typing import Literal, TypeVar, get_args
 import torch
 from torch import Tensor
 
-from ...convert.size import Size
+from ...convert.arguments import Size
 from ...convert.spec import ConvSpec, PaddingMode
 
 DTYPES = ("float64", "float32", "bfloat16", "float16")

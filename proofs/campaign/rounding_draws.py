@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...convert.size import Size
+from ...convert.arguments import Size
 from ...convert.spec import ConvSpec
 from .layers import may_be_wrong
 

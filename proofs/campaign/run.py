@@ -22,7 +22,7 @@ from importlib import import_module
 import torch
 
 from ...convert.errors import ConversionError
-from ...convert.parent import end_with_parent, interrupts_ignored
+from ...convert.processes import end_with_parent, interrupts_ignored
 from .arithmetic import check_device, core_count, describe_machine
 from .checks import compare_layer
 from .results import INTERRUPTED, OUT_OF_TIME, Campaign, Part, Settings, Shard, Tally

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ...convert import SelfAttention, attention_from_conv
-from ...convert.size import Size
+from ...convert.arguments import Size
 from ...convert.spec import CONVOLUTIONS, Convolution, ConvSpec
 from ...convert.subclasses.padded import convolution as convolution_of
 from .layers import LONGEST_KERNELS, choose_spec, may_be_wrong, smallest_input

@@ -27,8 +27,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
+from ...convert.arguments import Size
 from ...convert.layer.layer import SelfAttention
-from ...convert.size import Size
 from ...convert.spec import Convolution, ConvSpec
 from ...convert.subclasses.padded import convolution as convolution_of
 from .layers import RandomLayer, random_integers

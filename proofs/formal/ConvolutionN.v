@@ -1,6 +1,6 @@
 (** * Convolution with any number of axes: Conv1d, Conv2d, Conv3d, ...
 
-    Beside proofs/claims/theorem/any_dimensions_assembly.py (claim dimension-assembly). With two axes this is
+    Beside proofs/claims/theorem/assembly.py (claim dimension-assembly). With two axes this is
     Convolution.v, which PyTorch's numbers are compared with in Examples.v. *)
 
 From Coq Require Import ZArith Arith Lia Lra.

@@ -1,7 +1,7 @@
 (** * What a head loses to its neighbours, they give back: the smaller bound, for every kernel
 
     The bound that convert/bounds/tail.py takes where it is smaller than that of Theorem 1, beside
-    proofs/claims/certificate/smoothed_kernel.py (claim smoothed-kernel). It is stated for every key grid: what the claim
+    proofs/claims/certificate/tail.py (claim smoothed-kernel). It is stated for every key grid: what the claim
     sums over Z^n is a sum over a finite window of points, and what the window leaves out. *)
 
 From Coq Require Import ZArith Arith Lia Lra Psatz.

@@ -1,7 +1,7 @@
 (** * Softmax over a finite set of keys
 
     Beside proofs/claims/theorem/encoding.py (claim softmax-shift), proofs/claims/theorem/one_hot.py (claim one-hot-limit) and
-    proofs/claims/certificate/error_bound.py (claim error-bound). *)
+    proofs/claims/certificate/tail.py (claim error-bound). *)
 
 From Coq Require Import Lra.
 From Conv2Attn Require Import Sums.

@@ -2,7 +2,7 @@
 
     Quantitative, for every alpha > 0, and in the limit, for the layer of Construction.v: K1 K2 heads, D_p = 3 and
     D_h = D_out = C_out. The bound is what convert/certificate/layer.py takes for its exact-arithmetic part, unless that of the
-    claim smoothed-kernel is smaller. Beside proofs/claims/certificate/error_bound.py (claim error-bound) and proofs/claims/theorem/assembly.py (claim
+    claim smoothed-kernel is smaller. Beside proofs/claims/certificate/tail.py (claim error-bound) and proofs/claims/theorem/assembly.py (claim
     head-assembly). *)
 
 From Coq Require Import ZArith Lia Lra Psatz.

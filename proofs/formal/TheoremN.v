@@ -6,7 +6,7 @@
     positions' matrix W_pos is the identity, with rows of zeros below it or without its last rows, where D_k >= n + 1; a
     matrix for each head does for every D_k >= 1. One alpha serves all images whose values are at most B, of every size and
     with every padding. Beside
-    proofs/claims/certificate/error_bound.py (claim error-bound), proofs/claims/theorem/assembly.py (claim head-assembly) and
+    proofs/claims/certificate/tail.py (claim error-bound), proofs/claims/theorem/assembly.py (claim head-assembly) and
     proofs/claims/theorem/encoding.py (claim encoding-identity). *)
 
 From Coq Require Import ZArith Arith Lia Lra Psatz.

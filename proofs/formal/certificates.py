@@ -33,12 +33,12 @@ from torch import Tensor
 from ...convert.errors import CheckpointError, ConversionError, ToolError
 from ...convert.files.folder import read_folder
 from ...convert.files.report import checksum
-from ...convert.files.write import CONFIG, REPORT
 from ...convert.heads.encoding import is_power_of_two
 from ...convert.heads.regime import ONE_HOT_ALPHA, compute_dtype
-from ...convert.model.report import LayerRecord
+from ...convert.network.report import LayerRecord
 from ...convert.plain import from_plain, path_in, read_json, read_object
 from ...convert.spec import ConvSpec, NamedPadding, PaddingMode
+from ...convert.write import CONFIG, REPORT
 from ...show.text import Table, layer_name
 
 PROGRAM = "conv2attn-checker"

@@ -39,7 +39,7 @@ def document_file(path: Path | None) -> AbstractContextManager[Callable[[str], N
     """
     if path is None:
         return nullcontext(lambda _: None)
-    from ...convert.files.write import marked_file  # imports torch, which no claim needs
+    from ...convert.write import marked_file  # imports torch, which no claim needs
 
     return marked_file(path, marks=MARKS)
 

@@ -29,6 +29,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ...convert.arguments import Size
 from ...convert.bounds.rounding import OUTWARD
 from ...convert.bounds.tail import absolute_products
 from ...convert.certificate.distance import told_distance
@@ -40,9 +41,8 @@ from ...convert.files.layers import Layers, attention_named
 from ...convert.files.summary import Summary, is_the_cnn
 from ...convert.layer.construction import not_a_convolution
 from ...convert.layer.layer import SelfAttention, SelfAttention2d
-from ...convert.model.agreement import Agreement
-from ...convert.model.report import LayerReport, Report
-from ...convert.size import Size
+from ...convert.network.agreement import Agreement
+from ...convert.network.report import LayerReport, Report
 from ...convert.spec import ConvSpec
 from ..pictures.curve import bounds_or_none, convolution, error_curve, input_range, with_alpha
 from ..pictures.limits import too_large

@@ -19,12 +19,12 @@ from torch import Tensor, nn
 
 from ...convert.certificate.sampled import QUERIES
 from ...convert.certificate.wording import is_useful, told
-from ...convert.examples.drawn import drawn_image
+from ...convert.examples.images import drawn_image
 from ...convert.files.summary import Summary
 from ...convert.inputs import likely_channels
-from ...convert.model.agreement import Agreement
-from ...convert.model.report import Report
-from ...learn.experiment.history import History
+from ...convert.network.agreement import Agreement
+from ...convert.network.report import Report
+from ...learn.experiment.folder import History
 from ..pictures.limits import evenly
 from ..text import CELL, by_note, printable, scientific, short_name
 from .data import not_drawn, page_data

@@ -11,8 +11,8 @@ from typing import TypeVar
 
 from torch import Tensor
 
+from ...convert.arguments import Size
 from ...convert.layer.layer import SelfAttention
-from ...convert.size import Size
 from ...convert.spec import ConvSpec
 
 MOST_LAYERS = 12  # in a picture

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...convert.arguments import Size
 from ...convert.bounds.tail import tail_fraction
 from ...convert.layer.layer import SelfAttention2d
-from ...convert.size import Size
 from .limits import evenly
 from .scene import Scene
 from .style import ATTENTION, FAINT, GREY, VERMILION, Sheet, outline

@@ -22,12 +22,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ...convert.arguments import Size
 from ...convert.certificate.sampled import inputs_of_layers
 from ...convert.errors import ConversionError, SelectionError
-from ...convert.examples.drawn import drawn_input, network_input
+from ...convert.examples.images import drawn_input, network_input
 from ...convert.layer.layer import SelfAttention, SelfAttention2d
 from ...convert.layer.positions import check_alpha
-from ...convert.size import Size
 from ...convert.spec import Convolution, ConvSpec
 from ..text import CELL, printable, short_name
 from .limits import too_large, within

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import torch
 
-from ...convert.examples.drawn import drawn_image
-from ...convert.examples.pretrained import load_example
-from ...convert.files.write import write_file
-from ...convert.model.convert import convert_model
-from ...convert.size import Size
+from ...convert.arguments import Size
+from ...convert.examples.images import drawn_image
+from ...convert.examples.networks import load_example
+from ...convert.network.convert import convert_model
+from ...convert.write import write_file
 from .contours import draw_contours
 from .curve import ALPHAS
 from .error import draw_error

@@ -12,8 +12,7 @@ from typing import Any
 
 import torch
 
-from ...learn.experiment.folder import Result
-from ...learn.experiment.history import History
+from ...learn.experiment.folder import History, Result
 from ...learn.heads.positions import Grid
 from .contours import contour_heads
 from .limits import evenly

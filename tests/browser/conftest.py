@@ -11,8 +11,8 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 from torch import Tensor, nn
 
-from conv2attn.convert.model.convert import convert_model
-from conv2attn.convert.model.report import Report
+from conv2attn.convert.network.convert import convert_model
+from conv2attn.convert.network.report import Report
 from conv2attn.show.page.write import make_page
 from conv2attn.show.pictures.scene import set_alpha
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from playwright.sync_api import Page
 
-from conv2attn.learn.experiment.history import History, LayerRecord
+from conv2attn.learn.experiment.folder import History, LayerRecord
 from conv2attn.learn.heads.positions import Grid
 from conv2attn.show.page.write import MOST_FRAMES, film_data, film_page
 

@@ -13,9 +13,9 @@ from playwright.sync_api import Page
 from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, certify
-from conv2attn.convert.examples.drawn import drawn_image
-from conv2attn.convert.examples.pretrained import load_example
-from conv2attn.convert.size import Size
+from conv2attn.convert.arguments import Size
+from conv2attn.convert.examples.images import drawn_image
+from conv2attn.convert.examples.networks import load_example
 from tests.browser.conftest import Open
 
 pytestmark = pytest.mark.browser

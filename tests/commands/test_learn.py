@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from conv2attn.learn.data import kinds
+from conv2attn.learn.data import datasets as kinds
 from conv2attn.learn.experiment.recipes import PAPERS
 from conv2attn.learn.training.folders import read_records
 from tests.command import exit_code, result_of
@@ -26,7 +26,7 @@ import torch
 
 from conv2attn.cli import main
 from conv2attn.learn.data import kinds
-from conv2attn.learn.experiment.history import HeadRecorder
+from conv2attn.learn.experiment.folder import HeadRecorder
 from tests.learn.experiments import stripes
 
 record, calls = HeadRecorder.__call__, -2  # both networks are looked at before the first is trained

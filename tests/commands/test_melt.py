@@ -12,10 +12,10 @@ from safetensors.torch import load_file
 
 from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.files.open import open_network
-from conv2attn.learn.data import kinds
+from conv2attn.learn.comparison import small_cnn
+from conv2attn.learn.data import datasets as kinds
 from conv2attn.learn.data.images import ImageData
-from conv2attn.learn.melting.melt import attention_layers
-from conv2attn.learn.melting.start import small_cnn
+from conv2attn.learn.melting import attention_layers
 from conv2attn.learn.training.folders import begin_or_resume, read_records
 from tests.command import exit_code, result_of
 from tests.learn.small import data as small_data
@@ -107,7 +107,7 @@ def test_a_frozen_program_has_every_kind_of_convolution(tmp_path: Path) -> None:
 def test_a_checkpoint_melts_in_the_layers_that_are_chosen(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
     torch.save(small_cnn(classes=3).state_dict(), tmp_path / "cnn.pth")
-    architecture = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "classes=3")
+    architecture = ("--arch", "conv2attn.learn.comparison:small_cnn", "--arch-arg", "classes=3")
     options = ("--data", "digits", "--include", "3", "--lr", 0.03, "--lr", 0.01, "--json")
     assert melt(tmp_path / "one", tmp_path / "cnn.pth", *architecture, *options) == 0
     found = result_of("melt", capsys.readouterr().out)
@@ -121,7 +121,7 @@ def test_a_checkpoint_melts_in_the_layers_that_are_chosen(tmp_path: Path, capsys
 
 
 def test_what_is_melted_is_not_replaced_by_what_comes_of_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    architecture = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "classes=3")
+    architecture = ("--arch", "conv2attn.learn.comparison:small_cnn", "--arch-arg", "classes=3")
     out, network = tmp_path / "melted", tmp_path / "cnn"
     save_converted(convert_model(small_cnn(classes=3)).model, network)
     described = {"format": "conv2attn", "content": "melting"}
@@ -136,7 +136,7 @@ def test_what_is_melted_is_not_replaced_by_what_comes_of_it(tmp_path: Path, caps
 def test_a_normalization_reaches_the_network_that_is_melted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     torch.manual_seed(0)
     torch.save(small_cnn(classes=3).state_dict(), tmp_path / "cnn.pth")
-    architecture = ("--arch", "conv2attn.learn.melting.start:small_cnn", "--arch-arg", "classes=3", "--data", "digits")
+    architecture = ("--arch", "conv2attn.learn.comparison:small_cnn", "--arch-arg", "classes=3", "--data", "digits")
     assert melt(tmp_path / "usual", tmp_path / "cnn.pth", *architecture, "--json") == 0
     usual = result_of("melt", capsys.readouterr().out)["seeds"]
     assert melt(tmp_path / "own", tmp_path / "cnn.pth", *architecture, "--mean", "1", "--std", "2", "--json") == 0

@@ -15,7 +15,7 @@ from torch import nn
 from conv2attn.commands import verify as network_check
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model, save_converted
 from conv2attn.convert.certificate.network.certificate import NetworkCertificate
-from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.examples.networks import load_example
 from conv2attn.convert.files.architecture import Architecture
 from tests.command import Run, result_of
 from tests.faults import drop_a_head

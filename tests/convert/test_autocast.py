@@ -42,7 +42,7 @@ def value_bound(conv: nn.Conv2d, layer: SelfAttention2d, x: Tensor, dtype: torch
     """How far attention under autocast can be from the convolution in exact arithmetic: [out_channels].
 
     The certificate of the rounded layer on the rounded input bounds both sides' rounding and the tail. Rounding input,
-    kernel and bias adds (2 u + u^2) sum |w||x| + u |b|; ``convert/autocast.py`` derives it. A number that underflows in
+    kernel and bias adds (2 u + u^2) sum |w||x| + u |b|; ``convert/context.py`` derives it. A number that underflows in
     the dtype is off by less than its smallest number, once for each factor.
     """
     unit, smallest = unit_roundoff(dtype), torch.finfo(dtype).smallest_normal * torch.finfo(dtype).eps

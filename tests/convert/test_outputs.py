@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.convert.errors import ConversionError
-from conv2attn.convert.outputs import class_scores, named_tensors, scores_of
+from conv2attn.convert.inputs import class_scores, named_tensors, scores_of
 
 A, B, C = torch.zeros(1), torch.ones(2), torch.full((3,), 2.0)
 Pair = namedtuple("Pair", ["left", "right"])

@@ -13,9 +13,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import OptionError
 from conv2attn.convert.preprocessing import Normalization, Owner, Preprocessing
-from conv2attn.convert.size import Size
 
 
 def test_a_normalization_is_that_of_torchvision() -> None:

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import GeometryError
-from conv2attn.convert.size import Size
 from conv2attn.convert.spec import CONVOLUTIONS, ConvSpec, Padding, PaddingMode
 from conv2attn.proofs.campaign.strategies import conv_specs, convolution_of, every_spec, input_sizes
 from tests.integers import integers, with_integers

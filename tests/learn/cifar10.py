@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from conv2attn.learn.data.cifar10 import BATCHES
+from conv2attn.learn.data.datasets import BATCHES
 
 
 def batches(count: int = 20) -> dict[str, bytes]:

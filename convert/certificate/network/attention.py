@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...arguments import Size
 from ...bounds.rounding import OUTWARD
 from ...bounds.subnormal import magnitudes
 from ...heads.values import LayerValues
 from ...layer.checked import checked_layer
 from ...layer.layer import SelfAttention
-from ...size import Size
 from ...spec import ConvSpec
 from ..data import convolve_padded
 from ..layer import padded_range, pixel_errors

@@ -16,11 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from ...arguments import as_size
+from ...arguments import USUAL_SIZES, Size, as_size
 from ...errors import ConversionError, Problem
 from ...layer.checked import checked_model
 from ...layer.layer import SelfAttention
-from ...size import USUAL_SIZES, Size
 from ...spec import Convolution
 from ..layer import InputRange, channel_range
 from ..wording import told

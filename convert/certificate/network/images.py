@@ -27,10 +27,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from ...arguments import as_integer
+from ...arguments import Size, as_integer
 from ...bounds.rounding import OUTWARD
 from ...errors import ConversionError, Problem
-from ...size import Size
 from ..wording import told
 from .certificate import NO_LAYER, Bounds, converted, program_of
 from .first_order import FirstOrder

@@ -23,9 +23,9 @@ from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 from torch.utils._pytree import tree_leaves
 
+from ...arguments import Size
 from ...errors import ConversionError, GeometryError, Problem, first_line
 from ...layer.layer import SelfAttention
-from ...size import Size
 from ...spec import ConvSpec, batch_shape
 from .rules.call import operator_name
 from .rules.interval import Known, UnboundedError

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 from torch import Tensor
 
+from ...arguments import Size
 from ...errors import ArchitectureError, CheckpointError, ConversionError, listed, refusing
 from ...plain import read_object
 from ...preprocessing import Interpolation, Normalization, Owner, Preprocessing
-from ...size import Size
 from .registries import import_module, library, offline
 
 if TYPE_CHECKING:

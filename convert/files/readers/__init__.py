@@ -15,8 +15,9 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from ...errors import CheckpointError, TrustNeededError, close_names
-from .described import DescribedConvolution, is_module, kinds_of, pickled_network
-from .onnx import read_onnx
+from ...onnx import read_onnx
+from ...spec import DescribedConvolution
+from .described import is_module, kinds_of, pickled_network
 from .program import check_float, run_program
 from .quantised import quantised_classes
 from .sniff import Kind, describe, read_index, sniff, weights_file

@@ -7,44 +7,16 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ...errors import CheckpointError
-from ...spec import ConvSpec
 from .torch import Inert
 
 _PARTS = ("_parameters", "_buffers", "_modules")
 _MAX_DEPTH = 64  # modules in modules
-
-
-@dataclass(frozen=True)
-class DescribedConvolution:
-    """A convolution whose geometry a file describes, so that it can be converted without the network's code.
-
-    Attributes:
-        weight: Key of its weight among the file's tensors.
-        bias: Key of its bias, or None.
-        spec: Its geometry, or None if no class of convolutions has it.
-        problem: Why ``spec`` is None.
-        note: Remark about its weights for the user, or None.
-        original: The layer's name in the file, or None if it is the name used here.
-    """
-
-    weight: str
-    bias: str | None
-    spec: ConvSpec | None
-    problem: str | None = None
-    note: str | None = field(default=None, compare=False)
-    original: str | None = field(default=None, compare=False)
-
-    @classmethod
-    def refused(cls, problem: str) -> DescribedConvolution:
-        """A convolution that cannot be converted."""
-        return cls("", None, None, problem)
 
 
 def is_module(value: object) -> bool:

@@ -16,7 +16,7 @@ import torch
 from torch import fx, nn
 
 from ...errors import CheckpointError, first_line
-from ...model.calls import calls_as_modules, calls_of_integers
+from ...network.calls import calls_as_modules, calls_of_integers
 from .quantised import FLOAT_EXPORT, quantised, quantised_operations
 from .sniff import Kind
 

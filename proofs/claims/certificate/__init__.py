@@ -32,15 +32,11 @@ A term of a sum goes through this many roundings, for $n$ axes, $K^n$ taps, $C_{
 """
 
 ORDER = (  # of the document
-    "error_bound",
     "tail",
-    "smoothed_kernel",
     "rounding",
     "accumulation",
-    "left_out",
     "underflow",
     "propagation",
-    "propagation_rules",
     "operation_roundings",
     "frozen_kernel",
 )

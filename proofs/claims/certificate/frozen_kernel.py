@@ -16,7 +16,7 @@ import sympy
 
 from ...prover.checks import Expr, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from .smoothed_kernel import range_failures
+from .tail import range_failures
 
 OPPOSITE, RANDOM = 20, 300
 PROBABILITY, SHARE = sympy.symbols("p P", positive=True)
@@ -132,7 +132,7 @@ def border_failures(*, mass: Expr = MASS) -> list[str]:
     justifies=("convert/certificate/distance.py: kernel_difference, distance_from_convolution",),
     tests=(
         "convert/certificate/test_distance.py: test_no_input_is_beyond_the_distance",
-        "learn/freezing/test_freeze.py: test_no_input_is_beyond_the_certificate",
+        "learn/test_freezing.py: test_no_input_is_beyond_the_certificate",
     ),
 )
 def frozen_kernel() -> Checks:

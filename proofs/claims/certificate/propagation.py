@@ -1,12 +1,20 @@
-"""Justifies ``convert/certificate/network``: how operations pass on a difference between two networks."""
+"""Justifies ``convert/certificate/network``: how operations pass on a difference between two networks.
+
+Justifies the rules of ``convert/certificate/network``: what operations make of bounds on values and differences.
+
+Known of a tensor in both networks are ends l <= a, c <= u, and |a - c| <= e. A symbol that is at least 0 stands for
+every slack in an inequality; what is to be shown is then a polynomial of such symbols without a negative coefficient.
+"""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
 
 import sympy
 
 from ...prover.checks import Expr, not_nonnegative, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from .propagation_rules import outside
 
 SILU_SLOPE, GELU_SLOPE, HARDSWISH_SLOPE = sympy.Rational(11, 10), sympy.Rational(113, 100), sympy.Rational(3, 2)
 SIGMOID_SLOPE, TANH_SLOPE = sympy.Rational(1, 4), sympy.Integer(1)
@@ -136,3 +144,131 @@ def activation_slopes() -> Checks:
     $\alpha e^x \le \alpha$.
     """
     yield Check("no slope is larger", slope_failures)
+
+
+A, B, C, D = sympy.symbols("a b c d", real=True)  # values of one network, a and b, and of the other, c and d
+E, G = sympy.symbols("e g", nonnegative=True)  # |a - c| <= e, |b - d| <= g
+PRODUCT = A * (B - D) + D * (A - C)  # of which every factor is bounded
+QUOTIENT = (A - C) / B
+
+
+def outside(value: Expr, low: Expr, high: Expr, what: str) -> list[str]:
+    """Returns a failure for each end that the value is not known to keep."""
+    below, above = f"{what}: value minus lower end", f"{what}: upper end minus value"
+    return not_nonnegative(value - low, below) + not_nonnegative(high - value, above)
+
+
+def sum_failures(*, error: Expr = E + G) -> list[str]:
+    """Whether a + b and a - b are between the sums of their ends, and differ by at most e + g.
+
+    The difference is (a - c) + (b - d) or (a - c) - (b - d); each of its terms is e - p or g - q, from above.
+    """
+    low, other_low = sympy.symbols("l m", real=True)
+    w, x, r, s, p, q = sympy.symbols("w x r s p q", nonnegative=True)
+    a, b = low + w, other_low + x
+    high, other_high = a + r, b + s
+    failures = not_nonnegative(error - ((E - p) + (G - q)), "bound minus difference")
+    failures += outside(a + b, low + other_low, high + other_high, "a + b")
+    return failures + outside(a - b, low - other_high, high - other_low, "a - b")
+
+
+def product_failures(
+    *, identity: Expr = PRODUCT, corners: Callable[[Expr, Expr], Expr] = lambda s, t: s * t
+) -> list[str]:
+    """Whether a b - c d is the identity, and a b a weighted mean of the products of the ends."""
+    low, high, other_low, other_high, s, t = sympy.symbols("l u m v s t", real=True)  # 0 <= s, t <= 1
+    ends, others = {low: 1 - s, high: s}, {other_low: 1 - t, other_high: t}  # a and b are means of their ends
+    a, b = (sum(share * end for end, share in part.items()) for part in (ends, others))
+    weights = {x * y: corners(ends[x], others[y]) for x, y in product(ends, others)}
+    failures = unequal(A * B - C * D, identity, "a b - c d")
+    failures += unequal(a * b, sum(weight * corner for corner, weight in weights.items()), "a b minus the mean")
+    return failures + unequal(sum(weights.values()), 1, "the sum of the weights")
+
+
+def quotient_failures(*, identity: Expr = QUOTIENT) -> list[str]:
+    """Whether a / b - c / b is the identity: a positive number divides ends and difference."""
+    return unequal(A / B - C / B, identity, "a / b - c / b")
+
+
+def mean_failures(*, total: Expr = 1) -> list[str]:
+    """Whether sum_i w_i x_i is at most an end times total = sum_i w_i, for w_i >= 0: one value after the other.
+
+    What is at most an end is x_i (at most u), -x_i (at most -l), and x_i - y_i (at most e).
+    """
+    end, so_far = sympy.symbols("u R", real=True)
+    weight, weights, slack = sympy.symbols("w W s", nonnegative=True)
+    before = total * weights * end - so_far  # is not negative; so_far is the sum of all values before
+    after = total * (weights + weight) * end - (so_far + weight * (end - slack))
+    return not_nonnegative(after - before, "what one more value adds to the bound minus the sum")
+
+
+def maximum_failures(*, factor: Expr = 1) -> list[str]:
+    """Whether max_i a_i <= max_i c_i + factor e if a_i <= c_i + e for all i; the rest is by symmetry.
+
+    Whichever a_j is the maximum: c_j is M - b, with M = max_i c_i, and a_j is c_j + e - p.
+    """
+    top, (below, slack) = sympy.Symbol("M", real=True), sympy.symbols("b p", nonnegative=True)
+    return not_nonnegative(top + factor * E - ((top - below) + E - slack), "bound minus a_j")
+
+
+def gate_failures(*, low: Callable[[Expr, Expr], Expr] = lambda positive, x: sympy.Integer(0)) -> list[str]:
+    """Whether x s is between min(x, 0) and max(x, 0) for 0 <= s <= 1: SiLU, GELU and hardswish are of this form."""
+    x, s, rest = sympy.symbols("x s r", nonnegative=True)  # s + r stands for 1
+    one = s + rest
+    return outside(x * s, low(one, x), x * one, "x >= 0") + outside(-x * s, -x * one, -low(one, x), "x <= 0")
+
+
+def range_failures(*, width: int = 1) -> list[str]:
+    """Whether |a - c| <= width (u - l) for two numbers between l and u."""
+    below, apart, above = sympy.symbols("w r x", nonnegative=True)  # one is r above the other
+    whole = width * (below + apart + above)
+    return [reason for sign in (1, -1) for reason in not_nonnegative(whole - sign * apart, f"sign {sign}: u - l minus")]
+
+
+def rounding_failures(*, roundings: int = 2) -> list[str]:
+    """Whether |fl f - fl g| <= |f - g| + roundings r if both are rounded with an error of at most r."""
+    f, g = sympy.symbols("f g", real=True)
+    r, p, q = sympy.symbols("r p q", nonnegative=True)
+    computed = (f + r - p) - (g - r + q)  # the worst signs; the others are symmetric
+    return not_nonnegative((f - g) + roundings * r - computed, "bound minus difference")
+
+
+@claim(
+    status=Status.ALGEBRA,
+    scope=r"Real values with $l \le a, c \le u$ and $|a - c| \le e$; likewise $m \le b, d \le v$ and $|b - d| \le g$. "
+    r"Both networks compute the same operation by the same program, which gives equal results on equal numbers.",
+    justifies=(
+        "convert/certificate/network/rules/interval.py: checked, Arithmetic.rounded",
+        "convert/certificate/network/rules/pointwise.py: Activation",
+    ),
+    tests=("convert/certificate/network/test_rules.py: test_an_operation_stays_within_its_bounds",),
+    is_lemma=True,
+)
+def propagation_rules() -> Checks:
+    r"""Rules that carry bounds on values and on differences through operations.
+
+    | operation | bounds on its value | bound on its difference |
+    | --- | --- | --- |
+    | $a + b$, $a - b$ | sums and differences of the ends | ${=E + G}$ |
+    | $a b$ | smallest and largest product of ends | $\vert a \vert g + \vert d \vert e$, as $a b - c d = {=PRODUCT}$ |
+    | $a / b$, one number $b > 0$ | $l / b$, $u / b$ | $e / b$, as $a / b - c / b = {=QUOTIENT}$ |
+    | means: $\sum_i w_i x_i$, $w_i \ge 0$, $\sum_i w_i = 1$ | $l$, $u$ | $e$ |
+    | maximum, minimum | those of the ends | $e$ |
+    | $f(a)$ | $f(l)$, $f(u)$ where $f$ grows | $e$ times the largest slope |
+    | $x s$, $0 \le s \le 1$ | $\min(x, 0)$, $\max(x, 0)$ | by the slope |
+    | any | $l$, $u$ | $u - l$; with roundings of at most $r$, $2 r$ more |
+
+    Moving, joining and padding with a constant give values of the input or the constant. A product is linear in each
+    factor, so it is a mean of its values at the ends. A maximum is some $a_j \le c_j + e$, so at most the other
+    maximum plus $e$. Averages and interpolation are means; with zero padding 0 is among the values. ReLU and clamping
+    are maxima and minima with a constant; SiLU, GELU and hardswish are of the form $x s$. Each network rounds once;
+    where both compute on the same numbers, the difference stays 0.
+    """
+    yield Check("sums and differences", sum_failures)
+    yield Check("products", product_failures)
+    yield Check("quotients by a number", quotient_failures)
+    yield Check("means", mean_failures)
+    yield Check("maxima", maximum_failures)
+    yield Check("a number times $x$, between 0 and 1", gate_failures)
+    yield Check("differences of numbers in a range", range_failures)
+    yield Check("two roundings", rounding_failures)

@@ -1,8 +1,15 @@
-"""How much of a head's attention can miss its target: the tail that ``bounds/tail.py`` relies on.
+"""From the tail to the certificate: how far soft attention can be from the convolution in exact arithmetic.
+
+How much of a head's attention can miss its target: the tail that ``bounds/tail.py`` relies on.
 
 With q = exp(-alpha), a key at squared distance m from the target weighs q^m against the target's 1. The keys are
 some of the points of Z^n, so all weights together are at most theta_3(q)^n, whatever the image size. The bounds of
 theta_3 are those of one axis; what n axes make of them is one of Bernoulli's inequalities.
+
+The tail of a whole kernel: what neighbouring heads lose to each other, they give back. For ``bounds/tail.py``.
+
+Per head, the tail is attained; over heads it is not, because the triangle inequality forgets the signs. Here the heads
+are added up first, as if all of Z^n were keys, and what the border of an image changes is bounded separately.
 """
 
 from __future__ import annotations
@@ -15,7 +22,86 @@ import sympy
 
 from ...prover.checks import Expr, has_negative_coefficient, not_nonnegative, on_unit_interval, unequal
 from ...prover.claim import Check, Checks, Status, claim
+from ..common.lattice import LISTED, RANDOM, Kernel, differences, grids_around, iv, smoothed_bound, tested_kernels
 from ..theorem.one_hot import Q, squared_distance
+
+OTHER_KEYS = (1, 2, 3, 5, 8)
+
+
+def read_error(probabilities: Iterable[Expr], differences: Iterable[Expr], target_value: Expr) -> Expr:
+    """sum_k p_k x_k - x_t, with p_t = 1 - (the other probabilities) and x_k = x_t + difference."""
+    p = list(probabilities)
+    others = sum(p_k * (target_value + d_k) for p_k, d_k in zip(p, differences, strict=True))
+    return (1 - sum(p)) * target_value + others - target_value
+
+
+def lemma_failures(counts: Iterable[int] = OTHER_KEYS, *, factor: Expr = 1) -> list[str]:
+    """Whether sum_k p_k x_k - x_t <= factor (1 - p_t) osc, with equality for some x; so it is with -x for x."""
+    failures = []
+    x_t, osc = sympy.Symbol("x_t", real=True), sympy.Symbol("osc", positive=True)
+    for count in counts:
+        p, slack = (sympy.symbols(f"{name}1:{count + 1}", nonnegative=True) for name in "ps")
+        bound = factor * sum(p) * osc
+        error = read_error(p, [osc - s for s in slack], x_t)  # x_k - x_t <= osc
+        failures += not_nonnegative(bound - error, f"{count} other keys: bound minus error")
+        failures += unequal(bound, error.subs(dict.fromkeys(slack, 0)), f"{count} other keys: the extreme case")
+    return failures
+
+
+def sum_failures(*, tail: Expr | None = None) -> list[str]:
+    """Whether |sum w_i e_i| <= tail sum |w_i| osc_i if |e_i| <= tau osc_i: heads and channels, one after the other."""
+    tau, size, osc, slack, before, before_slack = sympy.symbols("tau w osc s R r", nonnegative=True)
+    so_far = tau * before - before_slack  # R: the sum of |w_i| osc_i so far
+    pushed = size * (tau * osc - slack)  # w e, where e has the sign of w
+    bound = (tau if tail is None else tail) * (before + size * osc)
+    return not_nonnegative(bound - (so_far + pushed), "bound minus sum")
+
+
+@claim(
+    status=Status.COQ,
+    scope=r"Exact arithmetic. The layer of `head-assembly`, with an $\alpha_h > 0$ for each head; the keys are all "
+    r"pixels of the padded input, along $n$ axes. The input $X$ is finite, and $\mathrm{osc}_c$ is the largest "
+    r"minus the smallest value of channel $c$ of the padded input: zeros of the padding count.",
+    justifies=("convert/bounds/tail.py: softmax_tail, tail_per_unit",),
+    coq=(
+        "TheoremN.v: theorem_1_n_per_head, theorem_1_n",
+        "Theorem1.v: theorem_1_per_head, theorem_1",
+        "Softmax.v: softmax_read",
+    ),
+    tests=(
+        "proofs/claims/test_factorisation.py: test_the_error_is_within_the_bound_in_exact_arithmetic",
+        "convert/engines/test_equivalence.py: test_soft_attention_differs_by_at_most_the_certificate",
+        "proofs/formal/test_formal_bridge.py: test_the_certificate_of_one_tap_is_at_least_the_bound_that_coq_proves",
+    ),
+)
+def error_bound() -> Checks:
+    r"""Soft attention is at most its tail away from the convolution.
+
+    With the tail $\tau_n$ of `tail-bound`, for every output channel $o$ and at every query,
+
+    ```math
+    \bigl|\operatorname{Attention}_\alpha(X) - \operatorname{Conv}_W(X)\bigr|_o
+    \le \sum_c \operatorname{osc}_c \sum_h \tau_n(\alpha_h)\, |W_{o, c, \Delta_h}| .
+    ```
+
+    **Proof.** The biases cancel, and the convolution reads the target $t_h = q + \Delta_h$ of each head, so the
+    difference is the sum over heads and channels of $W_{o, c, \Delta_h}$ times what the head misreads. Its
+    probabilities $p_k$ sum to 1; hence
+
+    ```math
+    \Bigl|\sum_k p_k x_k - x_t\Bigr| = \Bigl|\sum_{k \ne t} p_k (x_k - x_t)\Bigr|
+    \le (1 - p_t) \operatorname{osc} \le \tau_n \operatorname{osc} ,
+    ```
+
+    where the first inequality is an equality if $x_k - x_t = \mathrm{osc}$ for all $k \ne t$. The triangle inequality
+    over heads and channels gives the bound. If all heads share $\alpha$, then $\tau_n(\alpha)$ comes out of the sum.
+    """
+    keys = ", ".join(str(count + 1) for count in OTHER_KEYS)
+    yield Check(
+        "what a head misreads is at most $(1 - p_t)$ times $\\mathrm{osc}$, attained", lemma_failures, f"{keys} keys"
+    )
+    yield Check("one more head or channel adds at most $\\tau |w|$ times its $\\mathrm{osc}$", sum_failures)
+
 
 GRIDS = ((1,), (7,), (1, 1), (1, 4), (3, 2), (3, 5), (6, 6), (1, 2, 3), (3, 2, 3), (2, 2, 2, 2))
 
@@ -133,4 +219,102 @@ def tail_bound() -> Checks:
     yield Check("the chain of bounds for $0 < q < 1$ and every $n$, and the limit of $\\tau_n / q$", bound_failures)
     yield Check(
         "the sum for every target is a part of $\\vartheta_3(q)^n$", grid_failures, f"{len(GRIDS)} boxes of keys"
+    )
+
+
+HALF = sympy.Rational(1, 2)
+PROBABILITY, SHARE = sympy.symbols("p P", positive=True)
+CHANGE = (1 / SHARE - 1) * PROBABILITY  # what a border adds to a probability
+CHANGES = 1 - SHARE  # their sum
+
+
+def range_failures(*, factor: Expr = HALF) -> list[str]:
+    """Whether |sum_k d_k x_k| <= |m| |sum_k d_k| + factor osc sum |d_k| for |x_k - m| <= osc / 2, attained if m = 0."""
+    d, x, m = sympy.symbols("d x m", real=True)
+    failures = unequal(d * x, m * d + d * (x - m), "splitting off the middle of the range")
+    osc, size, slack = sympy.symbols("osc d s", nonnegative=True)
+    term = size * (osc / 2 - slack)  # d (x - m), where x - m <= osc / 2 has the sign of d
+    failures += not_nonnegative(factor * osc * size - term, "bound minus term")
+    return failures + unequal(factor * osc * size, term.subs(slack, 0), "the extreme case")
+
+
+def border_failures(*, change: Expr = CHANGE, total: Expr = CHANGES) -> list[str]:
+    """Whether p / P - d = (p - d) + change for a target (d = 1) and others, the changes summing to 1 - P."""
+    p, rest = PROBABILITY, sympy.Symbol("r", positive=True)
+    failures = unequal(change.subs(p, SHARE), total, "the sum of the changes")
+    for is_target in (0, 1):
+        failures += unequal(p / SHARE - is_target, (p - is_target) + change, f"d = {is_target}")
+    return failures + not_nonnegative((SHARE + rest) - SHARE, "P of a larger key set minus P")
+
+
+def smoothed_bound_failures(
+    kernels: Iterable[Kernel] | None = None, *, border: int = 1, half: Expr = HALF
+) -> list[str]:
+    """Whether the worst input of every key grid is within the bound, for an input with osc = 1, in interval arithmetic.
+
+    The worst input has the error osc / 2 sum_k |g_k|.
+    """
+    failures = []
+    for kernel in tested_kernels() if kernels is None else kernels:
+        allowed = smoothed_bound(kernel, border=border) * int(half.p) / int(half.q)
+        for grid in grids_around(kernel):
+            worst = sum(map(abs, differences(kernel, grid)), iv.mpf(0)) / 2
+            if not worst.b <= allowed.a:
+                failures.append(f"{kernel}, {len(grid)} keys: {worst.b} exceeds {allowed.a}")
+    return failures[:5]
+
+
+@claim(
+    status=Status.COQ,
+    scope=r"As for `error-bound`, with at least one tap along each axis: the keys are a box of $\mathbb{Z}^n$ that "
+    r"contains the box that the kernel spans. $V$ is any finite set of points of $\mathbb{Z}^n$ with the targets "
+    r"among them.",
+    justifies=("convert/bounds/tail.py: softmax_tail",),
+    coq=("SmoothedKernel.v: smoothed_kernel, certified_tail",),
+    tests=(
+        "convert/certificate/test_tightness.py: "
+        "test_no_input_exceeds_the_tail_at_any_pixel_in_exact_arithmetic, "
+        "test_the_worst_case_reaches_a_third_of_the_tail",
+        "proofs/formal/test_formal_bridge.py: "
+        "test_the_certificate_of_several_taps_is_at_least_a_proved_bound_for_each_channel",
+    ),
+)
+def smoothed_kernel() -> Checks:
+    r"""Neighbouring heads give back attention that a head loses to them.
+
+    With $q_h = e^{-\alpha_h}$, let $p_h(z) = q_h^{|z - t_h|^2} / \vartheta_3(q_h)^n$ be the probability that head $h$
+    would give the point $z$ if all of $\mathbb{Z}^n$ were keys, $p_h(V)$ its sum over $V$, $P_h$ its sum over the box
+    that the kernel spans, and $u_h(z) = p_h(z) - [z = t_h]$. Then
+
+    ```math
+    |\operatorname{Attention} - \operatorname{Conv}|_o \le \sum_c \frac{\operatorname{osc}_c}{2} \Bigl(
+    \sum_{z \in V} \Bigl| \sum_h W_{o,c,h}\, u_h(z) \Bigr|
+    + \sum_h \bigl((1 - P_h) + (1 - p_h(V))\bigr) |W_{o,c,h}| \Bigr) ,
+    ```
+
+    for every image size. For each $c$ the smaller of this summand and that of `error-bound` may be taken. As $V$ grows
+    to $\mathbb{Z}^n$, what it leaves out vanishes.
+
+    **Proof.** The difference is linear in $x$: it is $\sum_c \sum_k g_{c,k} x_{c,k}$ with
+    $g_{c,k} = \sum_h W_{o,c,h} (p^{(h)}_k - [k = t_h])$. As each head's probabilities sum to 1, $\sum_k g_{c,k} = 0$.
+    Let $m$ be the middle of the channel's range. Since $|x_k - m| \le \mathrm{osc} / 2$,
+
+    ```math
+    \Bigl|\sum_k g_k x_k\Bigr| = \Bigl|m \sum_k g_k + \sum_k g_k (x_k - m)\Bigr|
+    \le \frac{\operatorname{osc}}{2} \sum_k |g_k| ,
+    ```
+
+    with equality where each $x_k$ is at the end of the range that $g_k$ points to. A softmax over some points of
+    $\mathbb{Z}^n$ is that over all of them, divided by the share ${=SHARE}$ of these points, so that
+    $p^{(h)}_k - [k = t_h] = u_h(k) + {=CHANGE}$ with $p = p_h(k)$. What is added sums to ${=CHANGES}$ over the keys,
+    at most $1 - P_h$ because they contain the box that the kernel spans. The triangle inequality gives the bound with
+    the sum over the keys, which is at most the sum over $\mathbb{Z}^n$; and outside of $V$, where no target is,
+    $|u_h| = p_h$ sums to $1 - p_h(V)$.
+    """
+    yield Check("weights that sum to 0 see half of the range", range_failures)
+    yield Check("what a border changes, and its sum", border_failures)
+    yield Check(
+        "the worst input is within the bound, in interval arithmetic",
+        smoothed_bound_failures,
+        f"{len(LISTED)} listed and {RANDOM} random kernels, each with 5 boxes of keys",
     )

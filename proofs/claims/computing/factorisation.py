@@ -17,8 +17,7 @@ from sympy.polys.rings import ring
 
 from ...prover.checks import Expr
 from ...prover.claim import Check, Checks, Status, claim
-from ..common.small_convolutions import Case, Element, Grid, Symbols, convolution, pad, pixels, symbols
-from ..common.small_transposed import Places
+from ..common.small_convolutions import Case, Element, Grid, Places, Symbols, convolution, pad, pixels, symbols
 from ..theorem.assembly import Positions, head_center, query_position
 
 CASES = (

@@ -10,8 +10,19 @@ from sympy import QQ
 from ...prover.claim import Check, Checks, Status, claim
 from ..common.small_convolutions import pixels
 from .head_dimension import exact, rank
-from .head_mixtures import KERNELS, Heads, Kernel, mixed_heads, near_heads, random_kernels, with_values
-from .nonnegative import column_basis, complement, dimension, rays
+from .head_mixtures import (
+    KERNELS,
+    Heads,
+    Kernel,
+    column_basis,
+    complement,
+    dimension,
+    mixed_heads,
+    near_heads,
+    random_kernels,
+    rays,
+    with_values,
+)
 
 SHAPE = (2, 2)  # taps
 ETAS = (QQ(1, 10), QQ(1, 10**6))

@@ -9,7 +9,6 @@ ORDER = (  # of the document
     "encoding",
     "one_hot",
     "assembly",
-    "any_dimensions_assembly",
     "padded_keys",
     "stuffing",
     "decomposition",

@@ -8,7 +8,7 @@ import sympy as sp
 
 from ...prover.checks import constant, equal
 from ...prover.claim import Check, Checks, Status, claim
-from ..common.notation import Delta_1, Delta_2, alpha
+from ..common.small_convolutions import Delta_1, Delta_2, alpha
 from .encoding import CENTER, distance, dot, encoding, head_vector, shared
 
 q_1, q_2, k_1, k_2 = sp.symbols("q_1 q_2 k_1 k_2", real=True)

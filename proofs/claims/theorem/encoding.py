@@ -9,7 +9,7 @@ import sympy as sp
 
 from ...prover.checks import all_equal, chained, constant, equal, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ..common.notation import Delta_1, Delta_2, alpha, delta_1, delta_2
+from ..common.small_convolutions import Delta_1, Delta_2, alpha, delta_1, delta_2
 
 Point = tuple[Any, ...]
 Vector = Callable[[Point], Point]

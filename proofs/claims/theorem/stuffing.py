@@ -14,10 +14,10 @@ import sympy
 
 from ...prover.checks import not_nonnegative, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ..common.small_convolutions import Element
-from ..common.small_transposed import (
+from ..common.small_convolutions import (
     CASES,
     Along,
+    Element,
     Line,
     Numbers,
     Places,

@@ -22,12 +22,12 @@ from conv2attn.convert import (
     certify_data,
     measure_input,
 )
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.bounds.rounding import gamma, unit_roundoff
 from conv2attn.convert.bounds.tail import softmax_tail, tail_per_unit
 from conv2attn.convert.certificate.layer import padded_range
 from conv2attn.convert.errors import GeometryError
 from conv2attn.convert.heads.encoding import key_positions
-from conv2attn.convert.size import Size
 from conv2attn.convert.spec import CONVOLUTIONS, Convolution, PaddingMode
 from conv2attn.proofs.campaign.strategies import conv_specs, convolutions_with_input
 from tests.positions import move_center

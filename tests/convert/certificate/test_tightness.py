@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from conv2attn.convert import ConvSpec, SelfAttention, SelfAttention2d, attention_from_conv, certify
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.bounds import tail as tails
-from conv2attn.convert.size import Size
 from conv2attn.proofs.campaign.strategies import conv_specs, convolution_of
 from conv2attn.proofs.campaign.values import gain, largest_difference
 from tests.exact import exact_difference

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, certify
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.bounds.rounding import EXP_ULPS, gamma, left_out, unit_roundoff
 from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.size import Size
 from conv2attn.proofs.campaign.strategies import INTEGER_LIMIT, convolutions_with_input, every_spec
 
 ENGINE_NAMES = sorted(ENGINES)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention, attention_from_conv, certify
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.bounds.rounding import literal_error
 from conv2attn.convert.engines import choose_engine
 from conv2attn.convert.engines.literal import (
@@ -20,7 +21,6 @@ from conv2attn.convert.engines.literal import (
 )
 from conv2attn.convert.errors import EngineError
 from conv2attn.convert.heads.encoding import key_positions, relative_encoding, relative_positions
-from conv2attn.convert.size import Size
 from tests.bounds import output_bound
 from tests.integers import integers, with_integers
 

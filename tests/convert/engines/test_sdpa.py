@@ -11,11 +11,11 @@ from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.bounds.rounding import staged_error
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.engines.sdpa import _holds_scores, absolute_positions
 from conv2attn.convert.errors import EngineError
-from conv2attn.convert.size import Size
 from tests.integers import integers, with_integers
 
 SDPA = ENGINES["sdpa"]

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention, attention_from_conv
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.bounds.rounding import gamma, unit_roundoff
 from conv2attn.convert.engines import separable as engine_module
 from conv2attn.convert.errors import EngineError, GeometryError
-from conv2attn.convert.size import Size
 from conv2attn.proofs.campaign.strategies import attention_layers, convolutions_with_input
 from tests.bounds import output_bound
 from tests.integers import integers, with_integers

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from conv2attn.convert import SelfAttention
-from conv2attn.convert.size import Size
+from conv2attn.convert.arguments import Size
 from conv2attn.proofs.campaign.layers import RandomLayer, random_integers
 
 KEY_DIM = 2

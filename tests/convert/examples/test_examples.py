@@ -12,8 +12,7 @@ import torch
 
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
-from conv2attn.convert.examples.networks import NETWORKS
-from conv2attn.convert.examples.pretrained import accuracy, load_example
+from conv2attn.convert.examples.networks import NETWORKS, accuracy, load_example
 from conv2attn.convert.examples.train import train, write_network
 
 each_network = pytest.mark.parametrize("name", NETWORKS)

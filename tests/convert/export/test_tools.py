@@ -12,9 +12,9 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
 from conv2attn.convert import attention_from_conv
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.heads.encoding import encoding_dim
-from conv2attn.convert.size import Size
 from tests.processes import finished
 
 SIZE, BATCH = Size(9, 12), 2

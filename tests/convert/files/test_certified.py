@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.certificate.comparison import compare_layers
 from conv2attn.convert.certificate.distance import distance_from_convolution
 from conv2attn.convert.files import report as certified_report
@@ -19,8 +20,7 @@ from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.report import CERTIFIED_RANGE, certify_report
 from conv2attn.convert.files.summary import Summary
 from conv2attn.convert.layer.layer import SelfAttention
-from conv2attn.convert.model.report import Report
-from conv2attn.convert.size import Size
+from conv2attn.convert.network.report import Report
 from tests.positions import move_center
 
 RANGE = (-2.0, 3.0)

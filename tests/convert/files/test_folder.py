@@ -30,12 +30,11 @@ from conv2attn.convert.errors import (
     OutputError,
     TrustNeededError,
 )
-from conv2attn.convert.examples.networks import NETWORKS
-from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.examples.networks import NETWORKS, load_example
 from conv2attn.convert.files.architecture import OWN_ARCHITECTURES, Architecture
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.open import open_network
-from conv2attn.convert.files.write import CONFIG, WEIGHTS
+from conv2attn.convert.write import CONFIG, WEIGHTS
 from conv2attn.proofs.campaign.strategies import conv_specs, convolution_of
 from tests.small_models import Composite, assert_same_state, attention, composite_input
 

@@ -11,9 +11,8 @@ from torch import Tensor, nn
 
 from conv2attn.convert.errors import CheckpointError, ConversionError
 from conv2attn.convert.files.layers import Layers, layer_tree
-from conv2attn.convert.files.readers.described import DescribedConvolution
 from conv2attn.convert.layer.supported import ForeignConvolution
-from conv2attn.convert.spec import ConvSpec
+from conv2attn.convert.spec import ConvSpec, DescribedConvolution
 
 SPEC = ConvSpec(1, 2, kernel_size=(1, 3))
 WITHOUT = replace(SPEC, bias=False)

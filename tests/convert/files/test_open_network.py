@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError
-from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.examples.networks import load_example
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.checkpoint import Opening
 from conv2attn.convert.files.layers import ATTENTION_KEYS

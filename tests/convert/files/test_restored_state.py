@@ -20,8 +20,8 @@ from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.checkpoint import Opening
 from conv2attn.convert.files.layers import layer_tree
 from conv2attn.convert.files.open import open_network
-from conv2attn.convert.files.readers.described import DescribedConvolution
 from conv2attn.convert.files.restore import restore_file
+from conv2attn.convert.spec import DescribedConvolution
 from tests.positions import move_center
 from tests.small_models import Composite, attention
 

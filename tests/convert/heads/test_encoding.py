@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.heads.encoding import (
     head_vectors,
     positional_scores,
@@ -15,7 +16,6 @@ from conv2attn.convert.heads.encoding import (
     scores_are_exact,
     smallest_gap,
 )
-from conv2attn.convert.size import Size
 
 POSITIONS = st.tuples(st.integers(-40, 40), st.integers(-40, 40))
 POWERS_OF_TWO = st.integers(-10, 10).map(lambda exponent: 2.0**exponent)

@@ -7,8 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert import ConversionError, ConvSpec, SelfAttention2d, attention_from_conv
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import GeometryError
-from conv2attn.convert.size import Size
 
 SPEC = ConvSpec(4, 6, kernel_size=(3, 2), stride=(2, 1), padding=(1, 0), groups=2)
 

@@ -20,8 +20,8 @@ from conv2attn.convert import (
     attention_from_conv,
     conv_from_attention,
 )
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import GeometryError
-from conv2attn.convert.size import Size
 from conv2attn.convert.spec import CONVOLUTIONS, Convolution
 from conv2attn.proofs.campaign.strategies import conv_specs, convolutions_with_input, every_spec, input_sizes
 from tests.integers import integers, with_integers

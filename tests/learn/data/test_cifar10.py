@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.learn.data.cifar10 import cifar10
+from conv2attn.learn.data.datasets import cifar10
 from tests.learn.cifar10 import batches, write_archive
 
 FOLDER = "cifar-10-batches-bin"

@@ -9,11 +9,11 @@ import pytest
 import torch
 from PIL import Image
 
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, OutputError
-from conv2attn.convert.size import Size
+from conv2attn.learn.data.datasets import load_data
 from conv2attn.learn.data.images import ImageData
-from conv2attn.learn.data.kinds import load_data
-from conv2attn.learn.training.batches import DRAWS, augmented
+from conv2attn.learn.training.recipe import DRAWS, augmented
 from tests.learn.cifar10 import batches, write_archive
 
 

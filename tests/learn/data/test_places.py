@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.preprocessing import Normalization, Preprocessing
-from conv2attn.convert.size import Size
-from conv2attn.learn.data.folder import Places, find_places, folder
+from conv2attn.learn.data.datasets import Places, find_places, folder
 from conv2attn.learn.data.images import ImageData
 
 

@@ -10,8 +10,7 @@ import torch
 
 from conv2attn.convert.errors import CheckpointError, ConversionError, OptionError, RunExistsError, SelectionError
 from conv2attn.learn.data.images import Split
-from conv2attn.learn.experiment.folder import Experiment, read_experiment, read_results, run_folder
-from conv2attn.learn.experiment.history import read_history
+from conv2attn.learn.experiment.folder import Experiment, read_experiment, read_history, read_results, run_folder
 from conv2attn.learn.experiment.recipes import (
     ALL,
     PAPERS,
@@ -22,7 +21,7 @@ from conv2attn.learn.experiment.recipes import (
     setting_of,
 )
 from conv2attn.learn.experiment.run import run_experiment
-from conv2attn.learn.networks.attention import AttentionNetwork
+from conv2attn.learn.networks import AttentionNetwork
 from conv2attn.learn.training.fit import trained_in
 from conv2attn.learn.training.recipe import Recipe, Session
 from tests.learn.experiments import TINY, run_tiny, stripes, tiny_experiment

@@ -15,10 +15,8 @@ from conv2attn.convert.heads.encoding import grid_points
 from conv2attn.convert.layer.construction import attention_from_conv
 from conv2attn.learn.heads import attention as layer_module
 from conv2attn.learn.heads.attention import HeadAttention
-from conv2attn.learn.heads.gaussian import Gaussian, IsotropicGaussian
-from conv2attn.learn.heads.learned import Content, Learned
+from conv2attn.learn.heads.encodings import Content, Gaussian, IsotropicGaussian, Learned, SinusoidalRelative
 from conv2attn.learn.heads.positions import Grid, Positions
-from conv2attn.learn.heads.sinusoidal import SinusoidalRelative
 
 TAPS = grid_points(torch.arange(-1, 2), torch.arange(-1, 2))  # of a 3x3 kernel
 ROWS, COLUMNS, REACH = 4, 6, 8

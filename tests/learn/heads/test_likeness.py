@@ -10,12 +10,11 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import GeometryError
 from conv2attn.convert.layer.construction import attention_from_conv
-from conv2attn.convert.size import Size
 from conv2attn.learn.heads.attention import HeadAttention
-from conv2attn.learn.heads.gaussian import IsotropicGaussian
-from conv2attn.learn.heads.learned import Content
+from conv2attn.learn.heads.encodings import Content, IsotropicGaussian
 from conv2attn.learn.heads.likeness import how_convolutional, layer_likeness
 
 PLANTED = 1000

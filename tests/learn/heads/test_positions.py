@@ -11,10 +11,15 @@ import torch
 from torch import Tensor
 
 from conv2attn.convert.errors import GeometryError
-from conv2attn.learn.heads.gaussian import Gaussian, IsotropicGaussian, Quadratic
-from conv2attn.learn.heads.learned import Learned
+from conv2attn.learn.heads.encodings import (
+    Gaussian,
+    IsotropicGaussian,
+    Learned,
+    Quadratic,
+    SinusoidalAbsolute,
+    SinusoidalRelative,
+)
 from conv2attn.learn.heads.positions import Grid, SeparablePositions, moments
-from conv2attn.learn.heads.sinusoidal import SinusoidalAbsolute, SinusoidalRelative
 
 HEADS = 4
 

@@ -21,11 +21,9 @@ from conv2attn.convert.errors import (
     RunExistsError,
     ToolError,
 )
-from conv2attn.learn.training.batches import Order
-from conv2attn.learn.training.evaluate import evaluate
 from conv2attn.learn.training.fit import Trained, fit, last_epoch
 from conv2attn.learn.training.folders import Record, read_records
-from conv2attn.learn.training.recipe import Machine, Recipe, Session
+from conv2attn.learn.training.recipe import Machine, Order, Recipe, Session, evaluate
 from tests.learn.small import RESUMED, data, network
 from tests.small_models import assert_same_state
 

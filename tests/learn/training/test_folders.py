@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from conv2attn.convert.errors import ConversionError, OutputError
+from conv2attn.learn.comparison import compare
 from conv2attn.learn.experiment.folder import Experiment, begin
 from conv2attn.learn.experiment.recipes import SMALL
-from conv2attn.learn.melting.compare import compare
 from conv2attn.learn.training.fit import fit
 from conv2attn.learn.training.folders import begin_or_resume
 from conv2attn.learn.training.recipe import Recipe

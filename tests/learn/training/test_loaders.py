@@ -14,10 +14,9 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from conv2attn.convert.errors import ConversionError
 from conv2attn.learn.data.images import Loaders
-from conv2attn.learn.melting.melt import melt
-from conv2attn.learn.training.evaluate import evaluate
+from conv2attn.learn.melting import melt
 from conv2attn.learn.training.fit import Trained, fit
-from conv2attn.learn.training.recipe import Machine, Recipe, Session
+from conv2attn.learn.training.recipe import Machine, Recipe, Session, evaluate
 from tests.learn.small import RESUMED
 from tests.small_models import assert_same_state
 

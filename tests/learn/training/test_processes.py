@@ -15,9 +15,9 @@ from torch import nn
 from conv2attn.convert.errors import ConversionError
 from conv2attn.learn.training.fit import fit
 from conv2attn.learn.training.folders import Record
+from conv2attn.learn.training.loop import make_trainer, processes_to_start
 from conv2attn.learn.training.processes import in_processes
 from conv2attn.learn.training.recipe import Machine, Recipe
-from conv2attn.learn.training.trainer import make_trainer, processes_to_start
 from tests.learn.small import data, network
 from tests.processes import PATIENCE, next_line, started
 

@@ -8,14 +8,14 @@ import torch
 from torch import nn
 
 from conv2attn.convert import SelfAttention2d
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.heads.encoding import head_vectors, key_positions, relative_encoding
-from conv2attn.convert.size import Size
 from conv2attn.convert.spec import ConvSpec
-from conv2attn.proofs.claims.common.notation import Delta_1, Delta_2, alpha
+from conv2attn.proofs.claims.common.small_convolutions import Delta_1, Delta_2, alpha
 from conv2attn.proofs.claims.theorem import absolute, encoding
-from conv2attn.proofs.claims.theorem import any_dimensions_assembly as dimension_assembly
+from conv2attn.proofs.claims.theorem import assembly as dimension_assembly
 from conv2attn.proofs.claims.theorem.absolute import KEY_WEIGHT, QUERY_CONSTANT, QUERY_WEIGHT
-from conv2attn.proofs.claims.theorem.any_dimensions_assembly import center_of, query_at
+from conv2attn.proofs.claims.theorem.assembly import center_of, query_at
 from tests.claims import integers, value
 
 FALSE = {

@@ -8,7 +8,7 @@ import sympy as sp
 import torch
 
 from conv2attn.convert.heads.encoding import head_vectors, positional_scores, relative_encoding
-from conv2attn.proofs.claims.common.notation import alpha, delta_1
+from conv2attn.proofs.claims.common.small_convolutions import alpha, delta_1
 from conv2attn.proofs.claims.theorem import encoding
 from tests.claims import integers, value
 

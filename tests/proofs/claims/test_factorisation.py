@@ -16,8 +16,7 @@ import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv
-from conv2attn.proofs.claims.certificate.error_bound import lemma_failures, sum_failures
-from conv2attn.proofs.claims.certificate.tail import SHARP_BOUND, N
+from conv2attn.proofs.claims.certificate.tail import SHARP_BOUND, N, lemma_failures, sum_failures
 from conv2attn.proofs.claims.common.small_convolutions import Case, Symbols, convolution, symbols
 from conv2attn.proofs.claims.computing.factorisation import (
     CASES,

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.heads.encoding import (
     FARTHEST_EXACT_CENTER,
     head_vectors,
@@ -19,7 +20,6 @@ from conv2attn.convert.heads.encoding import (
     smallest_gap,
 )
 from conv2attn.convert.heads.regime import EXACT_ALPHA, ONE_HOT_ALPHA
-from conv2attn.convert.size import Size
 from conv2attn.proofs.claims.computing import exact_scores, floating_point, score_gap
 from conv2attn.proofs.claims.computing.exact_scores import D_1, D_2, LARGEST_INTEGER, columns, rows
 from conv2attn.proofs.claims.computing.score_gap import D, R

@@ -7,7 +7,7 @@ from functools import partial
 import sympy
 
 from conv2attn.proofs.claims.certificate.frozen_kernel import SHARE, border_failures, bound_failures
-from conv2attn.proofs.claims.certificate.smoothed_kernel import range_failures
+from conv2attn.proofs.claims.certificate.tail import range_failures
 
 FALSE_VARIANTS = {
     "half of the range is a third": partial(range_failures, factor=sympy.Rational(1, 3)),

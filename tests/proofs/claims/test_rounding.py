@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from conv2attn.convert.bounds import rounding as code
 from conv2attn.convert.certificate.network.rules import pointwise
 from conv2attn.convert.certificate.network.rules.roundings import ROUNDINGS as ROUNDINGS_OF_CALLS
-from conv2attn.proofs.claims.certificate import left_out, propagation, underflow
+from conv2attn.proofs.claims.certificate import accumulation as left_out
 from conv2attn.proofs.claims.certificate import operation_roundings as roundings
-from conv2attn.proofs.claims.certificate import propagation_rules as rules
+from conv2attn.proofs.claims.certificate import propagation, underflow
+from conv2attn.proofs.claims.certificate import propagation as rules
 from conv2attn.proofs.claims.certificate.accumulation import (
     addition_failures,
     far_failures,
@@ -43,12 +44,12 @@ from conv2attn.proofs.claims.certificate.rounding import (
     score_failures,
     sharpness_failures,
 )
-from conv2attn.proofs.claims.certificate.smoothed_kernel import (
+from conv2attn.proofs.claims.certificate.tail import (
     CHANGES,
     PROBABILITY,
     border_failures,
-    bound_failures,
     range_failures,
+    smoothed_bound_failures,
 )
 from conv2attn.proofs.claims.common.lattice import LISTED
 from tests.convert.certificate.network.operations import OPERATIONS, box, numbers
@@ -82,8 +83,8 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "more far terms": partial(far_failures, share=sympy.Rational(1, 2)),
     "a bound on all keys divided by 100": partial(sum_failures, factor=Fraction(1, 100)),
     "two axes that leave out what one does": partial(left_out.axes_failures, bound=left_out.FIRST),
-    "keys that are left out twice as far": partial(left_out.sum_failures, share=Fraction(1)),
-    "what is left out divided by 100": partial(left_out.sum_failures, factor=Fraction(1, 100)),
+    "keys that are left out twice as far": partial(left_out.left_out_failures, share=Fraction(1)),
+    "what is left out divided by 100": partial(left_out.left_out_failures, factor=Fraction(1, 100)),
     "an addition that loses one operand less": partial(underflow.addition_failures, factor=3),
     "subnormal weights that are always read": partial(underflow.order_failures, flushed=0),
     "inputs and results that are never lost": partial(underflow.order_failures, inputs=0, each=0),
@@ -94,8 +95,8 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "a border that changes nothing": partial(border_failures, change=0 * PROBABILITY),
     "a border that changes the other way": partial(border_failures, change=-CHANGES * PROBABILITY),
     "changes that sum to P": partial(border_failures, total=1 - CHANGES),
-    "a border that gives back": partial(bound_failures, LISTED, border=-1),
-    "a quarter of the sum over all keys": partial(bound_failures, LISTED, half=sympy.Rational(1, 4)),
+    "a border that gives back": partial(smoothed_bound_failures, LISTED, border=-1),
+    "a quarter of the sum over all keys": partial(smoothed_bound_failures, LISTED, half=sympy.Rational(1, 4)),
     "half of what a weight passes on": partial(affine_failures, factor=HALF),
     "a layer's own difference forgotten": partial(chain_failures, own=0),
     "what a layer inherits forgotten": partial(chain_failures, inherited=0),

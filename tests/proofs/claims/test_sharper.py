@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv
-from conv2attn.convert.size import Size
+from conv2attn.convert.arguments import Size
 from conv2attn.proofs.claims.common.small_convolutions import pixels
 from conv2attn.proofs.claims.sharper.encoding_dimension import (
     COLUMNS,
@@ -32,8 +32,7 @@ from conv2attn.proofs.claims.sharper.head_count import (
     rank_failures,
 )
 from conv2attn.proofs.claims.sharper.head_dimension import SLICES, factor_failures, minor_failures, rank, rank_factors
-from conv2attn.proofs.claims.sharper.head_mixtures import KERNELS, Kernel, mixed_heads
-from conv2attn.proofs.claims.sharper.nonnegative import column_basis, dimension, rays
+from conv2attn.proofs.claims.sharper.head_mixtures import KERNELS, Kernel, column_basis, dimension, mixed_heads, rays
 from conv2attn.proofs.claims.sharper.one_dimension import between_failures, hull_failures
 from conv2attn.proofs.claims.theorem.encoding import dot
 from conv2attn.proofs.claims.theorem.one_hot import Q

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 from conv2attn.proofs.claims.other_encodings.learned import attends_to_target, is_strict_maximum, learned_failures
 from conv2attn.proofs.claims.other_encodings.sinusoidal import (
+    best_gap_failures,
     criterion_failures,
+    curvature_failures,
     encoding_failures,
     nearest_gap,
     separates,
     zero_failures,
 )
-from conv2attn.proofs.claims.other_encodings.sinusoidal_alpha import best_gap_failures, curvature_failures
 
 FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "a minus in the encoding": partial(encoding_failures, sign=-1),

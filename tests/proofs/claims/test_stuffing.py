@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.engines.convolution import Geometry, convolve
-from conv2attn.convert.size import Size
 from conv2attn.convert.spec import ConvSpec
-from conv2attn.proofs.claims.common.small_transposed import (
+from conv2attn.proofs.claims.common.small_convolutions import (
     CASES,
     Line,
     Numbers,

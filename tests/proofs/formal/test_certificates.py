@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from conv2attn.convert import SelfAttention2d, attention_from_conv, convert_model, save_converted
 from conv2attn.convert.errors import CheckpointError, ToolError
 from conv2attn.convert.files.folder import read_folder
-from conv2attn.convert.model.report import LayerRecord, Report
+from conv2attn.convert.network.report import LayerRecord, Report
 from conv2attn.proofs.formal import certificates as program
 from conv2attn.proofs.formal.certificates import (
     OTHER_FOLDER,

@@ -16,13 +16,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv, certify, convert_model
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.bounds.tail import tail_fraction
 from conv2attn.convert.certificate.distance import distance_from_convolution
-from conv2attn.convert.examples.drawn import drawn_image
-from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.examples.images import drawn_image
+from conv2attn.convert.examples.networks import load_example
 from conv2attn.convert.files.layers import Layers
-from conv2attn.convert.model.report import Report
-from conv2attn.convert.size import Size
+from conv2attn.convert.network.report import Report
 from conv2attn.proofs.campaign.strategies import convolutions_with_input
 from conv2attn.show.page.data import BUDGET, MOST_CHANNELS, channels_data, first_channels
 from conv2attn.show.page.write import make_page

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 from conv2attn.commands.inputs import Pair, choose_inputs
 from conv2attn.commands.show import PICTURES, Subject, View, draw, view_image
 from conv2attn.convert import attention_from_conv, convert_model
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import ConversionError, OptionError
-from conv2attn.convert.examples.drawn import drawn_image
-from conv2attn.convert.examples.pretrained import load_example
+from conv2attn.convert.examples.images import drawn_image
+from conv2attn.convert.examples.networks import load_example
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.folder import save_converted
-from conv2attn.convert.model.report import Report
+from conv2attn.convert.network.report import Report
 from conv2attn.convert.preprocessing import Normalization, Preprocessing
-from conv2attn.convert.size import Size
 from conv2attn.proofs.campaign.strategies import convolutions_with_input
 from conv2attn.show.pictures.contours import level
 from conv2attn.show.pictures.curve import error_curve

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from conv2attn.commands.show import RUN_PICTURES, Runs, View, draw_runs, runs_at, show
-from conv2attn.learn.experiment.folder import read_results
-from conv2attn.learn.experiment.history import read_history
+from conv2attn.learn.experiment.folder import read_history, read_results
 from conv2attn.show.pictures.training import draw_head_maps
 from tests.learn.experiments import run_tiny
 

@@ -5,7 +5,7 @@ An ``Interval`` is a box and an error for every entry. The claim ``error-propaga
 error e to sum |w| e, a map with Lipschitz constant L to L e; and since both programs compute the operation in floating
 point, twice its rounding is added. Where the errors of all inputs are 0 and calls are repeatable, both programs do the
 same operation on the same numbers, and the error stays 0. The rules themselves are derived in
-``proofs/claims/certificate/propagation_rules.py``.
+``proofs/claims/certificate/propagation.py``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 The claim ``activation-slopes`` (``proofs/claims/certificate/propagation.py``) derives the Lipschitz constants. An
 activation that is not exact is taken to err by at most ``ACTIVATION_ULPS`` units in the last place of the larger of 1
 and |x|. What a slope makes of a difference, and sums, products and quotients, are derived in
-``proofs/claims/certificate/propagation_rules.py``.
+``proofs/claims/certificate/propagation.py``.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
+from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.named.preprocessors import (
     caveats,
@@ -21,7 +22,6 @@ from conv2attn.convert.files.named.preprocessors import (
     from_transformers,
 )
 from conv2attn.convert.preprocessing import Normalization, Preprocessing
-from conv2attn.convert.size import Size
 from conv2attn.learn.data.pictures import picture_reader
 from tests.registries import TIMM as TIMM_LIBRARY
 from tests.registries import TORCHVISION, TRANSFORMERS, install

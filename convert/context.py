@@ -1,0 +1,96 @@
+"""The meaning of ``torch.autocast`` for a layer.
+
+A convolution under autocast rounds its input, kernel and bias to autocast's dtype, and gives a result of that dtype.
+The attention in its place does the same, and then computes with autocast off: positions, scores and probabilities are
+not values of the network and stay in at least float32, since in bfloat16 a head looks at the wrong pixel.
+
+So under autocast the certificate is that of the layer with rounded parameters on the rounded input, against the
+convolution under the same autocast. Against the exact convolution of the numbers before they were rounded, more is
+added: with u the unit roundoff of autocast's dtype, w' = w (1 + d_w), x' = x (1 + d_x), b' = b (1 + d_b) and |d| <= u,
+
+    | (sum w' x' + b') - (sum w x + b) |  <=  (2 u + u^2) sum |w||x| + u |b|
+
+if nothing overflows or underflows in that dtype.
+
+Whether torch traces a layer or transforms its function, so that tensors made now may be symbols or wrappers.
+
+Such a tensor must not be kept for a later call, and its sizes and values decide nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+from torch._C import (
+    _get_dispatch_mode,
+    _get_tracing_state,
+    _len_torch_dispatch_stack,
+    _TorchDispatchModeKey,
+)
+from torch._C._functorch import maybe_current_level
+from torch.autograd import forward_ad
+from torch.compiler import is_compiling
+
+from .errors import ConversionError
+
+
+def autocast_dtype(device: torch.device) -> torch.dtype | None:
+    """The dtype to which autocast rounds on a device now, or None where it is off."""
+    kind = device.type
+    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+        return None
+    return torch.get_autocast_dtype(kind)
+
+
+def rounded(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    """A tensor as autocast hands it to a convolution: float64 stays as it is."""
+    return tensor if tensor.dtype == torch.float64 else tensor.to(dtype)
+
+
+def without_autocast(device: torch.device) -> AbstractContextManager[object]:
+    """Switches autocast off on a device, where it is on, for as long as the context lasts."""
+    return nullcontext() if autocast_dtype(device) is None else torch.autocast(device.type, enabled=False)
+
+
+# Modes in which sizes and values are symbols: FakeTensorMode, and that of make_fx.
+_SYMBOLIC = (_TorchDispatchModeKey.FAKE, _TorchDispatchModeKey.PROXY)
+
+
+def refuse_script() -> NoReturn:
+    """Refuses TorchScript, which would fix the engine and the tables of one input size."""
+    raise ConversionError(
+        "TorchScript cannot follow a self-attention layer, which chooses its engine in Python: use torch.export, or "
+        "script or trace what restore_model gives back"
+    )
+
+
+def is_scripted() -> bool:
+    """Whether ``torch.jit.trace`` records operations."""
+    return _get_tracing_state() is not None
+
+
+def is_traced() -> bool:
+    """Whether operations are recorded, or run without values, so that sizes and values may be symbols.
+
+    By ``torch.compile``, ``torch.export``, ``make_fx`` or ``FakeTensorMode``.
+    """
+    if is_compiling():
+        return True
+    return _len_torch_dispatch_stack() > 0 and any(_get_dispatch_mode(mode) is not None for mode in _SYMBOLIC)
+
+
+def is_transformed() -> bool:
+    """Whether a trace, a transform of ``torch.func`` or forward-mode differentiation is under way."""
+    return maybe_current_level() is not None or forward_ad._current_level >= 0 or is_traced()
+
+
+def has_numbers(*sizes: object) -> bool:
+    """Whether sizes are numbers, also in a trace; those of a trace of several sizes are symbols."""
+    if not is_traced():
+        return True
+    from torch.fx.experimental.symbolic_shapes import has_static_value  # imports sympy, which a trace has done
+
+    return all(map(has_static_value, sizes))  # type: ignore[arg-type]

@@ -1,0 +1,495 @@
+"""A comparison, as data: the ways in which a CNN is trained further, and what came of each.
+
+Record of each attention layer after an epoch: where its heads look, and its distance from the convolution.
+
+Non-locality is ConViT's (arXiv 2103.10697): the mean distance in pixels between a query and what it attends to, over
+heads and queries.
+
+Runs a comparison: one trained CNN is trained further in several ways, on the same data and for as many steps.
+
+    FOLDER/NAME.json               says that the folder is this comparison's
+    FOLDER/seed-0/start            the CNN's own training; more rounds are start-2, start-3, ...; one for all: in common
+    FOLDER/seed-0/cnn, ...         how it went on
+    FOLDER/rates/cnn-0.003, ...    runs of a seed that no table reports, which choose the rates
+
+Each is a run of ``fit``, whose best epoch is chosen on validation data. The start is its last epoch: its best one is
+good on these data by luck as well, and would be what the others are held against. Test data are looked at once, at the
+end.
+
+Classification: a CNN is fine-tuned as attention and as a CNN, on the same data with the same schedule.
+
+The CNN that is melted where none is given: small, and trained on the data first.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..convert.arguments import Size, as_integer
+from ..convert.certificate.distance import distance_from_convolution
+from ..convert.certificate.sampled import inputs_of_layers
+from ..convert.engines.literal import all_queries
+from ..convert.errors import OptionError
+from ..convert.heads.encoding import key_positions
+from ..convert.heads.regime import ONE_HOT_ALPHA
+from ..convert.layer.layer import SelfAttention
+from ..convert.write import FORMAT
+from .data.images import ImageData, Loaders
+from .melting import AT_REST, INPUT_RANGE, attention_layers, melt, parameter_groups
+from .training.fit import Trained, check_machine, check_run, fit, last_epoch
+from .training.folders import Record, begin_or_resume, nothing_more
+from .training.recipe import ALONE, Loss, Recipe, Session, accuracy
+
+
+@dataclass(frozen=True)
+class Arm:
+    """A way in which the CNN is trained further.
+
+    Attributes:
+        build: Makes the network from a trained CNN, whose own it may be.
+        lr: The rate, where none is chosen.
+        longer: Epochs, in multiples of the others'.
+        rate_of: The arm whose rate it takes, where none is chosen for it.
+    """
+
+    title: str
+    build: Callable[[nn.Module], nn.Module]
+    lr: float
+    longer: float = 1.0
+    rate_of: str | None = None
+
+
+def unchanged(cnn: nn.Module) -> nn.Module:
+    """Lets the CNN go on as it is."""
+    return cnn
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A comparison: data, CNN and recipes.
+
+    Attributes:
+        name: Name of the file that marks the folder.
+        what: Description of the data, for people.
+        data: Data of a seed; every stage of a run has a seed of its own.
+        score: Tests a network: each measure by its name.
+        arms: The ways to continue; the others are compared with "cnn".
+        start: Recipe of a round of the CNN's training.
+        onward: Recipe of the fine-tuning, apart from the rate; its seed is the first one.
+        new: Makes an untrained CNN.
+        cnn: A trained one, in place of those that ``new`` makes.
+        loss: As for ``fit``.
+        rates: Learning rates to try where they are chosen.
+        controls: More arms, and with them all rates are chosen.
+        tables: Titles of tables, and for each its columns: their titles, and the measures that they show.
+        rounds: Largest number of rounds of the CNN's training, which ends when it gains no more.
+        one_start: Whether all seeds start from one CNN, where training it takes long.
+        watched: Inputs with which attention layers are recorded; None records none.
+    """
+
+    name: str
+    what: str
+    data: Callable[[int], ImageData | Loaders]
+    score: Callable[[nn.Module], dict[str, float]]
+    arms: Mapping[str, Arm]
+    start: Recipe
+    onward: Recipe
+    new: Callable[[], nn.Module]
+    cnn: nn.Module | None = None
+    loss: Loss | None = None
+    rates: tuple[float, ...] = ()
+    controls: Mapping[str, Arm] = field(default_factory=dict)
+    tables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    rounds: int = 1
+    one_start: bool = False
+    watched: Tensor | None = None
+
+
+@dataclass(frozen=True)
+class ArmResult:
+    """Result of an arm for one seed.
+
+    Attributes:
+        scores: Scores of the best epoch's network on the test data, by measure.
+        validation: Its loss, and its accuracy where there is one; of the start, after its last epoch.
+        lr: The learning rate.
+        best_epoch: The epoch that the validation data chose; of the start, how many it had.
+        parameters: Numbers that are trained.
+        gained: For the start, what each round after the first gained, in dB on the validation data.
+        layers: Record of each attention layer after the best epoch.
+    """
+
+    scores: dict[str, float]
+    validation: dict[str, float]
+    lr: float
+    best_epoch: int
+    parameters: int
+    gained: tuple[float, ...] = ()
+    layers: Record = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Outcomes:
+    """Results of all seeds.
+
+    Attributes:
+        results: For each seed, what came of each arm and of the CNN at the start.
+        networks: The first seed's networks, by arm, with the CNN at the start.
+        seconds: Of the processor, for a step of each of these; medians of steps in turn. Empty for images with labels.
+    """
+
+    results: dict[int, dict[str, ArmResult]]
+    networks: dict[str, nn.Module]
+    seconds: dict[str, float]
+
+    def gains(self, arm: str, score: str) -> list[float]:
+        """A score of an arm minus that of the CNN that went on, for each seed."""
+        return [found[arm].scores[score] - found["cnn"].scores[score] for found in self.results.values()]
+
+    def to_json(self) -> dict[str, Any]:
+        """All results as plain data."""
+        seeds = {seed: {name: asdict(each) for name, each in found.items()} for seed, found in self.results.items()}
+        return {"seeds": {str(seed): found for seed, found in seeds.items()}, "seconds": self.seconds}
+
+
+_QUERIES = 64  # at most, spread evenly over the image
+_AT_ONCE = 4  # queries: a stem of 7x7 taps has 49 heads, each with a probability for 50,000 pixels
+
+
+@dataclass(frozen=True)
+class AttentionRecorder:
+    """Looks at the attention layers of a network.
+
+    Attributes:
+        origin: The weight and bias of the convolution that each layer came from, by the layer's name.
+        images: A few images [batch, channels, rows, columns] in float32, whose sizes and contents layers see.
+    """
+
+    origin: dict[str, tuple[Tensor, Tensor | None]]
+    images: Tensor
+
+    @classmethod
+    def of(cls, model: nn.Module, images: Tensor) -> AttentionRecorder:
+        """For a network that was just melted, whose weights are still the convolutions'."""
+        origin = {
+            name: (layer.weight.detach().clone(), None if layer.bias is None else layer.bias.detach().clone())
+            for name, layer in attention_layers(model)
+        }
+        return cls(origin, images)
+
+    def __call__(self, model: nn.Module) -> Record:
+        """Records every attention layer that the network calls, by name."""
+        inputs = inputs_of_layers(model, self.images)
+        layers = {}
+        for name, layer in attention_layers(model):
+            if name in inputs:
+                weight, bias = self.origin[name]
+                distance = distance_from_convolution(layer, input_range=INPUT_RANGE, weight=weight, bias=bias)
+                layers[name] = {
+                    "alpha": list(layer.regime.alpha),
+                    "centers": [list(center) for center in layer.regime.centers],
+                    "distance": distance.bound,
+                    "nonlocality": nonlocality(layer, inputs[name]),
+                }
+        return {"layers": layers}
+
+
+@torch.no_grad()
+def nonlocality(layer: SelfAttention, x: Tensor) -> float:
+    """The mean distance, in pixels, between a query and what a head attends to, over heads, queries and images.
+
+    Args:
+        layer: The layer.
+        x: Its input, [batch, in_channels, *size].
+    """
+    spec, size = layer.spec, Size(*x.shape[2:])
+    like = torch.empty((), dtype=torch.float64)
+    keys, queries = key_positions(spec.padded_size(size), like=like), all_queries(spec, size, like=like)
+    pixels = torch.cartesian_prod(*map(torch.arange, spec.output_size(size))).view(-1, spec.axes)
+    taken = torch.linspace(0, len(pixels) - 1, min(_QUERIES, len(pixels))).long()
+    total = 0.0
+    for rows in taken.split(_AT_ONCE):
+        seen = layer.attention_probabilities(
+            size, queries=pixels[rows].tolist(), x=None if layer.content is None else x
+        )
+        far = torch.cdist(queries[rows], keys)
+        total += len(rows) * float((seen.cpu().double().flatten(-spec.axes) * far).sum(-1).mean())
+    return total / len(taken)
+
+
+RATE_SEED = 100
+"""Whose runs choose the rates."""
+ENOUGH = 0.02
+"""A CNN is trained when a round of its training gains less than this, in dB on the validation data."""
+_STEPS_TIMED = 9
+
+
+class _Start(NamedTuple):
+    """A CNN after its own training, the epochs, its validation score, and what each further round gained."""
+
+    network: nn.Module
+    epochs: int = 0
+    validation: Record = {}  # noqa: RUF012
+    gained: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """Makes the runs of a comparison in its folder."""
+
+    comparison: Comparison
+    session: Session
+
+    def train(self, network: nn.Module, recipe: Recipe, folder: Path, *, stage: int) -> Trained:
+        """One run; every stage of a seed has other data, where these are drawn."""
+        comparison = self.comparison
+        watched = comparison.watched if stage == 1 and recipe.seed != RATE_SEED else None
+        return fit(
+            network,
+            comparison.data(recipe.seed + 1000 * stage),
+            recipe,
+            folder,
+            loss=comparison.loss,
+            groups=partial(parameter_groups, lr=recipe.lr, weight_decay=recipe.weight_decay),
+            recorder=nothing_more if watched is None else AttentionRecorder.of(network, watched),
+            session=self.session,
+        )
+
+    def start(self, place: Path, seed: int) -> _Start:
+        """The CNN after its own training's last epoch."""
+        if self.comparison.cnn is not None:
+            return _Start(self.comparison.cnn)
+        place.mkdir(exist_ok=True)
+        network, scores = self.new(seed), list[Record]()
+        gained: tuple[float, ...] = ()
+        for number in range(1, self.comparison.rounds + 1):
+            more = "" if self.comparison.rounds == 1 else f", round {number}"
+            self.session.say(f"Seed {seed}: a CNN learns {self.comparison.what}{more}")
+            folder = place / ("start" if number == 1 else f"start-{number}")
+            stage = 0 if number == 1 else number
+            trained = self.train(network, replace(self.comparison.start, seed=seed), folder, stage=stage)
+            network = last_epoch(folder, copy.deepcopy(network))
+            scores.append(trained.records[-1]["validation"])
+            gained = tuple(10 * math.log10(before["loss"] / after["loss"]) for before, after in pairwise(scores))
+            if gained and gained[-1] < ENOUGH:
+                break
+        return _Start(network, len(scores) * self.comparison.start.epochs, scores[-1], gained)
+
+    def onward(self, arm: Arm, cnn: nn.Module, seed: int, folder: Path) -> Trained:
+        """An arm's run."""
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            network = arm.build(copy.deepcopy(cnn))
+        recipe = self.comparison.onward
+        epochs = max(1, round(arm.longer * recipe.epochs))
+        return self.train(network, replace(recipe, seed=seed, lr=arm.lr, epochs=epochs), folder, stage=1)
+
+    def with_rates(self, arms: Mapping[str, Arm], folder: Path, common: _Start | None) -> dict[str, Arm]:
+        """The arms with the rates whose runs are best on the validation data."""
+        folder.mkdir(exist_ok=True)
+        cnn = (common or self.start(folder, RATE_SEED)).network
+        chosen: dict[str, Arm] = {}
+        for name, arm in arms.items():
+            if arm.rate_of is not None:
+                chosen[name] = replace(arm, lr=chosen[arm.rate_of].lr)
+                continue
+            scores = {}
+            for lr in self.comparison.rates:
+                self.session.say(f"Rates: {arm.title}, at {lr:g}")
+                run = self.onward(replace(arm, lr=lr), cnn, RATE_SEED, folder / f"{name}-{lr:g}")
+                found = run.records[run.best_epoch]["validation"]
+                scores[lr] = found.get("accuracy", 0.0), -found["loss"]
+            chosen[name] = replace(arm, lr=max(scores, key=scores.__getitem__))
+        return chosen
+
+    def new(self, seed: int) -> nn.Module:
+        """An untrained CNN."""
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            return self.comparison.new()
+
+
+def run_comparison(
+    comparison: Comparison,
+    folder: Path,
+    *,
+    full: bool = False,
+    seeds: int = 5,
+    session: Session = ALONE,
+) -> Outcomes:
+    """Trains a CNN for each seed, where none is given, and trains it further in every way.
+
+    Args:
+        comparison: The comparison.
+        folder: Where runs are kept; its parent must exist.
+        full: Every control, and each arm's rate chosen by runs of ``RATE_SEED``, on validation data.
+        seeds: Number of seeds.
+        session: As for ``fit``.
+
+    Raises:
+        RunExistsError: The folder exists, and is not to be resumed.
+        OutputError: The folder holds something else, or cannot be made.
+        ConversionError: As ``fit``.
+    """
+    as_integer(seeds, "seeds", least=1)
+    check_machine(session.machine)
+    runs = _Runs(comparison, session)
+    described = {"format": FORMAT, "content": comparison.name}
+    begin_or_resume(folder / f"{comparison.name}.json", described, resume=session.resume, what="comparison")
+    common = runs.start(folder / "common", RATE_SEED) if comparison.one_start else None
+    arms = comparison.arms
+    if full:
+        arms = runs.with_rates({**arms, **comparison.controls}, folder / "rates", common)
+    results: dict[int, dict[str, ArmResult]] = {}
+    networks: dict[str, nn.Module] = {}
+    first = comparison.onward.seed
+    for seed in range(first, first + seeds):
+        place = folder / f"seed-{seed}"
+        place.mkdir(exist_ok=True)
+        begun = common or runs.start(place, seed)
+        networks = networks or {"start": begun.network}
+        lr, count = comparison.start.lr, _parameters(begun.network)
+        found = ArmResult(comparison.score(begun.network), begun.validation, lr, begun.epochs, count, begun.gained)
+        results[seed] = {"start": found}
+        for name, arm in arms.items():
+            session.say(f"Seed {seed}: trained further {arm.title}")
+            trained = runs.onward(arm, begun.network, seed, place / name)
+            best, count = trained.records[trained.best_epoch], _parameters(trained.network)
+            scores, layers = comparison.score(trained.network), best.get("layers", {})
+            made = ArmResult(scores, best["validation"], arm.lr, trained.best_epoch, count, layers=layers)
+            results[seed][name] = made
+            if seed == first:
+                networks[name] = trained.network
+    return Outcomes(results, networks, _step_seconds(comparison, networks))
+
+
+def _parameters(network: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in network.parameters())
+
+
+def _step_seconds(comparison: Comparison, networks: Mapping[str, nn.Module]) -> dict[str, float]:
+    """Forward and backward on a batch, in training mode; the networks take turns, so that all see the same load."""
+    data = comparison.data(0)
+    if not isinstance(data, Loaders):
+        return {}
+    inputs, target = next(iter(data.train))
+    loss = comparison.loss or F.mse_loss
+    copies = {name: copy.deepcopy(network).train() for name, network in networks.items()}
+    taken = {name: list[float]() for name in networks}
+    for _ in range(_STEPS_TIMED):
+        for name, network in copies.items():
+            began = time.process_time()
+            loss(network(inputs), target).backward()
+            taken[name].append(time.process_time() - began)
+    return {name: statistics.median(seconds) for name, seconds in taken.items()}
+
+
+START = Recipe(epochs=15, lr=3e-3)
+FINE_TUNING = Recipe(epochs=10, lr=1e-4, batch_statistics=False)
+ACCURACY = "accuracy"
+_LOOKED_AT = 4  # images that layers are looked at with
+_NAMED = 10  # classes, at most
+
+
+def compare(
+    data: ImageData,
+    folder: Path,
+    *,
+    cnn: nn.Module | None = None,
+    melting: Mapping[str, Any] | None = None,
+    recipe: Recipe = FINE_TUNING,
+    rates: Sequence[float] = (),
+    seeds: int = 5,
+    session: Session = ALONE,
+) -> Outcomes:
+    """Melts a CNN and fine-tunes both, for several seeds.
+
+    Args:
+        data: The images.
+        folder: Where runs are kept; its parent must exist.
+        cnn: Where to start from; None trains a small CNN on the data for each seed.
+        melting: Keyword arguments of ``melt``.
+        recipe: Recipe of the fine-tuning; its seed is the first.
+        rates: Learning rates in place of the recipe's; of several, runs of ``RATE_SEED`` choose one for each side.
+        seeds: Number of seeds.
+        session: As for ``fit``.
+
+    Returns:
+        For each seed what came of "start", "cnn" and "attention": accuracies on test images.
+
+    Raises:
+        ConversionError: As ``melt`` and ``fit``.
+        RunExistsError: The folder exists, and is not to be resumed.
+        OutputError: The folder holds something else, or cannot be made.
+    """
+    machine, melting = session.machine, melting or {}
+    replace(recipe, seed=recipe.seed + as_integer(seeds, "seeds", least=1) - 1)  # refused before anything is written
+    rates = tuple(rates) or (recipe.lr,)
+    if (melting.get("alpha") or 0.0) >= ONE_HOT_ALPHA[torch.float32]:
+        raise OptionError(AT_REST)
+    new = partial(small_cnn, channels=data.channels, classes=len(data.classes))
+    watched = data.validation.taken(slice(_LOOKED_AT)).numbers()
+    start = cnn
+    if start is None:
+        start = new()
+        check_run(start, data, START, machine=machine)
+    scores, classes = check_run(start, data, recipe, machine=machine), len(data.classes)
+    if scores is not None and scores > classes:
+        first = ", ".join(data.classes[:_NAMED]) + (", ..." if classes > _NAMED else "")
+        session.say(
+            f"The network gives {scores} scores; the first {classes} are those of the classes of {data.name}: {first}"
+        )
+    melted = melt(start, **melting)
+    check_run(melted, data, recipe, recorder=AttentionRecorder.of(melted, watched), machine=machine)
+    if cnn is not None:
+        session.say(
+            f"Before training, the CNN is right on {accuracy(cnn, data.validation):.1%} of the validation images"
+        )
+    comparison = Comparison(
+        name="melting",
+        what=data.name,
+        data=lambda _: data,
+        score=lambda network: {ACCURACY: accuracy(network, data.test)},
+        arms={
+            "cnn": Arm("fine-tuned as the CNN", unchanged, rates[0]),
+            "attention": Arm("fine-tuned as attention", partial(melt, **melting), rates[0]),
+        },
+        start=START,
+        onward=recipe,
+        new=new,
+        cnn=cnn,
+        rates=rates,
+        watched=watched,
+    )
+    return run_comparison(comparison, folder, full=len(rates) > 1, seeds=seeds, session=session)
+
+
+def small_cnn(*, channels: int = 1, classes: int = 10) -> nn.Module:
+    """Four 3 x 3 convolutions with batch normalisation, 16 to 48 channels wide, for images of any size.
+
+    Args:
+        channels: Channels of an image.
+        classes: How many scores.
+
+    Returns:
+        A network from images [batch, channels, rows, columns] to scores [batch, classes], untrained.
+    """
+    widths, strides = (16, 32, 48, 48), (1, 2, 1, 1)
+    layers: list[nn.Module] = []
+    for before, width, stride in zip((channels, *widths), widths, strides, strict=False):
+        convolution = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False)
+        layers += [convolution, nn.BatchNorm2d(width), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], classes))

@@ -1,1 +1,0 @@
-"""From trained attention back to a convolution."""

@@ -1,0 +1,322 @@
+"""Heads whose scores are quadratic forms of the offset: isotropic, Gaussian (draft, eq. 12 to 16), and any.
+
+Isotropic, the paper's quadratic encoding, with alpha = exp(log_alpha) > 0:
+
+    score(delta) = -alpha |delta - Delta|^2,        a sum of a row's and a column's.
+
+Any Gaussian (eq. 16), with the precision P = Sigma^-1:
+
+    score(delta) = -1/2 (delta - mu)^T P (delta - mu)
+
+The draft writes P as a square of a symmetric matrix, which may be singular. Here P = L L^T with a lower triangular L
+whose diagonal is exp of a parameter, so P is positive definite whatever the parameters are. With b != 0 the score does
+not separate. For the key at k and the target t = q + mu it is, up to a constant of the query,
+
+    k^T P t - 1/2 k^T P k = (-a / 2, -c / 2, -b, (P t)_1, (P t)_2) . (k_1^2, k_2^2, k_1 k_2, k_1, k_2)
+
+for P = ((a, b), (b, c)). ``proofs/claims/other_encodings/gaussian.py`` proves the draft's vectors, and
+``proofs/claims/other_encodings/gaussian.py`` that b = 0, a = c = 2 alpha is the isotropic head.
+
+Any quadratic form, as other people's layers hold them:
+
+    score(delta) = sum over axes i of (s_i delta_i^2 + l_i delta_i)  +  c delta_1 delta_2
+
+The quadratic encoding is s_1 = s_2 = -alpha, l = 2 alpha Delta, c = 0. Heads of a layer that was trained elsewhere may
+have any numbers: with s >= 0 they look away from the query.
+
+Scores that are learned for each offset, and heads that look at the image, too.
+
+A table holds a free number for each row offset and each column offset of a head (the article's Figure 4). With
+content, the terms (a), (b) and (c) of the draft's eq. 7 are added, as vectors of queries and of keys:
+
+    score = (W_q x_q) . (W_k x_k)                               (a) content of the query with content of the key
+          + (W_q x_q) . (rows[delta_1] + columns[delta_2])      (b) content of the query with the relative position
+          + u . (W_k x_k)                                       (c) content of the key
+
+each divided by sqrt(D_k). The offsets' vectors are learned, and the same for all heads (Bello et al.). With the key's
+vector (W_k x_k, a one at its row, a one at its column) the sum is one dot product, so the whole attention is one call
+of ``F.scaled_dot_product_attention`` without a bias for every pair. Position scores (d) that separate are added to the
+numbers that meet these ones.
+
+So the weights of a filter depend on the input: (a) and (c) let a head choose among pixels by what they show, (b) lets
+the pixel under the query choose where the head looks. Only (d) alone is a convolution
+(``proofs/claims/theorem/position_alone.py``).
+
+Sinusoidal encodings (Vaswani et al.), of relative and of absolute positions: the draft's empty section 3.3.
+
+The angles of a number x are w_f x, with the frequencies w_f = L^(-f / F), f = 0, ..., F - 1. L is 10000 for texts; in
+an image of a few pixels most of these frequencies tell no pixel from another, and twice its width is enough.
+
+* Relative (Dai et al.): r_delta holds the sines and cosines of delta_1 and of delta_2, and a head compares it with a
+  vector of its own. The score is a sum of a row's and a column's. With w_0 = 1 alone, A cos(delta - Delta) is largest
+  at delta = Delta and nowhere else, since no whole number but 0 is a multiple of 2 pi; the other frequencies widen the
+  gap to far pixels (``proofs/claims/other_encodings/sinusoidal.py``; ``sinusoidal_alpha.py`` there has the alpha that
+  this takes).
+* Absolute: U_p holds the same of the pixel p, and the score is term (d) of eq. 5, U_q^T W_q^T W_k U_k. It can do what
+  the relative one does, because cos(w (k - q)) = cos(w k) cos(w q) + sin(w k) sin(w q), but nothing makes it: the score
+  may depend on q and k, not only on k - q, and the row of a query may matter for the column of a key. It does not
+  separate.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ...convert.heads.content import AxisScores
+from .positions import Grid, Positions, SeparablePositions, Shape
+
+FIRST_SPREAD = 1.0  # pixels, of the centres around the query
+
+
+class IsotropicGaussian(SeparablePositions):
+    """The quadratic encoding: a centre and a locality strength a head, drawn with a standard deviation of ``spread``.
+
+    Attributes:
+        centers: Delta, in pixels (row, column), [num_heads, 2].
+        log_alpha: Logarithm of alpha, [num_heads].
+    """
+
+    def __init__(self, num_heads: int, *, alpha: float = 1.0, spread: float = FIRST_SPREAD) -> None:
+        super().__init__(num_heads)
+        self.centers = nn.Parameter(torch.randn(num_heads, 2) * spread)
+        self.log_alpha = nn.Parameter(torch.full((num_heads,), math.log(alpha)))
+
+    @property
+    def alpha(self) -> Tensor:
+        """Locality strengths, positive, [num_heads]."""
+        return self.log_alpha.exp()
+
+    def along_axes(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        """-alpha (delta_i - Delta_i)^2 along the rows and along the columns."""
+        rows, columns = (
+            -self.alpha.view(-1, 1, 1) * (grid.offsets_along(axis, self.alpha) - self.centers[:, axis, None, None]) ** 2
+            for axis in (0, 1)
+        )
+        return rows, columns
+
+    def shape(self, grid: Grid) -> Shape:
+        """The centres, and the covariance 1 / (2 alpha) of exp(-alpha |delta - Delta|^2)."""
+        return Shape(self.centers, torch.eye(2).to(self.alpha) / (2 * self.alpha.view(-1, 1, 1)))
+
+
+class Gaussian(Positions):
+    """Gaussians of any shape: a centre and a precision matrix a head, 2 alpha in every direction at first.
+
+    Attributes:
+        centers: mu, in pixels (row, column), [num_heads, 2].
+        log_diagonal: Logarithms of the diagonal of L, [num_heads, 2].
+        below: The entry of L below the diagonal, [num_heads].
+    """
+
+    def __init__(self, num_heads: int, *, alpha: float = 1.0, spread: float = FIRST_SPREAD) -> None:
+        super().__init__(num_heads)
+        self.centers = nn.Parameter(torch.randn(num_heads, 2) * spread)
+        self.log_diagonal = nn.Parameter(torch.full((num_heads, 2), math.log(2 * alpha) / 2))
+        self.below = nn.Parameter(torch.zeros(num_heads))
+
+    def precision(self) -> Tensor:
+        """P = L L^T, positive definite, [num_heads, 2, 2]."""
+        first, second = self.log_diagonal.exp().unbind(-1)
+        a, b, c = first.square(), first * self.below, self.below.square() + second.square()
+        return torch.unflatten(torch.stack([a, b, b, c], dim=-1), -1, (2, 2))
+
+    def scores(self, grid: Grid) -> Tensor:
+        """As eq. 16 writes them."""
+        away = grid.offsets(self.centers) - self.centers[:, None, None]
+        return -0.5 * torch.einsum("hqki,hij,hqkj->hqk", away, self.precision(), away)
+
+    def vectors(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        """The five components of the module's text; positions are counted from the middle of the grid."""
+        precision = self.precision()
+        middle = self.centers.new_tensor([grid.key_rows - 1, grid.key_columns - 1]) / 2
+        targets = grid.queries(self.centers) - middle + self.centers.unsqueeze(1)
+        pulled = torch.einsum("hij,hqj->hqi", precision, targets)
+        a, b, c = precision[:, 0, 0], precision[:, 0, 1], precision[:, 1, 1]
+        squares = torch.stack([-a / 2, -c / 2, -b], dim=-1).unsqueeze(1).expand(-1, pulled.shape[1], -1)
+        keys = grid.keys(self.centers) - middle
+        encoding = torch.cat([keys.square(), keys.prod(-1, keepdim=True), keys], dim=-1)
+        return torch.cat([squares, pulled], dim=-1), encoding
+
+    def shape(self, grid: Grid) -> Shape:
+        """The centres, and Sigma = P^-1."""
+        return Shape(self.centers, torch.linalg.inv(self.precision()))
+
+
+class Quadratic(Positions):
+    """Quadratic forms of the offset.
+
+    Args:
+        squares: s, [num_heads, 2], an attribute as well, like the others.
+        linear: l, [num_heads, 2].
+        cross: c, [num_heads]; None for scores that separate.
+    """
+
+    cross: nn.Parameter | None
+
+    def __init__(self, squares: Tensor, linear: Tensor, cross: Tensor | None = None) -> None:
+        super().__init__(len(squares))
+        self.squares, self.linear = nn.Parameter(squares.detach().clone()), nn.Parameter(linear.detach().clone())
+        self.register_parameter("cross", None if cross is None else nn.Parameter(cross.detach().clone()))
+
+    def along_axes(self, grid: Grid) -> tuple[Tensor, Tensor] | None:
+        """s_i delta_i^2 + l_i delta_i along the rows and along the columns; None with a cross term."""
+        if self.cross is not None:
+            return None
+        rows, columns = (
+            self.squares[:, axis, None, None] * delta.square() + self.linear[:, axis, None, None] * delta
+            for axis, delta in enumerate(grid.offsets_along(axis, self.squares) for axis in (0, 1))
+        )
+        return rows, columns
+
+    def scores(self, grid: Grid) -> Tensor:
+        """The forms, term by term."""
+        delta = grid.offsets(self.squares)
+        along = self.squares[:, None, None] * delta.square() + self.linear[:, None, None] * delta
+        scores = along.sum(-1)
+        return scores if self.cross is None else scores + self.cross[:, None, None] * delta.prod(-1)
+
+
+class Learned(SeparablePositions):
+    """score(delta) = rows[delta_1] + columns[delta_2].
+
+    Bello et al. and Ramachandran et al. learn vectors of the offsets, and one vector a head to compare them with.
+    Without content a table holds all that these products can be. The first scores have a standard deviation of
+    ``sharpness``.
+
+    Attributes:
+        table: The scores, [num_heads, 2 reach - 1] for each axis, of which ``reach`` is the most keys along one.
+    """
+
+    def __init__(self, num_heads: int, *, reach: int, sharpness: float = 1.0) -> None:
+        super().__init__(num_heads)
+        self.table = AxisScores(*(torch.randn(num_heads, 2 * reach - 1) * sharpness for _ in range(2)))
+
+    def along_axes(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        """The tables' entries at the offsets.
+
+        Raises:
+            GeometryError: The grid is larger than the tables.
+        """
+        return _along(self.table, grid, self.table.tables[0].dtype)
+
+
+class Content(nn.Module):
+    """Parameters of the terms (a), (b) and (c), for at most ``reach`` keys along an axis.
+
+    Attributes:
+        query_weight: W_q, [num_heads, key_dim, in_channels].
+        key_weight: W_k, [num_heads, key_dim, in_channels].
+        key_bias: u, [num_heads, key_dim].
+        offsets: Vectors of the row offsets and of the column offsets, [key_dim, 2 reach - 1] each.
+    """
+
+    def __init__(self, num_heads: int, in_channels: int, *, key_dim: int, reach: int) -> None:
+        super().__init__()
+        shape = (num_heads, key_dim, in_channels)
+        self.query_weight = nn.Parameter(torch.randn(shape) * in_channels**-0.5)
+        self.key_weight = nn.Parameter(torch.randn(shape) * in_channels**-0.5)
+        self.key_bias = nn.Parameter(torch.zeros(num_heads, key_dim))
+        self.offsets = AxisScores(*(torch.randn(key_dim, 2 * reach - 1) for _ in range(2)))
+
+    def vectors(self, queries: Tensor, keys: Tensor, grid: Grid) -> tuple[Tensor, Tensor, Tensor]:
+        """Vectors whose dot products are terms (a) and (c), and the scores of term (b).
+
+        Args:
+            queries: The image's pixels, [batch, num_queries, in_channels].
+            keys: The keys' pixels, [batch, num_keys, in_channels].
+            grid: Where they are.
+
+        Returns:
+            [batch, num_heads, num_queries, D_k], the same of the keys, and each query's scores of every row and every
+            column, [batch, num_heads, num_queries, key_rows + key_columns].
+        """
+        asked = torch.einsum("bqc,hdc->bhqd", queries, self.query_weight) * self.key_bias.shape[-1] ** -0.5
+        shown = torch.einsum("bkc,hdc->bhkd", keys, self.key_weight)
+        bias = self.key_bias.unsqueeze(1) * self.key_bias.shape[-1] ** -0.5
+        rows, columns = _along(self.offsets, grid, asked.dtype)
+        on_grid = asked.unflatten(2, (grid.rows, grid.columns))
+        both = torch.einsum("bhpqd,dpk->bhpqk", on_grid, rows), torch.einsum("bhpqd,dqk->bhpqk", on_grid, columns)
+        return asked + bias, shown, torch.cat(both, dim=-1).flatten(2, 3)
+
+
+def _along(scores: AxisScores, grid: Grid, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    """Entries of tables at a grid's offsets, along the rows and along the columns: [entries, queries, keys] each."""
+    rows, columns = (
+        scores.along(axis, torch.arange(queries, device=scores.tables[axis].device) + grid.padding, keys).to(dtype)
+        for axis, (queries, keys) in enumerate(((grid.rows, grid.key_rows), (grid.columns, grid.key_columns)))
+    )
+    return rows, columns
+
+
+FREQUENCIES = 8  # along an axis
+LONGEST = 10_000.0
+
+
+def sines_and_cosines(x: Tensor, frequencies: int, longest: float = LONGEST) -> Tensor:
+    """Sines, then cosines, of the angles of numbers [...]: [..., 2 * frequencies]."""
+    powers = torch.arange(frequencies, dtype=x.dtype, device=x.device) / frequencies
+    angles = x.unsqueeze(-1) * longest**-powers
+    return torch.cat([angles.sin(), angles.cos()], dim=-1)
+
+
+class SinusoidalRelative(SeparablePositions):
+    """v_h . r_delta for the sines and cosines of the relative position; ``sharpness`` is the deviation of the first v.
+
+    Attributes:
+        amplitudes: v_h, for the rows and for the columns, [2, num_heads, 2 * frequencies].
+    """
+
+    def __init__(
+        self, num_heads: int, *, frequencies: int = FREQUENCIES, longest: float = LONGEST, sharpness: float = 1.0
+    ) -> None:
+        super().__init__(num_heads)
+        self.frequencies, self.longest = frequencies, longest
+        self.amplitudes = nn.Parameter(torch.randn(2, num_heads, 2 * frequencies) * sharpness)
+
+    def along_axes(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        """The sums of sines and cosines along the rows and along the columns."""
+        offsets = (grid.offsets_along(axis, self.amplitudes) for axis in (0, 1))
+        waves = (sines_and_cosines(along, self.frequencies, self.longest) for along in offsets)
+        rows, columns = (torch.einsum("qkf,hf->hqk", *pair) for pair in zip(waves, self.amplitudes, strict=True))
+        return rows, columns
+
+
+class SinusoidalAbsolute(Positions):
+    """U_q^T W_q^T W_k U_k for the sines and cosines of the pixels' positions; ``sharpness`` is about their deviation.
+
+    Attributes:
+        query_weight: W_q, [num_heads, key_dim, 4 * frequencies].
+        key_weight: W_k, [num_heads, key_dim, 4 * frequencies].
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        *,
+        frequencies: int = FREQUENCIES,
+        longest: float = LONGEST,
+        key_dim: int = 16,
+        sharpness: float = 1.0,
+    ) -> None:
+        super().__init__(num_heads)
+        self.frequencies, self.longest = frequencies, longest
+        shape, std = (num_heads, key_dim, 4 * frequencies), (2 * frequencies) ** -0.5  # |U|^2 = 2 F
+        self.query_weight = nn.Parameter(torch.randn(shape) * std * sharpness)
+        self.key_weight = nn.Parameter(torch.randn(shape) * std)
+
+    def scores(self, grid: Grid) -> Tensor:
+        """The dot products of the vectors."""
+        queries, keys = self.vectors(grid)
+        return queries @ keys.T
+
+    def vectors(self, grid: Grid) -> tuple[Tensor, Tensor]:
+        """W_k^T W_q U_q / sqrt(D_k) and U_k."""
+        queries, keys = (
+            sines_and_cosines(pixels, self.frequencies, self.longest).flatten(1)
+            for pixels in (grid.queries(self.query_weight), grid.keys(self.query_weight))
+        )
+        projected = torch.einsum("hdu,qu->hqd", self.query_weight, queries) * self.query_weight.shape[1] ** -0.5
+        return torch.einsum("hdu,hqd->hqu", self.key_weight, projected), keys

@@ -1,1 +1,0 @@
-"""From a CNN to attention that trains, with the distance known."""

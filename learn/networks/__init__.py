@@ -1,1 +1,0 @@
-"""Networks for small images: blocks of attention, and the residual networks beside them."""

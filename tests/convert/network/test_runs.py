@@ -1,0 +1,157 @@
+"""A converted layer that the network does not run is named, and is neither verified nor certified."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from conv2attn.commands.inputs import Inputs, Pair
+from conv2attn.commands.verify import verify_network
+from conv2attn.convert import ConversionError, certify_images, certify_network, convert_model, restore_model
+from conv2attn.convert.certificate.network.certificate import NO_LAYER
+from conv2attn.convert.files.report import certify_report
+from conv2attn.convert.layer.layer import SelfAttention
+from conv2attn.convert.network.plan import IDLE, PASSED_BY
+
+IMAGES = torch.randn(2, 3, 12, 13)
+
+
+class Held(nn.Module):
+    """Its layers lie in a plain list, a dictionary, a tuple of tuples, or an attribute that torch does not see."""
+
+    def __init__(self, hold: Callable[[nn.Module, nn.Module], object]) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(3, 4, (3, 2)), nn.Conv2d(4, 5, 3, stride=2)
+        self.__dict__["steps"] = hold(self.first, self.second)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, 3, rows, columns] -> [batch, 5]."""
+        for step in _modules(self.__dict__["steps"]):
+            x = step(x).relu()
+        return x.mean((2, 3))
+
+
+def _modules(steps: object) -> list[nn.Module]:
+    if isinstance(steps, nn.Module):
+        return [steps]
+    inner = steps.values() if isinstance(steps, dict) else steps
+    return [module for each in inner for module in _modules(each)]  # type: ignore[attr-defined]
+
+
+HOLD: dict[str, Callable[[nn.Module, nn.Module], object]] = {
+    "list": lambda one, other: [one, other],
+    "dictionary": lambda one, other: {"a": one, "b": [other]},
+    "tuples": lambda one, other: ((one,), (other,)),
+}
+
+
+@pytest.mark.parametrize("inplace", [False, True])
+@pytest.mark.parametrize("how", HOLD)
+def test_layers_in_plain_containers_become_attention_and_come_back(how: str, inplace: bool) -> None:
+    cnn = Held(HOLD[how]).eval()
+    expected, kept = cnn(IMAGES), {key: value.clone() for key, value in cnn.state_dict().items()}
+    model, report = convert_model(cnn, alpha=1.0, example=IMAGES, inplace=inplace)
+    assert report.idle == ()
+    assert all(isinstance(step, SelfAttention) for step in _modules(model.__dict__["steps"]))
+    assert not torch.equal(model(IMAGES), expected)  # soft attention
+    back = restore_model(model, tolerance=100.0, inplace=inplace)
+    assert torch.equal(back(IMAGES), expected)
+    assert all(torch.equal(value, kept[key]) for key, value in back.state_dict().items())
+
+
+class FixedDict(dict[str, object]):
+    """A configuration as libraries keep it, which refuses every change."""
+
+    def __setitem__(self, *_: object) -> None:
+        raise TypeError("it is fixed")
+
+    def update(self, *_: object, **__: object) -> None:
+        raise TypeError("it is fixed")
+
+
+class FixedList(list[object]):
+    """A list that refuses every change."""
+
+    def __setitem__(self, *_: object) -> None:
+        raise TypeError("it is fixed")
+
+
+def test_containers_without_layers_are_left_as_they_are() -> None:
+    cnn = nn.Sequential(nn.Conv2d(3, 4, 3))
+    cnn.config = FixedDict(sizes=FixedList([3, 4]), nested={"kind": "conv"})  # type: ignore[assignment]
+    assert isinstance(convert_model(cnn, inplace=True).model[0], SelfAttention)  # type: ignore[index]
+
+
+class Box:
+    """An object that holds a module, which no one looks into."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+
+
+class Passing(nn.Module):
+    """Runs one layer by its name, one from a box, one by its weight; a fourth only while it trains."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run, self.boxed, self.used = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3)
+        self.auxiliary, self.box = nn.Conv2d(4, 2, 1), Box(self.boxed)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, 3, rows, columns] -> [batch, 4]."""
+        x = self.box.module(self.run(x))
+        if self.training:
+            self.auxiliary(x)
+        return F.conv2d(x, self.used.weight, self.used.bias).mean((2, 3))
+
+
+def test_layers_that_are_passed_by_are_named_and_those_that_nothing_needs_are_not_accused() -> None:
+    report = convert_model(Passing().eval(), example=IMAGES).report
+    assert {each.name: each.reason for each in report.idle or ()} == {
+        "boxed": PASSED_BY,
+        "used": PASSED_BY,
+        "auxiliary": IDLE,
+    }
+    assert f"used {PASSED_BY}" in str(report)
+
+
+def test_a_network_that_does_not_run_on_the_example_is_converted_and_says_so() -> None:
+    model, report = convert_model(Passing().eval(), example=torch.zeros(1, 9, 4, 4))
+    assert isinstance(model.run, SelfAttention)
+    (problem,) = report.idle or ()
+    assert problem.reason.startswith("was not run: ")
+
+
+def test_a_layer_that_is_passed_by_has_no_certificate_and_is_not_verified() -> None:
+    cnn = Passing().eval()
+    model, report = convert_model(cnn)
+    certified = {layer.name: layer for layer in certify_report(model, report, size=(12, 13)).layers}
+    assert certified["used"].certificate is None
+    assert PASSED_BY in certified["used"].bound_in_words
+    assert certified["auxiliary"].certificate is not None
+    check = verify_network(Pair(cnn, model), Inputs([IMAGES]))
+    assert check.exit_code == 1
+    assert check.verdict[-1].startswith("1 of 4 layers verified, 3 did not run")
+
+
+def test_a_network_none_of_whose_layers_runs_is_not_certified() -> None:
+    class Used(nn.Module):
+        """Uses a layer's weight alone."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            """[batch, 3, rows, columns] -> [batch, 4, rows - 2, columns - 2]."""
+            return F.conv2d(x, self.conv.weight)
+
+    model = convert_model(Used().eval()).model
+    found = certify_network(model, input_range=(-1, 1), size=(12, 13))
+    assert (found.bound, [each.reason for each in found.unbounded]) == (None, [NO_LAYER])
+    with pytest.raises(ConversionError, match=NO_LAYER):
+        certify_images(model, IMAGES)

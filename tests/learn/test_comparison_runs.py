@@ -1,0 +1,113 @@
+"""A comparison trains networks that began alike, on the same data, and chooses rates where no table looks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from conv2attn.convert.errors import RunExistsError
+from conv2attn.learn.comparison import ENOUGH, RATE_SEED, Arm, Comparison, run_comparison, unchanged
+from conv2attn.learn.data.images import Loaders
+from conv2attn.learn.training.recipe import Recipe, evaluate
+from tests.learn.small import RESUMED
+from tests.small_models import assert_same_state
+
+STILL, MOVING = 1e-12, 0.02
+"""Learning rates: one changes no weight that float32 could tell, one learns."""
+_RECIPE = Recipe(epochs=2, lr=MOVING)
+
+
+def drawn(seed: int) -> tuple[Tensor, Tensor]:
+    """Noise, and a blurred image of it."""
+    images = torch.randn(16, 1, 6, 7, generator=torch.Generator().manual_seed(seed))
+    return images, F.avg_pool2d(images, 3, 1, 1)
+
+
+def loaders(seed: int) -> Loaders:
+    """Other images for every seed, and the same ones to choose with."""
+    loader: DataLoader[Any] = DataLoader(TensorDataset(*drawn(seed)), batch_size=8)
+    return Loaders(f"blurred, seed {seed}", loader, [drawn(-1)])
+
+
+def score(network: nn.Module) -> dict[str, float]:
+    """Loss on images of their own."""
+    return {"loss": evaluate(network, [drawn(-2)], F.mse_loss)["loss"]}
+
+
+def blurring() -> nn.Module:
+    """Two convolutions."""
+    return nn.Sequential(nn.Conv2d(1, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 1, 3, padding=1))
+
+
+def wider(cnn: nn.Module) -> nn.Module:
+    """Adds a layer that starts as the identity."""
+    assert isinstance(cnn, nn.Sequential)
+    last = nn.Conv2d(1, 1, 1)
+    nn.init.dirac_(last.weight)
+    nn.init.zeros_(last.bias)  # type: ignore[arg-type]
+    return nn.Sequential(*cnn, last)
+
+
+COMPARISON = Comparison(
+    name="blurring",
+    what="to blur",
+    data=loaders,
+    score=score,
+    arms={"cnn": Arm("as the CNN", unchanged, MOVING), "wider": Arm("with one layer more", wider, MOVING)},
+    start=_RECIPE,
+    onward=_RECIPE,
+    new=blurring,
+    loss=F.mse_loss,
+)
+
+
+def test_arms_of_a_seed_begin_alike_and_see_the_same_data(tmp_path: Path) -> None:
+    comparison = replace(COMPARISON, arms={name: Arm(name, unchanged, MOVING) for name in ("cnn", "again")})
+    found = run_comparison(comparison, tmp_path / "out", seeds=2)
+    assert found.gains("again", "loss") == [0.0, 0.0]
+    assert_same_state(found.networks["cnn"], found.networks["again"])
+    starts = [found.results[seed]["start"].scores for seed in (0, 1)]
+    assert starts[0] != starts[1]
+    assert set(found.seconds) == {"start", "cnn", "again"}
+
+
+def test_a_comparison_goes_on_where_it_was_and_is_not_overwritten(tmp_path: Path) -> None:
+    found = run_comparison(COMPARISON, tmp_path / "out", seeds=1)
+    again = run_comparison(COMPARISON, tmp_path / "out", seeds=2, session=RESUMED)
+    assert again.results[0] == found.results[0]
+    assert set(again.results) == {0, 1}
+    with pytest.raises(RunExistsError):
+        run_comparison(COMPARISON, tmp_path / "out", seeds=1)
+
+
+def test_each_arm_takes_its_best_rate_on_validation_data_or_that_of_another(tmp_path: Path) -> None:
+    other = {"borrowed": Arm("at the CNN's rate", wider, STILL, rate_of="cnn")}
+    comparison = replace(COMPARISON, rates=(STILL, MOVING), controls=other)
+    found = run_comparison(comparison, tmp_path / "out", full=True, seeds=1)
+    tried = {folder.name for folder in (tmp_path / "out" / "rates").iterdir()}
+    assert tried == {"start", *(f"{name}-{lr:g}" for name in ("cnn", "wider") for lr in (STILL, MOVING))}
+    assert {name: found.results[0][name].lr for name in ("cnn", "wider", "borrowed")} == dict.fromkeys(
+        ("cnn", "wider", "borrowed"), MOVING
+    )
+    assert RATE_SEED not in found.results
+
+
+def test_a_cnn_is_trained_until_a_round_gains_nothing(tmp_path: Path) -> None:
+    comparison = replace(COMPARISON, start=replace(_RECIPE, lr=STILL), rounds=9)
+    gained = run_comparison(comparison, tmp_path / "out", seeds=1).results[0]["start"].gained
+    assert len(gained) == 1
+    assert gained[0] < ENOUGH
+
+
+def test_all_seeds_can_begin_with_one_cnn(tmp_path: Path) -> None:
+    found = run_comparison(replace(COMPARISON, one_start=True), tmp_path / "out", seeds=2)
+    first, second = (found.results[seed] for seed in (0, 1))
+    assert first["start"] == second["start"]
+    assert first["cnn"].scores != second["cnn"].scores
