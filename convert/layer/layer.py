@@ -34,9 +34,10 @@ from ..heads.regime import Regime, compute_dtype
 from ..heads.values import LayerValues
 from ..spec import ConvSpec, batch_shape
 from .checked import checked_model
-from .positions import HeadPositions
+from .positions import TRAINED, HeadPositions
 
 DEFAULT_MEMORY_LIMIT = 2**30  # bytes
+_CONVOLVES = (AUTO, "factored")  # engines that make the convolution's own call where attention is one-hot
 
 
 class SelfAttention(HeadPositions):
@@ -203,9 +204,8 @@ class SelfAttention(HeadPositions):
 
     def _is_convolution(self) -> bool:
         """Whether what is left of the layer is the convolution's own call."""
-        if not (self._regime.is_exact and self._engine in (AUTO, "factored")):
-            return False
-        return self.content is None and self.axis_scores is None and not self.trains_positions
+        at_rest = self.content is None and self.axis_scores is None and TRAINED not in self._parameters
+        return at_rest and self._regime.is_exact and self._engine in _CONVOLVES
 
     def _convolve(self, x: Tensor, spec: ConvSpec) -> Tensor:
         """The convolution's own call; in eager mode, an input that it does not take is named in our words."""

@@ -25,7 +25,7 @@ from ..heads.values import constant
 from ..spec import ConvSpec
 
 _UNCHANGED: Any = object()
-_POSITIONS, _TRAINED = ("alpha", "centers"), "log_alpha"
+_POSITIONS, TRAINED = ("alpha", "centers"), "log_alpha"
 _INSTEAD = (
     "layer.set_positions(alpha=..., centers=...) sets them, and melt(layer) or layer.train_positions() makes them train"
 )
@@ -82,7 +82,7 @@ class HeadPositions(nn.Module):
     @property
     def trains_positions(self) -> bool:
         """Whether alpha and centers are parameters."""
-        return _TRAINED in self._parameters
+        return TRAINED in self._parameters
 
     @property
     def regime(self) -> Regime:
@@ -133,20 +133,20 @@ class HeadPositions(nn.Module):
         device, regime = next(self.parameters()).device, self._regime
         alpha = torch.tensor(regime.alpha, dtype=torch.float64, device=device)
         centers = torch.tensor(regime.centers, dtype=regime.dtype, device=device)
-        self._parameters[_TRAINED] = nn.Parameter(alpha.log().to(regime.dtype))
+        self._parameters[TRAINED] = nn.Parameter(alpha.log().to(regime.dtype))
         self._parameters["centers"] = nn.Parameter(centers)
 
     def rest_positions(self) -> None:
         """Makes positions that were trained numbers again, which the fastest engines need."""
         if self.trains_positions:
             self._regime, self.alpha_follows_dtype = self.regime, False
-            del self._parameters[_TRAINED], self._parameters["centers"]
+            del self._parameters[TRAINED], self._parameters["centers"]
 
     def _hold(self, regime: Regime) -> None:
         self._regime = regime
         if self.trains_positions:
             with torch.no_grad():
-                self.get_parameter(_TRAINED).copy_(torch.tensor(regime.alpha, dtype=torch.float64).log())
+                self.get_parameter(TRAINED).copy_(torch.tensor(regime.alpha, dtype=torch.float64).log())
                 self.get_parameter("centers").copy_(torch.tensor(regime.centers, dtype=regime.dtype))
 
     @property
@@ -173,7 +173,7 @@ class HeadPositions(nn.Module):
         raise ConversionError(_ASSIGNED)
 
     def _alpha(self) -> Tensor:
-        trained = self._parameters.get(_TRAINED)
+        trained = self._parameters.get(TRAINED)
         return self._shown(self._regime.alpha) if trained is None else trained.exp()
 
     def _shown(self, values: Any) -> Tensor:
@@ -214,13 +214,13 @@ class HeadPositions(nn.Module):
         if self.trains_positions:
             alpha = state.pop(prefix + "alpha", None)  # of a layer whose positions rest
             if alpha is not None:
-                state.setdefault(prefix + _TRAINED, alpha.double().log().to(self._regime.dtype))
+                state.setdefault(prefix + TRAINED, alpha.double().log().to(self._regime.dtype))
             return super()._load_from_state_dict(state, prefix, *rest)
-        own = (*_POSITIONS, _TRAINED)
+        own = (*_POSITIONS, TRAINED)
         found = {name: state.pop(prefix + name) for name in own if prefix + name in state}
         super()._load_from_state_dict(state, prefix, *rest)
-        if _TRAINED in found:  # of a layer whose positions were trained
-            found["alpha"] = found.pop(_TRAINED).double().exp()
+        if TRAINED in found:  # of a layer whose positions were trained
+            found["alpha"] = found.pop(TRAINED).double().exp()
         missing_keys += [prefix + name for name in _POSITIONS if name not in found and strict]
         try:
             self._load_positions(found)
@@ -240,7 +240,7 @@ class HeadPositions(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """As ``nn.Module``'s; positions never get less than float32, whether they are numbers or parameters."""
-        precise = [p for p in map(self._parameters.get, (_TRAINED, "centers")) if p is not None]
+        precise = [p for p in map(self._parameters.get, (TRAINED, "centers")) if p is not None]
         kept = {id(tensor) for one in precise for tensor in (one, one.grad) if tensor is not None}
 
         def apply(tensor: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """A GPU is never waited for, from the first call on: ``torch.cuda.set_sync_debug_mode`` raises where the CPU waits.
 
 It counts numbers that are read, results whose shape depends on numbers, and copies between the device and the CPU.
-``tests/convert/layer/test_learned.py`` shows on the CPU that a call reads no number.
+``tests/convert/layer/test_positions.py`` shows on the CPU that a call reads no number.
 """
 
 from __future__ import annotations
