@@ -58,7 +58,7 @@ from .commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from .convert.files.checkpoint import Opening
+    from .convert.files.weights import Opening
     from .learn.training.recipe import Session
     from .proofs.campaign.results import Settings, Shard
 
@@ -182,7 +182,7 @@ def restore(
     force: ForceOption = False,
 ) -> Outcome:
     """Write the state dict of the original CNN, bit for bit."""
-    from .convert.files.restore import restore_file
+    from .commands.restore import restore_file
 
     state, is_layers = restore_file(source, out, opening, force=force)
     what = "convolution weights only" if is_layers else "the state dict of the CNN, bit for bit"

@@ -14,13 +14,13 @@ import torch
 from torch import nn
 
 from ..convert.arguments import Size, format_bytes
-from ..convert.certificate.wording import NO_USE, is_useful
+from ..convert.certificate.layer import NO_USE, is_useful
 from ..convert.errors import CheckpointError, OptionError, Problem
-from ..convert.files.checkpoint import Opening
 from ..convert.files.folder import save_converted
 from ..convert.files.open import Network, open_network, placed
-from ..convert.files.readers.sniff import Kind, sniff
+from ..convert.files.readers import Kind, sniff
 from ..convert.files.report import CertifiedReport, certify_report
+from ..convert.files.weights import Opening
 from ..convert.network.convert import convert_model, name_filter, plan_conversion
 from ..convert.network.plan import plan_layers, usual_size
 from ..convert.network.report import Report

@@ -8,8 +8,8 @@ from typing import Any
 
 from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.errors import OptionError, OutputError
-from ..convert.files.checkpoint import Opening
 from ..convert.files.open import open_network
+from ..convert.files.weights import Opening
 from ..convert.inputs import InputSpec, random_inputs
 from ..convert.layer.layer import SelfAttention
 from ..convert.network.convert import convert_model

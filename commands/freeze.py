@@ -12,12 +12,11 @@ from torch import nn
 
 from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.errors import ConversionError, OutputError, untraceable
-from ..convert.files.checkpoint import Opening
-from ..convert.files.named.preprocessors import caveats
 from ..convert.files.open import open_network
-from ..convert.files.tensors import copies, independent, write_safetensors, write_stream
+from ..convert.files.preprocessing import caveats
+from ..convert.files.weights import Opening
 from ..convert.inputs import example_image
-from ..convert.write import check_file, write_file
+from ..convert.write import check_file, copies, independent, write_file, write_safetensors, write_stream
 from ..learn.data.datasets import load_data
 from ..learn.freezing import FrozenModel, freeze
 from ..learn.training.recipe import accuracy

@@ -17,12 +17,11 @@ from torch import Tensor, nn
 
 from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.errors import CheckpointError, OptionError
-from ..convert.files.named.preprocessors import caveats
+from ..convert.files.preprocessing import Normalization, Preprocessing, caveats
 from ..convert.files.readers import read_contents
 from ..convert.inputs import InputSpec, example_image, program_shape, random_inputs
 from ..convert.layer.layer import SelfAttention
 from ..convert.network.agreement import batch_length
-from ..convert.preprocessing import Normalization, Preprocessing
 from ..learn.data.datasets import find_places
 from ..learn.data.pictures import SUFFIXES, ImageSizesError, check_plain_file, picture_reader, read_picture
 from .terminal import say

@@ -12,13 +12,12 @@ from torch import nn
 
 from ..convert.arguments import Size
 from ..convert.files.architecture import Architecture
-from ..convert.files.checkpoint import Opening
 from ..convert.files.folder import NETWORK, save_converted
-from ..convert.files.named.preprocessors import caveats
 from ..convert.files.open import open_network
+from ..convert.files.preprocessing import Normalization, Preprocessing, caveats
+from ..convert.files.weights import Opening
 from ..convert.network.convert import is_convolution, name_filter
 from ..convert.network.modules import names_by_module
-from ..convert.preprocessing import Normalization, Preprocessing
 from ..convert.write import check_apart
 from ..learn.comparison import ACCURACY, ArmResult, Outcomes, compare
 from ..learn.data.datasets import load_data

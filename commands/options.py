@@ -18,8 +18,8 @@ from .terminal import Outcome, print_outcome, results_alone
 
 if TYPE_CHECKING:
     from ..convert.arguments import Size
-    from ..convert.files.checkpoint import Opening
-    from ..convert.preprocessing import Normalization
+    from ..convert.files.preprocessing import Normalization
+    from ..convert.files.weights import Opening
 
 
 _Number = TypeVar("_Number", int, float)
@@ -148,7 +148,7 @@ OPENING: dict[str, tuple[Any, Any]] = {
 def opening_of(*, arch: str | None, arch_arg: list[str] | None, ema: bool, weights: str | None, trust: bool) -> Opening:
     """Returns the ``Opening`` that the options of these names describe."""
     from ..convert.files.architecture import Architecture, parse_arguments
-    from ..convert.files.checkpoint import Opening
+    from ..convert.files.weights import Opening
 
     if arch is None and arch_arg:
         raise typer.BadParameter("goes with --arch", param_hint="--arch-arg")
@@ -193,7 +193,7 @@ def range_of(text: str) -> tuple[float, float]:
 
 def normalization_of(mean: str | None, std: str | None) -> Normalization | None:
     """Parses the normalization of pictures from texts such as 0.485,0.456,0.406."""
-    from ..convert.preprocessing import Normalization
+    from ..convert.files.preprocessing import Normalization
 
     if mean is None and std is None:
         return None

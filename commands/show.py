@@ -27,17 +27,16 @@ from ..convert.errors import (
     SelectionError,
 )
 from ..convert.examples.images import DRAWN_SIZE, drawn_image
-from ..convert.files.checkpoint import Opening
 from ..convert.files.folder import converted_in
 from ..convert.files.layers import Layers
-from ..convert.files.named.preprocessors import caveats
 from ..convert.files.open import open_network
-from ..convert.files.summary import run_on_drawn
+from ..convert.files.preprocessing import Normalization, Preprocessing, caveats
+from ..convert.files.report import run_on_drawn
+from ..convert.files.weights import Opening
 from ..convert.inputs import likely_channels
 from ..convert.network.convert import convert_model
 from ..convert.network.report import Report
 from ..convert.plain import path_in, read_json
-from ..convert.preprocessing import Normalization, Preprocessing
 from ..convert.write import CONFIG, REPORT, WEIGHTS, check_file, write_file
 from ..learn.data.pictures import LONGEST, picture_reader, read_picture
 from ..learn.experiment.folder import (

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.certificate.comparison import LayerComparison
+from ..convert.certificate.layer import NO_USE, is_useful, told
 from ..convert.certificate.network.certificate import NetworkCertificate, certify_network
 from ..convert.certificate.network.images import ImagesCertificate, certify_images
-from ..convert.certificate.wording import NO_USE, is_useful, told
 from ..convert.engines import AUTO
 from ..convert.errors import ConversionError, InputError, MemoryLimitError, Problem, refusing
-from ..convert.files.checkpoint import Opening
 from ..convert.files.open import open_network, placed
+from ..convert.files.weights import Opening
 from ..convert.layer.layer import SelfAttention
 from ..convert.network.agreement import Agreement, LayerShape, compare
 from ..convert.network.convert import convert_model, restore_model

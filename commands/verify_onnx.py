@@ -20,9 +20,9 @@ from torch import nn
 from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.certificate.layer import certify_error
 from ..convert.errors import OptionError, Problem, ToolError, importing, refusing
-from ..convert.files.checkpoint import read_checkpoint
 from ..convert.files.open import open_network
 from ..convert.files.report import CERTIFIED_RANGE
+from ..convert.files.weights import read_checkpoint
 from ..convert.heads.values import LayerValues
 from ..convert.network.agreement import LayerShape
 from ..convert.network.convert import convert_model

@@ -8,19 +8,27 @@ time writes a target.
 Raises:
     OutputError: By every function here, for everything that cannot or must not be written. The target is then as
         before, and nothing is left beside it.
+
+Writing of tensors, as safetensors and by ``torch.save``.
 """
 
 from __future__ import annotations
 
 import errno
+import io
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO
 
 from filelock import FileLock, Timeout
+from safetensors import SafetensorError
+from safetensors.torch import save_file
+from torch import Tensor
 
 from .errors import CheckpointError, OutputError, OutputExistsError
 from .plain import read_object
@@ -226,3 +234,81 @@ def _sync(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+Place = tuple[object, ...]
+
+
+Versions = Mapping[str, Mapping[str, object]] | None
+"""Metadata of a state dict, by the names of modules: the version of each class that wrote it."""
+
+
+def place(tensor: Tensor) -> Place:
+    """Storage, offset and layout of a tensor: equal for two tensors only if they are one."""
+    return (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+
+
+def aliases(state: Mapping[str, Tensor]) -> dict[str, str]:
+    """Names that share their numbers with an earlier name, each with that name.
+
+    Safetensors has no shared tensors. As ``safetensors.torch.save_model`` does, one of the names keeps the numbers, and
+    the file's metadata say of each other name which one that is.
+    """
+    first: dict[Place, str] = {}
+    kept = {name: first.setdefault(place(tensor), name) for name, tensor in state.items() if tensor.numel()}
+    return {name: other for name, other in kept.items() if other != name}
+
+
+def independent(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The tensors on the CPU, contiguous, none sharing memory with another, as safetensors wants them."""
+    used: set[int] = set()
+    tensors = {}
+    for name, value in state.items():
+        tensor = value.detach().cpu().contiguous()
+        if tensor.untyped_storage().data_ptr() in used:
+            tensor = tensor.clone()
+        used.add(tensor.untyped_storage().data_ptr())
+        tensors[name] = tensor
+    return tensors
+
+
+def copies(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A copy of each tensor, without the rest of its storage; those that are one stay one, and classes' versions."""
+    copied: dict[Place, Tensor] = {}
+    for tensor in state.values():
+        if place(tensor) not in copied:
+            copied[place(tensor)] = tensor.detach().clone()
+    return with_versions({name: copied[place(tensor)] for name, tensor in state.items()}, versions_of(state))
+
+
+def versions_of(state: object) -> Versions:
+    """The versions of a state dict; None where it tells none, or is no state dict."""
+    found: Versions = getattr(state, "_metadata", None)
+    return found
+
+
+def with_versions(tensors: Mapping[str, Tensor], versions: Versions) -> OrderedDict[str, Tensor]:
+    """A state dict of tensors, which tells versions if there are some, as PyTorch's own do."""
+    state = OrderedDict(tensors)
+    if versions is not None:
+        state._metadata = versions  # type: ignore[attr-defined]
+    return state
+
+
+def write_safetensors(tensors: dict[str, Tensor], path: Path, metadata: Mapping[str, str]) -> None:
+    """Writes tensors and texts as safetensors, with the permissions of any new file."""
+    try:
+        save_file(tensors, path, metadata={"format": "pt", **metadata})
+    except SafetensorError as error:
+        raise OutputError(f"{path.name} cannot be written: {error}") from error
+    os.umask(mask := os.umask(0o022))
+    path.chmod(0o666 & ~mask)  # the library's own file is for its owner alone
+
+
+def write_stream(save: Callable[[IO[bytes]], object], path: Path) -> None:
+    """Writes a file by a function that writes to a stream, as ``torch.save`` does.
+
+    Where a stream fails, as on a full disk, torch ends the whole process; so it writes into memory.
+    """
+    save(stream := io.BytesIO())
+    path.write_bytes(stream.getbuffer())

@@ -40,7 +40,7 @@ from torch import Tensor, nn
 
 from ..convert.arguments import Size, as_integer
 from ..convert.certificate.distance import distance_from_convolution
-from ..convert.certificate.sampled import inputs_of_layers
+from ..convert.certificate.literal import inputs_of_layers
 from ..convert.engines.literal import all_queries
 from ..convert.errors import OptionError
 from ..convert.heads.encoding import key_positions

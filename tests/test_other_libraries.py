@@ -17,7 +17,7 @@ from conv2attn.commands.verify_onnx import session
 from conv2attn.convert import convert_model
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.named.registries import offline
+from conv2attn.convert.files.names import offline
 from conv2attn.convert.onnx import read_onnx
 from conv2attn.convert.onnx.export import export_onnx
 from conv2attn.learn.data.datasets import digits

@@ -29,7 +29,7 @@ from torch import Tensor
 
 from ..heads.values import LayerValues
 from .rounding import OUTWARD, SMALLEST_ALPHA, gamma, moment, powers
-from .subnormal import magnitudes
+from .underflow import magnitudes
 
 _FLATTEST = 0.25  # below, a head reaches over so many pixels that the kernel's change is not worth its sum
 _BEYOND = 45.0  # the kernel's change is summed as far as exp(-45) of what a neighbour gets

@@ -44,7 +44,7 @@ class LayerComparison:
             also after autocast rounded them.
         inherited: Largest difference that the convolution makes of the difference in its input.
         total: Largest difference between the layer and the convolution, each in its own network.
-        outputs: Largest absolute value of the convolution's outputs; a larger bound is not useful (``wording.py``).
+        outputs: Largest absolute value of the convolution's outputs; a larger bound is not useful (``is_useful``).
         note: That the convolution's own call is wrong on this processor, where that is why the bound is exceeded.
     """
 

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..arguments import Size, image_batches
 from ..bounds.rounding import OUTWARD
-from ..bounds.subnormal import magnitudes
+from ..bounds.underflow import magnitudes
 from ..engines import AUTO
 from ..engines.convolution import Geometry, convolve
 from ..errors import ConversionError, GeometryError

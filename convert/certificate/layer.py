@@ -1,4 +1,10 @@
-"""A derived bound on the difference between a layer and its convolution.
+"""Wording of bounds: a number where the bound is useful, words where it is not.
+
+A bound above the largest output does not even tell the attention from a layer whose outputs are all 0. So there is no
+useful bound beyond ``USELESS`` times the largest absolute value of an output, and the number alone is not shown. Data
+keep the number.
+
+A derived bound on the difference between a layer and its convolution.
 
 Three parts add up, each for the worst input within a range:
 
@@ -26,7 +32,7 @@ Assumed, and nothing else about the order of any sum:
 
 Where one of these does not hold, nothing is certified; no constant is guessed for it. Where a score, a product or a sum
 could overflow, the bound is infinite. Subnormal numbers count as numbers that a processor may take for zero
-(``subnormal.py``).
+(``underflow.py``).
 """
 
 from __future__ import annotations
@@ -41,8 +47,8 @@ from torch import Tensor
 
 from ..arguments import as_range_end, as_tensor
 from ..bounds.rounding import OUTWARD, Sums, attention_rounding, convolution_rounding
-from ..bounds.subnormal import is_subnormal, magnitudes
 from ..bounds.tail import absolute_products, softmax_tail
+from ..bounds.underflow import is_subnormal, magnitudes
 from ..context import autocast_dtype
 from ..engines import AUTO, check_engine_name, engine_error
 from ..errors import ConversionError
@@ -50,7 +56,31 @@ from ..heads.values import LayerValues
 from ..layer.checked import checked_layer
 from ..layer.layer import SelfAttention
 from ..spec import ConvSpec
-from .wording import told
+
+USELESS = 1.0
+
+NO_USE = "No useful bound on the outputs of the whole network: a bound for every input grows with every layer"
+
+
+def is_useful(bound: float | None, outputs: float | None) -> bool:
+    """Whether a bound is finite and at most the largest absolute output; None stands for an unknown number."""
+    return bound is not None and math.isfinite(bound) and (outputs is None or bound <= USELESS * outputs)
+
+
+def told(bound: float | None, outputs: float | None, *, form: str = ".2g") -> str:
+    """Formats a bound for people.
+
+    Args:
+        bound: The bound, or None if there is no finite one.
+        outputs: The largest absolute value of an output, or None if that is not known.
+        form: Format of a useful bound.
+    """
+    if bound is None or not math.isfinite(bound):
+        return "no finite bound"
+    if is_useful(bound, outputs):
+        return f"{bound:{form}}"
+    return f"no useful bound ({bound:.2g}; outputs reach {outputs:.2g})"
+
 
 InputRange = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | Tensor]
 
@@ -66,7 +96,7 @@ class Certificate:
         rounding_attention: The largest bound on |fl(Attention) - Attention|.
         rounding_convolution: The largest bound on |fl(Conv) - Conv|.
         outputs: The largest absolute value of an output, in exact arithmetic; a larger bound is not useful
-            (``wording.py``).
+            (``is_useful``).
     """
 
     bound: float

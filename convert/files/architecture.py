@@ -21,8 +21,7 @@ from typing import Any
 from torch import nn
 
 from ..errors import ArchitectureError, TrustNeededError, close_names, first_line
-from .named.huggingface import PREFIX, described, of_folder
-from .named.registries import FORM, import_module, named_factory, similar_names
+from .names import FORM, PREFIX, described, import_module, named_factory, of_folder, similar_names
 
 # The project's own examples, which no file chooses the code of.
 OWN_ARCHITECTURES = (
@@ -39,7 +38,7 @@ class Architecture:
 
     Attributes:
         spec: ``package.module:factory``, ``path/to/file.py:factory`` (``imported_factory``), a registered name
-            (``named/registries.py``) or ``hf:FOLDER`` (``named/huggingface.py``).
+            (``files/names.py``) or ``hf:FOLDER`` (``files/names.py``).
         arguments: Keyword arguments of the factory.
 
     Raises:

@@ -21,13 +21,24 @@ from ..layer.checked import checked_model
 from ..layer.layer import SelfAttention
 from ..network.report import LayerRecord, Report
 from ..plain import as_unicode, from_plain, json_text, path_in, read_object
-from ..preprocessing import Preprocessing
-from ..write import CONFIG, FORMAT, PAGE, PROGRAM, REPORT, WEIGHTS, is_ours, write_folder
+from ..write import (
+    CONFIG,
+    FORMAT,
+    PAGE,
+    PROGRAM,
+    REPORT,
+    WEIGHTS,
+    aliases,
+    independent,
+    is_ours,
+    write_folder,
+    write_safetensors,
+)
 from .architecture import Architecture
-from .checkpoint import Checkpoint, read_checkpoint
 from .layers import Layers, attention_named, described, state_key
+from .preprocessing import Preprocessing
 from .report import CertifiedReport, certify_report, checksum
-from .tensors import aliases, independent, write_safetensors
+from .weights import Checkpoint, read_checkpoint
 
 FORMAT_VERSION = 4
 NETWORK_CONTENT, LAYERS_CONTENT = "network", "layers"

@@ -33,7 +33,7 @@ from ..spec import Convolution, ConvSpec, DescribedConvolution
 from ..subclasses.padded import convolution as new_convolution
 from ..subclasses.padded import has_class
 from ..subclasses.readers import geometry
-from .keys import Expected
+from .weights import Expected
 
 ATTENTION_KEYS = (
     "alpha",

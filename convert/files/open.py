@@ -39,12 +39,9 @@ from ..layer.layer import SelfAttention
 from ..network.convert import convert_model, restore_model
 from ..network.modules import modules_of
 from ..network.report import LayerRecord
-from ..preprocessing import Preprocessing
-from ..write import PROGRAM, is_ours
+from ..write import PROGRAM, Versions, is_ours, versions_of, with_versions
 from .architecture import Architecture
-from .checkpoint import Checkpoint, Opening, find_weights
 from .folder import NETWORK_CONTENT, converted_in, read_folder
-from .keys import load_into
 from .layers import (
     Layers,
     attention_layers,
@@ -57,11 +54,10 @@ from .layers import (
     stored_layer,
     without_attention,
 )
-from .named.huggingface import PREFIX, is_model_folder, pretrained
-from .named.preprocessors import from_folder, from_timm, from_torchvision
-from .readers import Contents, read_contents
-from .readers.quantised import FLOAT_STATE, quantised, quantised_keys
-from .tensors import Versions, versions_of, with_versions
+from .names import PREFIX, is_model_folder, pretrained
+from .preprocessing import Preprocessing, from_folder, from_timm, from_torchvision
+from .readers import FLOAT_STATE, Contents, quantised, quantised_keys, read_contents
+from .weights import Checkpoint, Opening, find_weights, load_into
 
 LARGE = 2**28  # bytes of weights from which on they are not copied
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from ...convert.arguments import Size
 from ...convert.errors import CheckpointError, OptionError, ToolError, importing
 from ...convert.examples.images import CLASSES, HELD_OUT_SEED, IMAGE_SIZE, draw_images
-from ...convert.preprocessing import Normalization, Preprocessing
+from ...convert.files.preprocessing import Normalization, Preprocessing
 from ...convert.write import check_outside
 from .images import ImageData, Split, divided
 from .pictures import SUFFIXES, ImageSizesError, Reader, owners_reader, read_picture, read_pixels

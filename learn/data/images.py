@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from ...convert.arguments import Size
 from ...convert.errors import ConversionError
-from ...convert.preprocessing import Normalization
+from ...convert.files.preprocessing import Normalization
 
 
 class Split(NamedTuple):

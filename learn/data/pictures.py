@@ -19,8 +19,7 @@ from torch import Tensor
 
 from ...convert.arguments import Size
 from ...convert.errors import CheckpointError, ConversionError, importing, refusing
-from ...convert.files.named.preprocessors import Transform, owners_transform
-from ...convert.preprocessing import Interpolation, Preprocessing
+from ...convert.files.preprocessing import Interpolation, Preprocessing, Transform, owners_transform
 
 if TYPE_CHECKING:
     from PIL.Image import Image

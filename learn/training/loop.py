@@ -34,9 +34,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader, RandomSampler
 
 from ...convert.errors import CheckpointError, ConversionError, OptionError, refusing
-from ...convert.files.tensors import write_stream
 from ...convert.subclasses.computed import in_eval_mode
-from ...convert.write import write_file
+from ...convert.write import write_file, write_stream
 from ..data.images import ImageData, Loaders
 from .folders import Record, Recorder, scalars, write_records
 from .processes import in_processes

@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...convert.certificate.network.call import Call
+from ...convert.certificate.network.interval import Arithmetic, Interval, UnboundedError
 from ...convert.certificate.network.rules import bound
-from ...convert.certificate.network.rules.call import Call
-from ...convert.certificate.network.rules.interval import Arithmetic, Interval, UnboundedError
 from .rounding_draws import ROWS, DrawnCall, draw
 
 _MOST_REFUSED = 20  # calls for each that has a bound; beyond, the draws are of no use

@@ -34,11 +34,11 @@ from ...convert.bounds.rounding import OUTWARD
 from ...convert.bounds.tail import absolute_products
 from ...convert.certificate.distance import told_distance
 from ...convert.certificate.layer import padded_range
+from ...convert.certificate.literal import sample_layer
 from ...convert.certificate.network.images import certify_images
-from ...convert.certificate.sampled import sample_layer
 from ...convert.errors import ConversionError, SelectionError
 from ...convert.files.layers import Layers, attention_named
-from ...convert.files.summary import Summary, is_the_cnn
+from ...convert.files.report import Summary, is_the_cnn
 from ...convert.layer.construction import not_a_convolution
 from ...convert.layer.layer import SelfAttention, SelfAttention2d
 from ...convert.network.agreement import Agreement

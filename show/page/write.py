@@ -17,10 +17,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 from torch import Tensor, nn
 
-from ...convert.certificate.sampled import QUERIES
-from ...convert.certificate.wording import is_useful, told
+from ...convert.certificate.layer import is_useful, told
+from ...convert.certificate.literal import QUERIES
 from ...convert.examples.images import drawn_image
-from ...convert.files.summary import Summary
+from ...convert.files.report import Summary
 from ...convert.inputs import likely_channels
 from ...convert.network.agreement import Agreement
 from ...convert.network.report import Report

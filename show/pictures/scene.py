@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from ...convert.arguments import Size
-from ...convert.certificate.sampled import inputs_of_layers
+from ...convert.certificate.literal import inputs_of_layers
 from ...convert.errors import ConversionError, SelectionError
 from ...convert.examples.images import drawn_input, network_input
 from ...convert.layer.layer import SelfAttention, SelfAttention2d

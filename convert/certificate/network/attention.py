@@ -10,14 +10,14 @@ from torch import Tensor
 
 from ...arguments import Size
 from ...bounds.rounding import OUTWARD
-from ...bounds.subnormal import magnitudes
+from ...bounds.underflow import magnitudes
 from ...heads.values import LayerValues
 from ...layer.checked import checked_layer
 from ...layer.layer import SelfAttention
 from ...spec import ConvSpec
 from ..data import convolve_padded
 from ..layer import padded_range, pixel_errors
-from .rules.interval import Interval, UnboundedError, checked, linear_map
+from .interval import Interval, UnboundedError, checked, linear_map
 
 
 @dataclass(frozen=True)

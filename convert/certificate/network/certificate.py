@@ -21,14 +21,13 @@ from ...errors import ConversionError, Problem
 from ...layer.checked import checked_model
 from ...layer.layer import SelfAttention
 from ...spec import Convolution
-from ..layer import InputRange, channel_range
-from ..wording import told
+from ..layer import InputRange, channel_range, told
 from .attention import LayerBound, bound_layer
+from .call import Call
 from .first_order import Evaluation, Value
+from .interval import Interval
 from .program import Program, Walk
 from .rules import bound as bound_call
-from .rules.call import Call
-from .rules.interval import Interval
 
 NO_LAYER = "no attention layer runs in the network's program"
 
@@ -44,7 +43,7 @@ class NetworkCertificate:
         unbounded: The operations that no bound is known for, each with the reason; what follows from them alone is
             not listed.
         outputs: The largest absolute value of an output for one image, drawn at random within the range, or None if
-            there is no bound; a larger bound is not useful (``wording.py``).
+            there is no bound; a larger bound is not useful (``is_useful``).
     """
 
     size: Size

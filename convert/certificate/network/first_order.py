@@ -14,12 +14,12 @@ from ...errors import ConversionError
 from ...layer.checked import checked_layer
 from ...layer.layer import SelfAttention
 from .attention import bound_layer, convolve
+from .call import Call
+from .interval import Interval, Known, UnboundedError
 from .program import Program, Walk, name_of
+from .roundings import ROUNDINGS
 from .rules import RULES
 from .rules import bound as bound_call
-from .rules.call import Call
-from .rules.interval import Interval, Known, UnboundedError
-from .rules.roundings import ROUNDINGS
 
 _KINKS: dict[str, tuple[float, ...]] = {
     **dict.fromkeys(("relu", "leaky_relu", "prelu", "elu"), (0.0,)),

@@ -30,11 +30,11 @@ from torch.utils._pytree import tree_map
 from ...arguments import Size, as_integer
 from ...bounds.rounding import OUTWARD
 from ...errors import ConversionError, Problem
-from ..wording import told
+from ..layer import told
 from .certificate import NO_LAYER, Bounds, converted, program_of
 from .first_order import FirstOrder
+from .interval import Interval
 from .program import Program
-from .rules.interval import Interval
 
 MARGINS = 10
 

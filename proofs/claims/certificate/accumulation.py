@@ -188,7 +188,7 @@ def left_out_failures(*, share: Fraction = Fraction(1, 2), factor: Fraction = Fr
     r"after the scale that the border asks for. So axis $i$ leaves out keys that weigh $e_i \le u$ together.",
     justifies=(
         "convert/bounds/rounding.py: left_out",
-        "convert/engines/axes.py: without_far_keys",
+        "convert/engines/factored.py: without_far_keys",
     ),
     tests=(
         "convert/engines/test_stencil.py: "

@@ -89,7 +89,7 @@ def _extreme_failures() -> list[str]:
     "their attention layers, both networks do the same operations.",
     justifies=(
         "convert/certificate/network/certificate.py: certify_network",
-        "convert/certificate/network/rules/interval.py: linear_map",
+        "convert/certificate/network/interval.py: linear_map",
     ),
     tests=("convert/certificate/network/test_certificate.py: test_networks_stay_within_their_bound_and_most_have_one",),
 )
@@ -123,7 +123,7 @@ def error_propagation() -> Checks:
 @claim(
     status=Status.ALGEBRA,
     scope=r"All real $x$; $\sigma$ is the sigmoid, and GELU is $x \Phi(x)$ without an approximation.",
-    justifies=("convert/certificate/network/rules/pointwise.py: Activation",),
+    justifies=("convert/certificate/network/rules.py: Activation",),
     tests=("proofs/claims/test_rounding.py: test_the_slopes_of_the_code_are_those_of_the_proof",),
     is_lemma=True,
 )
@@ -238,8 +238,8 @@ def rounding_failures(*, roundings: int = 2) -> list[str]:
     scope=r"Real values with $l \le a, c \le u$ and $|a - c| \le e$; likewise $m \le b, d \le v$ and $|b - d| \le g$. "
     r"Both networks compute the same operation by the same program, which gives equal results on equal numbers.",
     justifies=(
-        "convert/certificate/network/rules/interval.py: checked, Arithmetic.rounded",
-        "convert/certificate/network/rules/pointwise.py: Activation",
+        "convert/certificate/network/interval.py: checked, Arithmetic.rounded",
+        "convert/certificate/network/rules.py: Activation",
     ),
     tests=("convert/certificate/network/test_rules.py: test_an_operation_stays_within_its_bounds",),
     is_lemma=True,

@@ -151,7 +151,7 @@ def box_failures(
     scope=r"All heads share $\alpha$, which may be any real number, and sit at the kernel's taps. $X$ is the padded "
     r"image, and the convolution, of any kernel, stride, dilation and number of groups, pads no more. Exact "
     r"arithmetic.",
-    justifies=("convert/engines/factored.py: FactoredEngine.attend", "convert/engines/axes.py: Axis.probabilities"),
+    justifies=("convert/engines/factored.py: FactoredEngine.attend", "convert/engines/factored.py: Axis.probabilities"),
     coq=("Factorisation.v: smoothing_factorisation",),
     tests=(
         "proofs/claims/test_factorisation.py: test_both_sides_of_the_proof_are_both_engines_of_the_code",
@@ -187,7 +187,7 @@ def smoothing_factorisation() -> Checks:
     status=Status.INSTANCES,
     scope="As in `smoothing-factorisation`, along any number of axes; of a transposed convolution, $X$ is the stuffed "
     "input (`stuffed-input`).",
-    justifies=("convert/engines/factored.py: FactoredEngine.attend", "convert/engines/axes.py: Axis.probabilities"),
+    justifies=("convert/engines/factored.py: FactoredEngine.attend", "convert/engines/factored.py: Axis.probabilities"),
     tests=("convert/engines/test_equivalence.py: test_soft_engines_agree_with_the_literal_one_in_double_precision",),
     is_lemma=True,
 )

@@ -31,7 +31,7 @@ function numberBlock(name, value, digits) {
   return block("", label, number);
 }
 
-/** Whether a bound is below the largest output, as convert/certificate/wording.py says. */
+/** Whether a bound is below the largest output, as convert/certificate/layer.py says. */
 function isUseful(bound, outputs) {
   return bound <= outputs.reduce((largest, output) => Math.max(largest, Math.abs(output)), 0);
 }

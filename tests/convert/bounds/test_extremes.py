@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv, certify, certify_data
-from conv2attn.convert.bounds.subnormal import is_subnormal, magnitudes
+from conv2attn.convert.bounds.underflow import is_subnormal, magnitudes
 
 LARGEST = torch.finfo(torch.float32).max
 ONE_HOT = ("literal", "sdpa", "separable", "factored")

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv, certify
-from conv2attn.convert.certificate.wording import is_useful, told
+from conv2attn.convert.certificate.layer import is_useful, told
 
 
 def test_a_bound_is_told_as_a_number_only_where_it_is_at_most_the_outputs() -> None:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.convert.bounds.rounding import EXP_ULPS, NEGLIGIBLE, gamma, unit_roundoff
-from conv2attn.convert.engines.axes import Axis, Table, without_far_keys, without_negligible
+from conv2attn.convert.engines.factored import Axis, Table, without_far_keys, without_negligible
 
 DTYPES = (torch.float32, torch.float64)
 CPU = torch.device("cpu")

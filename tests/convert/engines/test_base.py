@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from conv2attn.convert import SelfAttention2d, attention_from_conv
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.engines import AUTO, ENGINES, Engine, choose_engine, engine_error
-from conv2attn.convert.engines.axes import convolution_padding, pad_for_tables
+from conv2attn.convert.engines.factored import convolution_padding, pad_for_tables
 from conv2attn.convert.errors import EngineError
 from conv2attn.convert.spec import ConvSpec, reversed_pads
 from conv2attn.proofs.campaign.strategies import every_spec, input_sizes

@@ -11,7 +11,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from conv2attn.convert import SelfAttention, attention_from_conv
 from conv2attn.convert.arguments import Size
-from conv2attn.convert.engines import content
+from conv2attn.convert.engines import separable as content
 from tests.bounds import output_bound
 from tests.integers import integers
 

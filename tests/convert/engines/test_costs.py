@@ -11,9 +11,8 @@ from torch import nn
 from conv2attn.convert import SelfAttention2d, attention_from_conv
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.engines.axes import without_far_keys
 from conv2attn.convert.engines.base import Cost
-from conv2attn.convert.engines.stencil import keys_read
+from conv2attn.convert.engines.factored import keys_read, without_far_keys
 
 SIZE = Size(11, 13)
 

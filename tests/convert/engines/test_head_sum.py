@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from conv2attn.convert.engines import head_sum as module
-from conv2attn.convert.engines.head_sum import blocks_of, head_sum
+from conv2attn.convert.engines import separable as module
+from conv2attn.convert.engines.separable import blocks_of, head_sum
 from tests.integers import integers
 
 SHAPES = {1: ((5,), (4,)), 2: ((5, 4), (3, 6)), 3: ((3, 4, 2), (2, 3, 5))}

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, certify
 from conv2attn.convert.bounds.rounding import factored_error, left_out
-from conv2attn.convert.engines import stencil
-from conv2attn.convert.engines.axes import Axis
+from conv2attn.convert.engines import factored as stencil
+from conv2attn.convert.engines.factored import Axis
 
 CPU = torch.device("cpu")
 

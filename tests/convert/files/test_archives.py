@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.files.readers.torch import read_torch
+from conv2attn.convert.files.pickles import read_torch
 
 _PRESSES = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)
 

@@ -17,8 +17,7 @@ from conv2attn.convert.certificate.comparison import compare_layers
 from conv2attn.convert.certificate.distance import distance_from_convolution
 from conv2attn.convert.files import report as certified_report
 from conv2attn.convert.files.layers import Layers
-from conv2attn.convert.files.report import CERTIFIED_RANGE, certify_report
-from conv2attn.convert.files.summary import Summary
+from conv2attn.convert.files.report import CERTIFIED_RANGE, Summary, certify_report
 from conv2attn.convert.layer.layer import SelfAttention
 from conv2attn.convert.network.report import Report
 from tests.positions import move_center

@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from conv2attn.commands.restore import restore_file
 from conv2attn.convert import convert_model, load_converted, save_converted
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.files.checkpoint import Opening
 from conv2attn.convert.files.open import open_network
-from conv2attn.convert.files.restore import restore_file
+from conv2attn.convert.files.weights import Opening
 
 
 class Block(nn.Module):

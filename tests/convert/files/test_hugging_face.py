@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.files.checkpoint import read_checkpoint
+from conv2attn.convert.files.weights import read_checkpoint
 
 State = dict[str, Tensor]
 

@@ -15,9 +15,9 @@ from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError
 from conv2attn.convert.examples.networks import load_example
 from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.checkpoint import Opening
 from conv2attn.convert.files.layers import ATTENTION_KEYS
 from conv2attn.convert.files.open import open_network
+from conv2attn.convert.files.weights import Opening
 from conv2attn.convert.layer.layer import SelfAttention
 from tests.command import Run
 from tests.small_models import Composite, attention, composite_input

@@ -9,6 +9,7 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from conv2attn.commands.restore import restore_file
 from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.certificate.distance import told_distance
 from conv2attn.convert.errors import (
@@ -17,10 +18,9 @@ from conv2attn.convert.errors import (
     OutputError,
 )
 from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.checkpoint import Opening
 from conv2attn.convert.files.layers import layer_tree
 from conv2attn.convert.files.open import open_network
-from conv2attn.convert.files.restore import restore_file
+from conv2attn.convert.files.weights import Opening
 from conv2attn.convert.spec import DescribedConvolution
 from tests.positions import move_center
 from tests.small_models import Composite, attention

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from conv2attn.convert.arguments import Size
-from conv2attn.convert.preprocessing import Normalization, Preprocessing
+from conv2attn.convert.files.preprocessing import Normalization, Preprocessing
 from conv2attn.learn.data.pictures import picture_reader
 
 

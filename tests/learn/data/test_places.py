@@ -10,7 +10,7 @@ from PIL import Image
 
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.preprocessing import Normalization, Preprocessing
+from conv2attn.convert.files.preprocessing import Normalization, Preprocessing
 from conv2attn.learn.data.datasets import Places, find_places, folder
 from conv2attn.learn.data.images import ImageData
 

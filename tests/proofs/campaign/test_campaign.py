@@ -18,9 +18,10 @@ from torch import Tensor, nn
 from conv2attn.convert import Certificate, SelfAttention, SelfAttention2d, certify, conv_from_attention
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.bounds import tail
-from conv2attn.convert.bounds.subnormal import is_subnormal
+from conv2attn.convert.bounds.underflow import is_subnormal
 from conv2attn.convert.certificate import layer as certificate
-from conv2attn.convert.engines import ENGINES, axes, choose_engine, literal, separable
+from conv2attn.convert.engines import ENGINES, choose_engine, literal, separable
+from conv2attn.convert.engines import factored as axes
 from conv2attn.convert.heads.regime import EXACT_ALPHA
 from conv2attn.convert.heads.values import LayerValues
 from conv2attn.convert.spec import Convolution

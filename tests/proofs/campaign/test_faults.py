@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from conv2attn.convert import Certificate, ConversionError, attention_from_conv, certify
 from conv2attn.convert.arguments import Size
-from conv2attn.convert.engines import axes, factored
+from conv2attn.convert.engines import factored
+from conv2attn.convert.engines import factored as axes
 from conv2attn.convert.spec import ConvSpec
 from conv2attn.proofs.campaign.strategies import convolutions_with_input
 from tests.faults import LITERAL_FAULTS

@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from conv2attn.convert.arguments import Size
-from conv2attn.convert.certificate.network.rules import RULES, roundings
-from conv2attn.convert.certificate.network.rules.interval import UnboundedError
-from conv2attn.convert.certificate.network.rules.roundings import ROUNDINGS
+from conv2attn.convert.certificate.network import roundings
+from conv2attn.convert.certificate.network.interval import UnboundedError
+from conv2attn.convert.certificate.network.roundings import ROUNDINGS
+from conv2attn.convert.certificate.network.rules import RULES
 from conv2attn.convert.spec import ConvSpec
 from conv2attn.proofs.campaign.layers import may_be_wrong
 from conv2attn.proofs.campaign.rounding_draws import DRAWS, HALF, DrawnCall, aten, draw, precisions

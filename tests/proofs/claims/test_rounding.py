@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conv2attn.convert.bounds import rounding as code
-from conv2attn.convert.certificate.network.rules import pointwise
-from conv2attn.convert.certificate.network.rules.roundings import ROUNDINGS as ROUNDINGS_OF_CALLS
+from conv2attn.convert.certificate.network import rules as pointwise
+from conv2attn.convert.certificate.network.roundings import ROUNDINGS as ROUNDINGS_OF_CALLS
 from conv2attn.proofs.claims.certificate import accumulation as left_out
 from conv2attn.proofs.claims.certificate import operation_roundings as roundings
 from conv2attn.proofs.claims.certificate import propagation, underflow

@@ -22,8 +22,8 @@ from conv2attn.convert.examples.images import drawn_image
 from conv2attn.convert.examples.networks import load_example
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.folder import save_converted
+from conv2attn.convert.files.preprocessing import Normalization, Preprocessing
 from conv2attn.convert.network.report import Report
-from conv2attn.convert.preprocessing import Normalization, Preprocessing
 from conv2attn.proofs.campaign.strategies import convolutions_with_input
 from conv2attn.show.pictures.contours import level
 from conv2attn.show.pictures.curve import error_curve

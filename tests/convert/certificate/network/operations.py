@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from conv2attn.convert.certificate.network.call import Call
+from conv2attn.convert.certificate.network.interval import Arithmetic, Interval
 from conv2attn.convert.certificate.network.rules import bound
-from conv2attn.convert.certificate.network.rules.call import Call
-from conv2attn.convert.certificate.network.rules.interval import Arithmetic, Interval
 
 aten = torch.ops.aten
 SHAPE = (2, 4, 6, 5)  # [batch, channels, rows, columns]

@@ -22,10 +22,10 @@ from conv2attn.convert import (
     convert_model,
 )
 from conv2attn.convert.arguments import USUAL_SIZES, Size
+from conv2attn.convert.certificate.layer import told
 from conv2attn.convert.certificate.network import certificate as certificates
 from conv2attn.convert.certificate.network.attention import LayerBound
-from conv2attn.convert.certificate.network.rules.interval import Interval
-from conv2attn.convert.certificate.wording import told
+from conv2attn.convert.certificate.network.interval import Interval
 from conv2attn.convert.errors import Problem
 from conv2attn.convert.subclasses.padded import PaddedConv2d
 from tests.convert.certificate.network.networks import CHANNELS, SIZE, attention, layers_of, random_pair

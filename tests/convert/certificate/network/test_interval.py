@@ -9,13 +9,7 @@ import pytest
 import torch
 
 from conv2attn.convert.bounds.rounding import OUTWARD, unit_roundoff
-from conv2attn.convert.certificate.network.rules.interval import (
-    Arithmetic,
-    Interval,
-    UnboundedError,
-    checked,
-    linear_map,
-)
+from conv2attn.convert.certificate.network.interval import Arithmetic, Interval, UnboundedError, checked, linear_map
 
 # The unit roundoffs of a dtype and of what is computed in, and the smallest numbers of both: normal, and of all.
 FORMATS = {

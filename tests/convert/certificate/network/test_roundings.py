@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from conv2attn.convert.bounds.rounding import EXP_ULPS, OUTWARD, gamma
-from conv2attn.convert.certificate.network.rules.interval import Interval, UnboundedError
-from conv2attn.convert.certificate.network.rules.roundings import ACTIVATION_ULPS, ROUNDINGS
+from conv2attn.convert.certificate.network.interval import Interval, UnboundedError
+from conv2attn.convert.certificate.network.roundings import ACTIVATION_ULPS, ROUNDINGS
 from tests.convert.certificate.network.operations import OPERATIONS, Operation, aten, box, numbers
 
 UNIT = 2.0**-24  # of single precision

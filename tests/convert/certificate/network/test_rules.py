@@ -10,9 +10,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from conv2attn.convert.certificate.network.rules import RULES, moving, roundings, weighted
-from conv2attn.convert.certificate.network.rules.interval import Interval, UnboundedError
-from conv2attn.convert.certificate.network.rules.roundings import ROUNDINGS
+from conv2attn.convert.certificate.network import roundings
+from conv2attn.convert.certificate.network import rules as moving
+from conv2attn.convert.certificate.network import rules as weighted
+from conv2attn.convert.certificate.network.interval import Interval, UnboundedError
+from conv2attn.convert.certificate.network.roundings import ROUNDINGS
+from conv2attn.convert.certificate.network.rules import RULES
 from tests.convert.certificate.network.operations import (
     DTYPES,
     HALF,

@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert.certificate.network.same import is_same_program
+from conv2attn.convert.certificate.network.program import is_same_program
 
 IMAGE = torch.zeros(1, 2, 6, 7)
 

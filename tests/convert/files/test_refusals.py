@@ -21,8 +21,8 @@ from safetensors.torch import save_file
 from torch import nn
 
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.files.checkpoint import Opening, read_checkpoint
 from conv2attn.convert.files.open import open_network
+from conv2attn.convert.files.weights import Opening, read_checkpoint
 from tests.command import exit_code
 
 

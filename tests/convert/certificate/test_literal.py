@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, convert_model
-from conv2attn.convert.certificate import sampled
-from conv2attn.convert.certificate.sampled import QUERIES, inputs_of_layers, sample_layer
+from conv2attn.convert.certificate import literal as sampled
+from conv2attn.convert.certificate.literal import QUERIES, inputs_of_layers, sample_layer
 from conv2attn.convert.engines.literal import attention_probabilities
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.layer.layer import SelfAttention

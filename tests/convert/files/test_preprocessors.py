@@ -14,14 +14,15 @@ from PIL import Image
 
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import CheckpointError
-from conv2attn.convert.files.named.preprocessors import (
+from conv2attn.convert.files.preprocessing import (
+    Normalization,
+    Preprocessing,
     caveats,
     from_folder,
     from_timm,
     from_torchvision,
     from_transformers,
 )
-from conv2attn.convert.preprocessing import Normalization, Preprocessing
 from conv2attn.learn.data.pictures import picture_reader
 from tests.registries import TIMM as TIMM_LIBRARY
 from tests.registries import TORCHVISION, TRANSFORMERS, install

@@ -11,7 +11,7 @@ import torch
 
 from conv2attn.convert.errors import CheckpointError, TrustNeededError
 from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.named.huggingface import is_model_folder, pretrained
+from conv2attn.convert.files.names import is_model_folder, pretrained
 from tests.registries import TIMM, TRANSFORMERS, install
 
 CONFIG: dict[str, Any] = {"architectures": ["TinyForImages"], "model_type": "tiny", "width": 4, "_name_or_path": "/me"}

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ....bounds.rounding import OUTWARD, gamma, unit_roundoff
+from ...bounds.rounding import OUTWARD, gamma, unit_roundoff
 
 
 class UnboundedError(Exception):

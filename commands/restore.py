@@ -8,12 +8,20 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from ..errors import OutputError
-from ..write import CONFIG, WEIGHTS, check_file, write_file
-from .checkpoint import Opening
-from .folder import LAYERS_CONTENT
-from .open import open_network
-from .tensors import copies, independent, write_safetensors, write_stream
+from ..convert.errors import OutputError
+from ..convert.files.folder import LAYERS_CONTENT
+from ..convert.files.open import open_network
+from ..convert.files.weights import Opening
+from ..convert.write import (
+    CONFIG,
+    WEIGHTS,
+    check_file,
+    copies,
+    independent,
+    write_file,
+    write_safetensors,
+    write_stream,
+)
 
 _SUFFIXES = (".safetensors", ".pth", ".pt")
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import OptionError
-from conv2attn.convert.preprocessing import Normalization, Owner, Preprocessing
+from conv2attn.convert.files.preprocessing import Normalization, Owner, Preprocessing
 
 
 def test_a_normalization_is_that_of_torchvision() -> None:

@@ -12,7 +12,7 @@ from torch import nn
 
 from conv2attn.convert.errors import ArchitectureError, TrustNeededError
 from conv2attn.convert.files.architecture import Architecture
-from conv2attn.convert.files.named.registries import offline
+from conv2attn.convert.files.names import offline
 from tests.registries import TIMM, TORCHVISION, TRANSFORMERS, install
 
 FOLDER = Path("converted")

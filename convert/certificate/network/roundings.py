@@ -21,7 +21,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ....bounds.rounding import EXP_ULPS
+from ...bounds.rounding import EXP_ULPS
 from .call import Call
 from .interval import Interval
 
