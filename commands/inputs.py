@@ -1,4 +1,6 @@
-"""A CNN beside its attention, and inputs for both: images of a folder, random ones, or inputs of any kind.
+"""What networks are run on by commands.
+
+A CNN beside its attention, and inputs for both: images of a folder, random ones, or inputs of any kind.
 
 The images of a folder in batches: tensors as they are, pictures as a network takes them.
 """

@@ -1,4 +1,6 @@
-"""``conv2attn show``: one picture, or the page, of a converted network in a file.
+"""``conv2attn show``: a picture or the page of a converted network or of an experiment.
+
+``conv2attn show``: one picture, or the page, of a converted network in a file.
 
 The converted network that a picture is about: a folder that ``convert`` wrote, or a checkpoint, converted here.
 

@@ -1,4 +1,6 @@
-"""The size of a grid of pixels, and of what it takes.
+"""Values that callers pass, checked where they come in, and the size of a grid of pixels.
+
+The size of a grid of pixels, and of what it takes.
 
 Numbers, sizes and images that callers pass, checked once where they come in.
 

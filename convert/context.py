@@ -1,4 +1,6 @@
-"""The meaning of ``torch.autocast`` for a layer.
+"""The modes in which torch may call a layer: autocast, traces, transforms.
+
+The meaning of ``torch.autocast`` for a layer.
 
 A convolution under autocast rounds its input, kernel and bias to autocast's dtype, and gives a result of that dtype.
 The attention in its place does the same, and then computes with autocast off: positions, scores and probabilities are

@@ -1,4 +1,6 @@
-"""Inputs of a network as it takes them: several, of any shape and dtype, by the names of its arguments.
+"""Inputs and outputs of a network, by their names.
+
+Inputs of a network as it takes them: several, of any shape and dtype, by the names of its arguments.
 
 pixel_values=2x3x64x96        float32
 timestep=2:int64

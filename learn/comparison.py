@@ -1,4 +1,6 @@
-"""A comparison, as data: the ways in which a CNN is trained further, and what came of each.
+"""Ways to train one CNN further, side by side: what they are, their runs, and what came of each.
+
+A comparison, as data: the ways in which a CNN is trained further, and what came of each.
 
 Record of each attention layer after an epoch: where its heads look, and its distance from the convolution.
 

@@ -1,4 +1,6 @@
-"""Convolutions that pad by their input's size, of PyTorch alone: what ``freeze`` makes of a layer that does so.
+"""From trained attention back to the smallest convolution within a tolerance.
+
+Convolutions that pad by their input's size, of PyTorch alone: what ``freeze`` makes of a layer that does so.
 
 From attention that was trained back to a convolution: the smallest one within a tolerance of it.
 

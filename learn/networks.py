@@ -1,4 +1,6 @@
-"""A network of nothing but attention, as in the paper's section 4, with encodings by name: how heads know positions.
+"""The networks of the experiments: attention alone, and the residual networks beside them.
+
+A network of nothing but attention, as in the paper's section 4, with encodings by name: how heads know positions.
 
 1. Every 2 x 2 pixels become one, with four times the channels, so attention has a quarter of the keys; a linear map
    takes them to the hidden channels.

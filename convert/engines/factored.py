@@ -1,4 +1,6 @@
-"""Attention along one axis: its queries and keys, its table of probabilities, and the table's product with images.
+"""The factored engine: smooth the padded input, then convolve; and attention along one axis, which it shares.
+
+Attention along one axis: its queries and keys, its table of probabilities, and the table's product with images.
 
 Far keys weigh next to nothing: they are left out (``without_far_keys``), which makes the table a band. The rows of a
 long table are made in blocks, and each block is kept for, and multiplied with, the few pixels that it reads.

@@ -1,4 +1,6 @@
-"""The sum over heads that share nothing, where every head has tables of its own.
+"""The separable engine: one softmax an axis, for heads with positions of their own and for content.
+
+The sum over heads that share nothing, where every head has tables of its own.
 
     Y = sum_h W_h A_h,      A_h = Z_h C_h^T,      Z_h = R_h X
 
@@ -368,7 +370,7 @@ def _by_table(layer: LayerValues, x: Tensor) -> Tensor:
 
 
 def _attend(layer: LayerValues, size: Size, weight: Tensor, source: Tensor) -> Tensor:
-    """sum over column tables C of ( sum over their heads of W_h (R_h X) ) C^T.
+    """Sum over column tables C of ( sum over their heads of W_h (R_h X) ) C^T.
 
     Args:
         layer: The layer.

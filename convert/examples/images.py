@@ -1,4 +1,6 @@
-"""Draws the data set from a seed: eight classes of shapes and gratings.
+"""The drawn images: the data set of the example networks, and the one that reports use.
+
+Draws the data set from a seed: eight classes of shapes and gratings.
 
 Every image is one *coverage* map in [0, 1] (how much of each pixel the figure covers) between two random
 colours, plus noise. Position, size, tilt, colours and contrast are random; the class is the figure.

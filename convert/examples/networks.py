@@ -1,4 +1,6 @@
-"""The three example architectures, which together use every option of a convolution.
+"""The example networks: three small architectures and their shipped weights.
+
+The three example architectures, which together use every option of a convolution.
 
 They shrink the image early, because the literal attention of a layer costs (heads x queries x keys)
 multiplications per channel. Global average pooling lets each take other image sizes too.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,9 @@ from ..write import (
 from .architecture import Architecture
 from .layers import Layers, attention_named, described, state_key
 from .preprocessing import Preprocessing
+from .readers import digest, read_safetensors
 from .report import CertifiedReport, certify_report, checksum
-from .weights import Checkpoint, read_checkpoint
+from .weights import Checkpoint
 
 FORMAT_VERSION = 4
 NETWORK_CONTENT, LAYERS_CONTENT = "network", "layers"
@@ -91,16 +92,16 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
         config = from_plain(Config, {each.name: said.get(each.name) for each in fields(Config)})
     except ValueError as error:
         raise CheckpointError(f"{path} is malformed: {error}") from error
-    saved = read_checkpoint(path_in(folder, WEIGHTS))
-    if saved.state_dict.keys() != set(config.tensors):
+    weights = path_in(folder, WEIGHTS)
+    if not weights.is_file():
+        raise CheckpointError(f"{folder} is damaged: it has no {WEIGHTS}")
+    tensors = read_safetensors(weights)
+    if tensors.keys() != set(config.tensors):
         raise CheckpointError(f"{folder} is damaged: {CONFIG} lists other tensors than {WEIGHTS} holds")
-    state = {key: saved.state_dict[key] for key in config.tensors}
+    state = {key: tensors[key] for key in config.tensors}
     layers = {name: described(record, name, state) for record in config.layers for name in record.names}
     versions = {name: {"version": version} for name, version in (config.class_versions or {}).items()}
-    files = (path, *saved.files)
-    return config, replace(
-        saved, path=folder, state_dict=state, convolutions=layers, files=files, versions=versions or None
-    )
+    return config, Checkpoint(folder, state, digest([weights]), layers, (path, weights), versions=versions or None)
 
 
 def save_converted(

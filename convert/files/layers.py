@@ -105,10 +105,10 @@ def layer_module(name: str, stored: DescribedConvolution, tensors: Mapping[str, 
         raise CheckpointError(f"layer {name!r}: weight and bias have the shapes {shapes}, {wanted}")
     if not has_class(stored.spec):
         raise CheckpointError(f"layer {name!r}: no class of convolutions has the padding of {stored.spec}")
-    return convolution(stored.spec, weight, bias)
+    return stored_convolution(stored.spec, weight, bias)
 
 
-def convolution(spec: ConvSpec, weight: Tensor, bias: Tensor | None) -> Convolution:
+def stored_convolution(spec: ConvSpec, weight: Tensor, bias: Tensor | None) -> Convolution:
     """A convolution in eval mode with these parameters, which are not copied."""
     conv = new_convolution(spec, device="meta")
     conv.weight = nn.Parameter(weight, requires_grad=weight.is_floating_point())
@@ -145,7 +145,7 @@ def stored_layer(record: LayerRecord, saved: Mapping[str, Tensor], path: Path) -
         own = [value.dtype for key, value in saved.items() if key.startswith(state_key(name, "parametrizations."))]
         zero = torch.zeros((), dtype=own[0] if own else torch.float32)
         bias = zero.expand(record.spec.out_channels) if record.spec.bias else None
-        conv = convolution(record.spec, zero.expand(record.spec.weight_shape), bias)
+        conv = stored_convolution(record.spec, zero.expand(record.spec.weight_shape), bias)
     layer = attention_with(conv)
     configure(replace(record, kind=None), layer, saved)
     keys = {key: state_key(name, key) for key in layer.state_dict() if key not in ("weight", "bias")}

@@ -1,4 +1,6 @@
-"""Networks by their names in the libraries that register them: timm, torchvision and transformers.
+"""Networks by name: those that libraries register, and those that a folder of the Hugging Face Hub describes.
+
+Networks by their names in the libraries that register them: timm, torchvision and transformers.
 
 A registered name is built without asking, with random weights: it runs the code of an installed library and fetches
 nothing. A network that would fetch something, or run other code, has a ``risk`` and needs the caller's consent.

@@ -1,4 +1,6 @@
-"""Reads what ``torch.save`` wrote, as data: by ``torch.load`` with ``weights_only``, which calls nothing in a file.
+"""Files of ``torch.save``, read as data, and the modules that they hold.
+
+Reads what ``torch.save`` wrote, as data: by ``torch.load`` with ``weights_only``, which calls nothing in a file.
 
 PyTorch refuses a file that names a class that it does not know. Ordinary checkpoints do: an argparse.Namespace, a path,
 a configuration. Each name that it refuses is mapped to a class of its own that does nothing (``Inert``), so the weights

@@ -1,4 +1,6 @@
-"""Where a folder has its weights, as Hugging Face's libraries write it, and the kind of a file by its first bytes.
+"""The kinds of checkpoint, how each is recognised, and its reader.
+
+Where a folder has its weights, as Hugging Face's libraries write it, and the kind of a file by its first bytes.
 
 Raises:
     CheckpointError: By the functions here, for a folder without weights or with several, and for a wrong index.
@@ -308,7 +310,7 @@ def read_contents(path: Path, *, trust: bool = False) -> Contents:
         raise CheckpointError(f"there is no file {path}{_elsewhere(path)}")
     try:
         found = _read(path, trust=trust)
-        return replace(found, sha256=_digest(found.files))
+        return replace(found, sha256=digest(found.files))
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
 
@@ -318,7 +320,7 @@ def _read(path: Path, *, trust: bool) -> Contents:
         case None:
             raise CheckpointError(f"{path} is no checkpoint of a supported kind: it is {describe(path)}")
         case Kind.SAFETENSORS:
-            return Contents(_read_safetensors(path), (path,))
+            return Contents(read_safetensors(path), (path,))
         case Kind.TORCH | Kind.LEGACY:
             return Contents(_read_torch(path, kind, trust=trust), (path,))
         case Kind.INDEX:
@@ -350,11 +352,14 @@ def _elsewhere(path: Path) -> str:
     return f"; nothing is downloaded: hf download {path} gives a folder" if len(path.parts) == 2 else ""
 
 
-def _read_safetensors(path: Path) -> dict[str, Tensor]:
+def read_safetensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a file, over the mapped file.
 
     A tensor that is one with another has no numbers of its own: as ``safetensors.torch.save_model`` writes it, its name
     stands in the metadata, with the name of the other.
+
+    Raises:
+        CheckpointError: The file is damaged.
     """
     try:
         with safe_open(path, framework="pt") as file:
@@ -395,10 +400,11 @@ def _part(path: Path, *, trust: bool) -> Mapping[str, object]:
     return value
 
 
-def _digest(files: Sequence[Path]) -> str:
+def digest(files: Sequence[Path]) -> str:
+    """SHA-256 in hexadecimal: of one file, or of the sums and names of several, one a line."""
     sums = {}
     for path in files:
         with path.open("rb") as file:
-            sums[path] = hashlib.file_digest(file, "sha256").hexdigest()
+            sums[path] = hashlib.filedigest(file, "sha256").hexdigest()
     lines = sorted(f"{path.name} {sum_}\n" for path, sum_ in sums.items())
     return sums[files[0]] if len(files) == 1 else hashlib.sha256("".join(lines).encode()).hexdigest()

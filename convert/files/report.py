@@ -1,4 +1,6 @@
-"""Summary of a conversion: its attention layers, and why they are as fast as the CNN.
+"""The report of a conversion with its bounds, as ``report.json`` holds it, and its first lines.
+
+Summary of a conversion: its attention layers, and why they are as fast as the CNN.
 
 Literal attention is sampled on an image that is drawn, at the inputs that the layers then get; the same numbers in
 another program would be another statement, so whether the converted network is the CNN's own program is one of its own.

@@ -1,7 +1,6 @@
-"""Finds the weights in a checkpoint: its only dictionary of tensors, under any key, or the one that fits.
+"""The weights in a checkpoint: where they lie, and which of the network's keys each is.
 
-Raises:
-    CheckpointError: By every function here.
+Finds the weights in a checkpoint: its only dictionary of tensors, under any key, or the one that fits.
 
 Fits the keys of a file's weights to those of a network, and loads them.
 

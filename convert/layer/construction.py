@@ -115,7 +115,7 @@ def conv_from_attention(layer: SelfAttention, *, tolerance: float | None = None)
 def conv_with(layer: SelfAttention) -> Convolution:
     """As ``conv_from_attention``, for a layer known to be a convolution, sharing its parameters."""
     if isinstance(layer, OfSubclass):
-        return layer.origin.convolution(layer._parameters, layer._buffers).train(layer.training)
+        return layer.origin.remade(layer._parameters, layer._buffers).train(layer.training)
     conv = convolution(layer.spec, device="meta")
     for name in COMPUTABLE:
         conv.register_parameter(name, stand_in(layer, name))

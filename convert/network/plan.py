@@ -1,4 +1,6 @@
-"""Cost of a conversion before it is done: each layer's input size and the memory of literal attention.
+"""Before and after a conversion: what it would cost, and which of its layers run.
+
+Cost of a conversion before it is done: each layer's input size and the memory of literal attention.
 
 Which attention layers of a network run on an input, and which are passed by.
 

@@ -1,4 +1,6 @@
-"""Tensors that the names of a graph stand for, computed where they depend on nothing but tensors of the file.
+"""An ONNX model as it is loaded, and the tensors that the names of its graph stand for.
+
+Tensors that the names of a graph stand for, computed where they depend on nothing but tensors of the file.
 
 A weight may come to its convolution through other nodes: transposed as TensorFlow's exporter stores it, dequantised,
 cast, cut from a larger tensor, scaled. Those nodes are run by onnx's reference implementation.

@@ -32,7 +32,7 @@ class RefusedError(Exception):
     """A node's convolution cannot be described; the message says why."""
 
 
-def convolution(node: NodeProto, scope: Scope) -> tuple[DescribedConvolution, list[Constant]]:
+def described_convolution(node: NodeProto, scope: Scope) -> tuple[DescribedConvolution, list[Constant]]:
     """The convolution that a node of one of the ``CONVOLUTIONS`` computes, and the tensors that it names."""
     try:
         if node.domain not in OWN_DOMAINS:

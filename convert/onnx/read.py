@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from ..spec import DescribedConvolution
 from .constants import Scope, reading, scopes_of
-from .convolutions import CONVOLUTIONS, convolution, input_name
+from .convolutions import CONVOLUTIONS, described_convolution, input_name
 
 FOLDED = "the exporter folded a batch normalisation into the weights, so the layer computes both"
 COMPUTED = (
@@ -90,7 +90,7 @@ def read_model(model: ModelProto, path: Path) -> ReadModel:
         for scope, place, node in ((s, p, n) for s in scopes for p, n in enumerate(s.graph.node)):
             if node.op_type not in CONVOLUTIONS:
                 continue
-            described, constants = convolution(node, scope)
+            described, constants = described_convolution(node, scope)
             used |= {constant.key: constant.tensor for constant in constants}
             origin = constants[0].origin.removesuffix(_QUANTISED) if constants else ""
             folding = folding_note(node, origin, normalised=normalised)

@@ -1,4 +1,6 @@
-"""The forms in which attention is written, and the nodes of one layer in one of them.
+"""Networks as ONNX files of attention.
+
+The forms in which attention is written, and the nodes of one layer in one of them.
 
 ONNX to ONNX: a network's file again, with attention in the place of its convolutions.
 

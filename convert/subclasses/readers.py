@@ -161,7 +161,7 @@ class Origin:
         except AttributeError as error:  # after which Python would take the parameter ``weight`` of a layer instead
             raise ConversionError(f"the reader of {self.kind.__name__} failed: {error}") from error
 
-    def convolution(self, parameters: Mapping[str, Any], buffers: Mapping[str, Tensor | None]) -> Convolution:
+    def remade(self, parameters: Mapping[str, Any], buffers: Mapping[str, Tensor | None]) -> Convolution:
         """The convolution of its own class again, with these very parameters and buffers."""
         conv = self.kind.__new__(self.kind)
         nn.Module.__init__(conv)
@@ -211,7 +211,7 @@ def _trial(conv: Convolution, reader: Reader) -> str | None:
     random = torch.Generator().manual_seed(0)
     drawn = {name: p if p is None else nn.Parameter(_drawn(p, random)) for name, p in conv._parameters.items()}
     buffers = {name: b if b is None else b.detach().clone() for name, b in conv._buffers.items()}
-    own = origin.convolution(drawn, buffers).train(conv.training)
+    own = origin.remade(drawn, buffers).train(conv.training)
     with without_autocast(conv.weight.device), _one_thread():
         for size in _sizes(spec):
             x = _drawn(conv.weight.new_empty(_BATCH, spec.in_channels, *size), random).requires_grad_()

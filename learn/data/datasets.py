@@ -1,4 +1,6 @@
-"""The data that a text like ``digits`` or ``folder:PATH`` names.
+"""Data sets by name: digits, drawn images, CIFAR-10, folders of pictures.
+
+The data that a text like ``digits`` or ``folder:PATH`` names.
 
 CIFAR-10 in its binary version, ``cifar-10-binary.tar.gz``, packed or unpacked.
 

@@ -1,4 +1,6 @@
-"""Settings of Lightning's trainer: the machine, and the epochs that a run keeps as files.
+"""The training loop, which is Lightning's, and the settings of its trainer.
+
+Settings of Lightning's trainer: the machine, and the epochs that a run keeps as files.
 
 These are the last epoch, to continue from, and the best one, to be used.
 

@@ -1,4 +1,6 @@
-"""How a network is trained, and on what machine: all that a run depends on beside the network and the data.
+"""Everything that a training depends on beside the network: recipe, machine, batches, evaluation.
+
+How a network is trained, and on what machine: all that a run depends on beside the network and the data.
 
 The batches of each epoch: which images, in which order, shifted how; all of it decided by a seed and the epoch.
 

@@ -19,7 +19,7 @@ from ...convert import SelfAttention, attention_from_conv, certify
 from ...convert.engines import ENGINES
 from ...convert.spec import Convolution
 from .layers import RandomLayer, channel_limits
-from .values import adversarial_inputs, convolution, images
+from .values import adversarial_inputs, drawn_convolution, images
 
 NORMAL = "normal input"
 ONE_HOT, SOFT = "one-hot", "soft"
@@ -35,7 +35,7 @@ class Case:
     @cached_property
     def conv(self) -> Convolution:
         """The convolution with normal numbers. No check changes it."""
-        return convolution(self.layer, self.device)
+        return drawn_convolution(self.layer, self.device)
 
     @cached_property
     def images(self) -> Tensor:

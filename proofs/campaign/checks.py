@@ -49,7 +49,7 @@ from .case import (
     kind_of,
 )
 from .layers import DTYPES, RandomLayer, channel_limits
-from .values import PATTERNS, convolution, cotangent, extreme_convolution, extreme_images, images, perhaps_flushed
+from .values import PATTERNS, cotangent, drawn_convolution, extreme_convolution, extreme_images, images, perhaps_flushed
 
 ANYWHERE = "heads anywhere"
 _MOST_MOVED, _LARGEST_ALPHA = 2.0, 8.0  # of heads anywhere; the first in pixels
@@ -93,7 +93,7 @@ def _wrong_call(case: Case) -> str | None:
 def check_integers(case: Case) -> Iterator[Comparison]:
     """Outputs on integers are equal: nothing rounds, whatever the order of the sums."""
     layer, engines = case.layer, case.engines
-    conv, x = convolution(layer, case.device, integers=True), images(layer, case.device, integers=True)
+    conv, x = drawn_convolution(layer, case.device, integers=True), images(layer, case.device, integers=True)
     exact, attention = copy.deepcopy(conv).double(), attention_of(conv)
     expected = exact(x.double()).to(x.dtype)
     wider = torch.cat([x, x[..., -1:]], dim=-1)  # the last column once more
@@ -136,7 +136,7 @@ def check_adversarial(case: Case) -> Iterator[Comparison]:
 def check_gradients(case: Case) -> Iterator[Comparison]:
     """Gradients on integers are equal."""
     layer = case.layer
-    conv, x = convolution(layer, case.device, integers=True), images(layer, case.device, integers=True)
+    conv, x = drawn_convolution(layer, case.device, integers=True), images(layer, case.device, integers=True)
     upstream = cotangent(layer, x.new_empty(layer.batch, layer.spec.out_channels, *layer.spec.output_size(layer.size)))
     exact = _gradients(copy.deepcopy(conv).double(), x.double(), upstream.double())
     expected, compare = {name: gradient.to(x.dtype) for name, gradient in exact.items()}, Comparer("gradients", ONE_HOT)

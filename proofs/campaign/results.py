@@ -1,4 +1,6 @@
-"""Settings of a campaign, and its shards.
+"""A campaign as data: its settings and shards, its comparisons added up, its result.
+
+Settings of a campaign, and its shards.
 
 Comparisons, added up. Tallies of different layers can be added in any order, also from files.
 

@@ -226,7 +226,7 @@ KINDS: tuple[Callable[[Chance, Sequence[int]], Tensor], ...] = (
 # Operations.
 
 
-def convolution(chance: Chance) -> DrawnCall:
+def drawn_convolution(chance: Chance) -> DrawnCall:
     """A convolution of any geometry, transposed or not."""
     while True:
         spec, size, padding = _geometry(chance)
@@ -451,7 +451,7 @@ def attention(chance: Chance) -> DrawnCall:
 
 _AXES = (1, 2, 3)
 DRAWS: dict[str, Callable[[Chance], DrawnCall]] = {
-    **{f"{name}{axes}d": convolution for name in ("conv", "conv_transpose") for axes in _AXES},
+    **{f"{name}{axes}d": drawn_convolution for name in ("conv", "conv_transpose") for axes in _AXES},
     "linear": linear,
     **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training"), batch_norm),
     **{f"avg_pool{axes}d": average_pool for axes in _AXES},

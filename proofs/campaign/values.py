@@ -98,7 +98,7 @@ def integer_limit(spec: ConvSpec, dtype: torch.dtype) -> int:
     return LARGEST_INTEGER if fits else 1
 
 
-def convolution(layer: RandomLayer, device: torch.device, *, integers: bool = False) -> Convolution:
+def drawn_convolution(layer: RandomLayer, device: torch.device, *, integers: bool = False) -> Convolution:
     """The convolution with its values: integers, or normal numbers."""
     conv = convolution_of(layer.spec, dtype=layer.torch_dtype, device=device)
     generator = layer.generator("parameters")

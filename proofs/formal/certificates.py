@@ -1,4 +1,6 @@
-"""Runs the program that ``make checker`` extracts from ``Checker.v``, which gives verdicts on certificates.
+"""The certificates of a folder, checked by a program that is extracted from its proof in Coq.
+
+Runs the program that ``make checker`` extracts from ``Checker.v``, which gives verdicts on certificates.
 
 What goes to the program is bits: of the report's floats, and of the layer's numbers as they are stored. That is all
 that it trusts Python with. ``main.ml`` has the form of a question.

@@ -1,4 +1,6 @@
-"""The theorems that are stated in Coq, in ``proofs/formal``, as a reader finds them there, and Coq's answers on them.
+"""The theorems in Coq, and Coq's answers on them.
+
+The theorems that are stated in Coq, in ``proofs/formal``, as a reader finds them there, and Coq's answers on them.
 
 Results are called ``Theorem`` or ``Corollary``; a ``Lemma`` is a step on the way, an ``Example`` shows what a
 definition means.

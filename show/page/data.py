@@ -1,4 +1,6 @@
-"""Data of the page: the report, and for each layer its geometry, its input, and a few output channels to compute.
+"""The data of the page.
+
+Data of the page: the report, and for each layer its geometry, its input, and a few output channels to compute.
 
 The numbers of all channels together stay within a budget, so that the page stays small: every layer gets as many
 channels as fit, and the last layers none if not even one for each does.
@@ -32,6 +34,7 @@ from torch import Tensor, nn
 from ...convert.arguments import Size
 from ...convert.bounds.rounding import OUTWARD
 from ...convert.bounds.tail import absolute_products
+from ...convert.certificate.data import convolve_padded
 from ...convert.certificate.distance import told_distance
 from ...convert.certificate.layer import padded_range
 from ...convert.certificate.literal import sample_layer
@@ -44,7 +47,7 @@ from ...convert.layer.layer import SelfAttention, SelfAttention2d
 from ...convert.network.agreement import Agreement
 from ...convert.network.report import LayerReport, Report
 from ...convert.spec import ConvSpec
-from ..pictures.curve import bounds_or_none, convolution, error_curve, input_range, with_alpha
+from ..pictures.curve import bounds_or_none, error_curve, input_range, with_alpha
 from ..pictures.limits import too_large
 from ..pictures.scene import Scene, own_scene, query_pixel, scenes, undrawable
 from ..text import CELL, printable
@@ -285,7 +288,8 @@ def numbers_of(scene: Scene, count: int) -> int:
 def channels_data(scene: Scene, count: int) -> dict[str, Any]:
     """The first channels as plain data: what heads mix, the convolution's result, and the error on this input."""
     layer, x = first_channels(scene.layer, scene.x, count)
-    spec, expected, curve = layer.spec, convolution(layer, x), error_curve(layer, x, ALPHAS)
+    spec, curve = layer.spec, error_curve(layer, x, ALPHAS)
+    expected = convolve_padded(spec, spec.pad(x), layer.kernel, layer.bias)
     width, per_group = spec.in_channels // spec.groups, spec.out_channels // spec.groups
     reads_input = _reads_input(width, spec.num_heads)
     padded = spec.pad(x)[0]

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...convert.certificate.data import convolve_padded
 from ...convert.certificate.layer import InputRange, certify
-from ...convert.engines.convolution import Geometry, convolve
 from ...convert.errors import ConversionError
 from ...convert.layer.layer import SelfAttention2d
 
@@ -36,7 +36,8 @@ def error_curve(layer: SelfAttention2d, x: Tensor, alphas: Sequence[float] = ALP
         x: Its input, [1, in_channels, rows, columns].
         alphas: Locality strengths.
     """
-    expected, limits = convolution(layer, x), input_range(x)
+    expected = convolve_padded(layer.spec, layer.spec.pad(x), layer.kernel, layer.bias)
+    limits = input_range(x)
     points = []
     for alpha in alphas:
         attention = with_alpha(layer, alpha)
@@ -48,12 +49,6 @@ def error_curve(layer: SelfAttention2d, x: Tensor, alphas: Sequence[float] = ALP
 def with_alpha(layer: SelfAttention2d, alpha: float | None) -> SelfAttention2d:
     """The layer at its taps with another alpha (None: one-hot), in the separable engine; it shares the parameters."""
     return SelfAttention2d(layer.spec, weight=layer.weight, bias=layer.bias, alpha=alpha, engine="separable")
-
-
-def convolution(layer: SelfAttention2d, x: Tensor) -> Tensor:
-    """The output of the convolution at the layer's taps, by PyTorch's own call where that call is right."""
-    spec = layer.spec
-    return convolve(spec.pad(x), layer.weight, layer.bias, Geometry(spec.stride, (0, 0), spec.dilation, spec.groups))
 
 
 def input_range(x: Tensor) -> InputRange:

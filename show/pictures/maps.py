@@ -1,4 +1,6 @@
-"""One attention map: a window of the padded input, with its marks, and the captions that explain them.
+"""Attention maps.
+
+One attention map: a window of the padded input, with its marks, and the captions that explain them.
 
 Attention maps: a row a layer and a column a head (the article's Figures 1 and 4), or one head at several alphas.
 """

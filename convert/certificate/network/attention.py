@@ -58,7 +58,7 @@ def bound_layer(name: str, module: SelfAttention, x: Interval, output: torch.Siz
     spec, batch = layer.spec, x if x.low.ndim == layer.spec.axes + 2 else x.map(lambda bound: bound.unsqueeze(0))
 
     def convolved(values: Tensor, kernel: Tensor) -> Tensor:
-        return convolve(spec, values, kernel, output)
+        return convolve_unpadded(spec, values, kernel, output)
 
     others = (0, *range(2, batch.low.ndim))
     limits = batch.low.amin(others), batch.high.amax(others)
@@ -85,7 +85,9 @@ def bound_layer(name: str, module: SelfAttention, x: Interval, output: torch.Siz
     return bounded, LayerBound(name, *figures, float(found.error.max()))
 
 
-def convolve(spec: ConvSpec, x: Tensor, kernel: Tensor, output: torch.Size, bias: Tensor | None = None) -> Tensor:
+def convolve_unpadded(
+    spec: ConvSpec, x: Tensor, kernel: Tensor, output: torch.Size, bias: Tensor | None = None
+) -> Tensor:
     """The convolution of a geometry, in x's precision.
 
     Args:
@@ -96,7 +98,7 @@ def convolve(spec: ConvSpec, x: Tensor, kernel: Tensor, output: torch.Size, bias
         bias: [out_channels], or None.
     """
     if x.ndim == spec.axes + 1:
-        return convolve(spec, x.unsqueeze(0), kernel, output, bias).squeeze(0)
+        return convolve_unpadded(spec, x.unsqueeze(0), kernel, output, bias).squeeze(0)
     if spec.transposed and tuple(spec.output_size(Size(*x.shape[2:]))) != tuple(output[-spec.axes :]):
         spec = spec.with_output_size(x.shape[2:], output)
     return convolve_padded(spec, spec.pad(x), kernel, bias)

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from ...errors import ConversionError
 from ...layer.checked import checked_layer
 from ...layer.layer import SelfAttention
-from .attention import bound_layer, convolve
+from .attention import bound_layer, convolve_unpadded
 from .call import Call
 from .interval import Interval, Known, UnboundedError
 from .program import Program, Walk, name_of
@@ -60,7 +60,9 @@ class Evaluation(Walk):
         """The convolution."""
         given, image = checked_layer(layer), x.tensor
         bias = None if given.bias is None else given.bias.detach().to(image)
-        return Value(convolve(given.spec, image, given.kernel.detach().to(image), node.meta["val"].shape, bias))
+        return Value(
+            convolve_unpadded(given.spec, image, given.kernel.detach().to(image), node.meta["val"].shape, bias)
+        )
 
 
 class FirstOrder(Evaluation):

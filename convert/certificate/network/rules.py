@@ -1,11 +1,14 @@
-"""Linear maps: convolutions left alone, linear layers, averages, interpolation, batch norm, matrix products.
+"""What each operation of an exported program makes of bounds on its values and on their difference: ``RULES``.
 
-Functions of each value by itself, and sums, products and quotients of two tensors.
+``call.py`` is one operation, ``interval.py`` the bounds, ``roundings.py`` says how often each operation rounds
+(``proofs/claims/certificate/operation_roundings.py``); the rules themselves are derived in
+``proofs/claims/certificate/propagation.py``. In the order of this file:
 
-The claim ``activation-slopes`` (``proofs/claims/certificate/propagation.py``) derives the Lipschitz constants. An
-activation that is not exact is taken to err by at most ``ACTIVATION_ULPS`` units in the last place of the larger of 1
-and |x|. What a slope makes of a difference, and sums, products and quotients, are derived in
-``proofs/claims/certificate/propagation.py``.
+Linear maps: convolutions left alone, linear layers, averages, interpolation, batch norm, matrix products.
+
+Functions of each value by itself, and sums, products and quotients of two tensors. The claim ``activation-slopes``
+derives the Lipschitz constants. An activation that is not exact is taken to err by at most ``ACTIVATION_ULPS`` units in
+the last place of the larger of 1 and |x|.
 
 Normalisations by statistics of the values themselves, softmax, and attention made of it.
 
@@ -23,19 +26,8 @@ is stored of s^2 is no less than d, and 1 / s is finite.
 Softmax: dp_i = p_i (1 - p_i) dx_i - p_i sum_{j != i} p_j dx_j, likewise; in a box, p_i is largest where x_i is and the
 others are smallest. A score's rounding is absolute, d = u |x - max|, so a share errs by e^(2 d) - 1 of itself.
 
-Operations that move entries, repeat or leave them out, or take maxima of them: each bound goes where the value goes.
-
-A maximum of values moves by at most the largest error among them. A constant is the same in both programs.
-
-Rules that carry bounds through each operation.
-
-interval.py     bounds on values and differences; rounding
-call.py         one operation of a program
-roundings.py    how often each rounds: the table from which the others are made
-moving.py       entries that are moved, and maxima
-weighted.py     linear maps
-pointwise.py    activations, sums, products, quotients
-normalising.py  normalisations, softmax, attention
+Operations that move entries, repeat or leave them out, or take maxima of them: each bound goes where the value goes. A
+maximum of values moves by at most the largest error among them. A constant is the same in both programs.
 """
 
 from __future__ import annotations
@@ -58,7 +50,7 @@ from .roundings import ROUNDINGS, rounded
 Apply = Callable[[Tensor, Tensor], Tensor]
 
 
-def convolution(call: Call) -> Interval:
+def convolution_rule(call: Call) -> Interval:
     """A convolution along any number of axes, as the operation itself is called, transposed or not."""
     fixed = {name: value for name, value in call.arguments.items() if name not in ("input", "weight", "bias")}
     function: Any = getattr(F, call.name)
@@ -239,7 +231,7 @@ def _increasing(slope: float, function: Callable[[Tensor], Tensor]) -> Activatio
 
 
 def _gated(slope: float, reach: float = 1.0) -> Activation:
-    """x times a number between 0 and 1: between min(x, 0) and max(x, 0)."""
+    """X times a number between 0 and 1: between min(x, 0) and max(x, 0)."""
     return Activation(slope, lambda low, high: (low.clamp(max=0), high.clamp(min=0)), reach=reach)
 
 
@@ -265,7 +257,7 @@ def gelu(call: Call) -> Interval:
 
 
 def elu(call: Call) -> Interval:
-    """x above 0, and alpha (e^x - 1) below, both times a scale: ELU, and SELU.
+    """X above 0, and alpha (e^x - 1) below, both times a scale: ELU, and SELU.
 
     It grows, is no steeper than the scale times the larger of 1 and alpha, and no larger than that times |x|.
 
@@ -611,8 +603,8 @@ RULES: dict[str, Callable[[Call], Any]] = {
     **dict.fromkeys(MOVES, move),
     **dict.fromkeys(("pad", "constant_pad_nd"), pad),
     **dict.fromkeys(("dropout", "feature_dropout", "native_dropout"), _unchanged),
-    **{f"conv{axes}d": convolution for axes in _AXES},
-    **{f"conv_transpose{axes}d": convolution for axes in _AXES},
+    **{f"conv{axes}d": convolution_rule for axes in _AXES},
+    **{f"conv_transpose{axes}d": convolution_rule for axes in _AXES},
     "linear": linear,
     **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training"), batch_norm),
     **{f"{kind}avg_pool{axes}d": average for axes in _AXES for kind in ("", "adaptive_")},

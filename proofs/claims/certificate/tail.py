@@ -1,4 +1,6 @@
-"""From the tail to the certificate: how far soft attention can be from the convolution in exact arithmetic.
+"""The tail: how far soft attention can be from the convolution in exact arithmetic. For ``bounds/tail.py``.
+
+From the tail to the certificate: how far soft attention can be from the convolution in exact arithmetic.
 
 How much of a head's attention can miss its target: the tail that ``bounds/tail.py`` relies on.
 

@@ -206,7 +206,7 @@ class Line(NamedTuple):
 
 
 def lands(line: Line, pixel: Any, tap: Any) -> Any:
-    """s j + d k - p: the output that pixel j is added to, times tap k. This is the definition."""
+    """S j + d k - p: the output that pixel j is added to, times tap k. This is the definition."""
     return line.stride * pixel + line.dilation * tap - line.near
 
 

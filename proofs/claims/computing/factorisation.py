@@ -70,7 +70,7 @@ def smooth(grid: Grid, q: Any, zero: Element, *, exponent: Callable[[int], int] 
 
 
 def soft_attention(case: Case, s: Symbols, q: Any, *, query: Positions, center: Positions) -> dict[Any, Element]:
-    """b + sum_h W_h sum_k p_k x_k, every head with its softmax over all keys: by (output channel, row, column)."""
+    """B + sum_h W_h sum_k p_k x_k, every head with its softmax over all keys: by (output channel, row, column)."""
     values = pad(case, s)
     outputs = {(o, *pixel): s.bias[o] for o in range(case.channels[1]) for pixel in pixels(case.output)}
     for (i, j), (m, n) in product(pixels(case.output), case.taps):

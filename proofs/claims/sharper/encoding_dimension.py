@@ -26,17 +26,17 @@ Vector = tuple[Expr, ...]
 
 
 def flattened(delta: Sequence[Expr], multiplier: Expr) -> Expr:
-    """t = M delta_1 + delta_2."""
+    """T = M delta_1 + delta_2."""
     return multiplier * delta[0] + delta[1]
 
 
 def encoding(t: Expr) -> Vector:
-    """r = (t^2, t), D_p = 2."""
+    """R = (t^2, t), D_p = 2."""
     return t**2, t
 
 
 def head_vector(T: Expr, alpha: Expr = 1) -> Vector:
-    """v = -alpha (1, -2 T)."""
+    """V = -alpha (1, -2 T)."""
     return -alpha, 2 * alpha * T
 
 

@@ -77,7 +77,7 @@ def head_center(case: Case, tap: Pixel) -> Pixel:
 
 
 def score(delta: Pixel, center: Pixel) -> int:
-    """v . r_delta for alpha = 1, with r = (|delta|^2, delta_1, delta_2) and v = -(1, -2 Delta_1, -2 Delta_2)."""
+    """V . r_delta for alpha = 1, with r = (|delta|^2, delta_1, delta_2) and v = -(1, -2 Delta_1, -2 Delta_2)."""
     return -(delta[0] ** 2 + delta[1] ** 2) + 2 * center[0] * delta[0] + 2 * center[1] * delta[1]
 
 
@@ -105,7 +105,7 @@ def attention(
     score: Score = score,
     keys: Callable[[Case], list[Pixel]] = padded_keys,
 ) -> dict[tuple[int, int, int], Element]:
-    """b + sum over heads of W_Delta sum_k p_k x_k, by (output channel, row, column).
+    """B + sum over heads of W_Delta sum_k p_k x_k, by (output channel, row, column).
 
     Args:
         case: The geometry.
@@ -265,12 +265,12 @@ GEOMETRIES = (
 
 
 def query_at(output: int, stride: int, dilation: int, taps: int) -> int:
-    """s i + d m0: under the middle tap."""
+    """S i + d m0: under the middle tap."""
     return stride * output + dilation * ((taps - 1) // 2)
 
 
 def center_of(tap: int, dilation: int, taps: int) -> int:
-    """d (m - m0): the tap's offset from the middle one."""
+    """D (m - m0): the tap's offset from the middle one."""
     return dilation * (tap - (taps - 1) // 2)
 
 

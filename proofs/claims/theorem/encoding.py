@@ -30,7 +30,7 @@ def encoding(delta: Point) -> Point:
 
 
 def head_vector(center: Point) -> Point:
-    """v = -alpha (1, -2 Delta_1, ..., -2 Delta_n)."""
+    """V = -alpha (1, -2 Delta_1, ..., -2 Delta_n)."""
     return (-alpha, *(2 * alpha * entry for entry in center))
 
 
@@ -40,7 +40,7 @@ def distance(delta: Point, center: Point) -> Any:
 
 
 def shared(center: Point) -> Any:
-    """alpha |Delta|^2: what the scores of all keys have in common."""
+    """Alpha |Delta|^2: what the scores of all keys have in common."""
     return alpha * sp.Add(*(entry**2 for entry in center))
 
 

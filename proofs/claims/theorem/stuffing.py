@@ -30,12 +30,12 @@ from ..common.small_convolutions import (
 
 
 def before(line: Line) -> Any:
-    """d (K - 1) - p: zeros before the first pixel of the stuffed input; if negative, places that are dropped."""
+    """D (K - 1) - p: zeros before the first pixel of the stuffed input; if negative, places that are dropped."""
     return line.dilation * (line.taps - 1) - line.near
 
 
 def after(line: Line) -> Any:
-    """d (K - 1) - p' + a: zeros after the last pixel."""
+    """D (K - 1) - p' + a: zeros after the last pixel."""
     return line.dilation * (line.taps - 1) - line.far + line.added
 
 
@@ -45,7 +45,7 @@ def flipped(line: Line, tap: Any) -> Any:
 
 
 def read(line: Line, output: Any, tap: Any) -> Any:
-    """i + d m: the place that tap m reads for output i, with stride 1."""
+    """I + d m: the place that tap m reads for output i, with stride 1."""
     return output + line.dilation * tap
 
 
@@ -60,7 +60,7 @@ Roles = Callable[[int, int], tuple[int, int]]
 
 
 def stuffed(case: Transposed, given: Numbers, *, before: Along = before, after: Along = after) -> dict[Places, Element]:
-    """x at every s-th place and zeros between, before and after: by (input channel, *place)."""
+    """X at every s-th place and zeros between, before and after: by (input channel, *place)."""
     places = case.grid(lambda line: (line.pixels - 1) * line.stride + 1 + before(line) + after(line))
     grid = {(c, *place): given.zero for c in range(case.channels[0]) for place in places}
     for (c, *pixel), value in given.image.items():

@@ -12,7 +12,7 @@ from conv2attn.convert.engines import ENGINES
 from conv2attn.proofs.campaign.arithmetic import certified_arithmetic
 from conv2attn.proofs.campaign.case import in_engines
 from conv2attn.proofs.campaign.layers import draw_layer
-from conv2attn.proofs.campaign.values import convolution, images
+from conv2attn.proofs.campaign.values import drawn_convolution, images
 from tests.bounds import output_bound
 from tests.convert.engines.written_out import MOST_SCORES, add_content, number_of_scores, written_out
 from tests.faults import drop_a_head
@@ -29,7 +29,7 @@ def beyond(first: int) -> list[str]:
         layer = draw_layer(0, index)
         if number_of_scores(layer) > MOST_SCORES:
             continue
-        attention = attention_from_conv(convolution(layer, CPU, integers=True).double(), alpha=0.5)
+        attention = attention_from_conv(drawn_convolution(layer, CPU, integers=True).double(), alpha=0.5)
         x = images(layer, CPU, integers=True).double()
         add_content(layer, attention)
         expected, bound = written_out(attention, x), output_bound(attention, x)

@@ -33,7 +33,7 @@ from conv2attn.proofs.campaign.checks import CHECKS, compare_layer
 from conv2attn.proofs.campaign.layers import DTYPES, SOFT_ALPHAS, RandomLayer, draw_layer
 from conv2attn.proofs.campaign.results import OUT_OF_TIME, Campaign, Settings, Tally
 from conv2attn.proofs.campaign.run import check_block, run_campaign
-from conv2attn.proofs.campaign.values import convolution, cotangent, images
+from conv2attn.proofs.campaign.values import cotangent, drawn_convolution, images
 from tests.faults import (
     attend_over_the_unpadded_border,
     drop_a_head,
@@ -278,7 +278,7 @@ def test_the_worst_case_reaches_most_of_the_bound_of_soft_attention() -> None:
 @given(st.builds(draw_layer, st.just(0), st.integers(0, 10**6)))
 def test_integer_sums_are_exact(layer: RandomLayer) -> None:
     cpu = torch.device("cpu")
-    conv, x = convolution(layer, cpu, integers=True), images(layer, cpu, integers=True)
+    conv, x = drawn_convolution(layer, cpu, integers=True), images(layer, cpu, integers=True)
     exact = 2 / torch.finfo(layer.torch_dtype).eps
     absolute, upstream = copy.deepcopy(conv).double(), cotangent(layer, conv(x).detach()).double().abs()
     with torch.no_grad():

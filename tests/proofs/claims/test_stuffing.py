@@ -35,7 +35,7 @@ TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3
 
 
 def unpadded(line: Line) -> Any:
-    """d (K - 1), as if the transposed convolution dropped nothing."""
+    """D (K - 1), as if the transposed convolution dropped nothing."""
     return line.dilation * (line.taps - 1)
 
 

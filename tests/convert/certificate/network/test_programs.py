@@ -13,7 +13,7 @@ from conv2attn.convert import attention_from_conv
 from conv2attn.convert.certificate.network.certificate import NetworkCertificate, certify_network
 from conv2attn.proofs.campaign.arithmetic import certified_arithmetic
 from conv2attn.proofs.campaign.layers import RandomLayer, channel_limits, draw_layer
-from conv2attn.proofs.campaign.values import convolution, images
+from conv2attn.proofs.campaign.values import drawn_convolution, images
 from tests.convert.certificate.network.programs import FOLLOWED, PROGRAMS
 
 CPU = torch.device("cpu")
@@ -30,7 +30,7 @@ def beyond(name: str, certify: Any = certify_network) -> list[str]:
     """Layers whose program exceeds its certificate, or has none although it can be followed."""
     found = []
     for layer in layers(LAYERS * list(PROGRAMS).index(name)):
-        conv, x = convolution(layer, CPU), images(layer, CPU)
+        conv, x = drawn_convolution(layer, CPU), images(layer, CPU)
         attention = attention_from_conv(conv, alpha=layer.choose("regime", (None, layer.alpha)))
         cnn, network = PROGRAMS[name](conv).eval(), PROGRAMS[name](attention).eval()
         bound = certify(network, input_range=channel_limits(x), size=layer.size).bound
