@@ -405,6 +405,6 @@ def digest(files: Sequence[Path]) -> str:
     sums = {}
     for path in files:
         with path.open("rb") as file:
-            sums[path] = hashlib.filedigest(file, "sha256").hexdigest()
+            sums[path] = hashlib.file_digest(file, "sha256").hexdigest()
     lines = sorted(f"{path.name} {sum_}\n" for path, sum_ in sums.items())
     return sums[files[0]] if len(files) == 1 else hashlib.sha256("".join(lines).encode()).hexdigest()
