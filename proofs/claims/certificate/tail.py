@@ -25,7 +25,9 @@ import sympy
 from ...prover.checks import Expr, has_negative_coefficient, not_nonnegative, on_unit_interval, unequal
 from ...prover.claim import Check, Checks, Status, claim
 from ..common.lattice import LISTED, RANDOM, Kernel, differences, grids_around, iv, smoothed_bound, tested_kernels
-from ..theorem.one_hot import Q, squared_distance
+from ..common.scores import squared_distance
+from ..common.small import points
+from ..theorem.one_hot import Q
 
 OTHER_KEYS = (1, 2, 3, 5, 8)
 
@@ -169,10 +171,10 @@ def grid_failures(grids: Iterable[tuple[int, ...]] = GRIDS, *, fewer: int = 0) -
     """Whether the sum for every target of these boxes is, power by power of q, at most theta_3(q)^(n - fewer)."""
     failures = []
     for size in grids:
-        keys = list(product(*map(range, size)))
+        keys = points(size)
         lattice = lattice_counts(sum(length**2 for length in size), axes=len(size) - fewer)
         for target in keys:
-            counts = Counter(int(squared_distance(key, target)) for key in keys)
+            counts = Counter(squared_distance(key, target) for key in keys)
             more = {m: count for m, count in counts.items() if count > lattice[m]}
             failures += [f"{size} keys, target {target}: {n} at squared distance {m}" for m, n in more.items()]
     return failures

@@ -6,7 +6,7 @@ are rational functions of q.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -17,22 +17,37 @@ from sympy.polys.rings import ring
 
 from ...prover.checks import Expr
 from ...prover.claim import Check, Checks, Status, claim
-from ..common.small_convolutions import Case, Element, Grid, Places, Symbols, convolution, pad, pixels, symbols
-from ..theorem.assembly import Positions, head_center, query_position
+from ..common.scores import Point
+from ..common.small import (
+    Case,
+    Element,
+    Entries,
+    Positions,
+    Probabilities,
+    attention,
+    convolution,
+    head_center,
+    pad,
+    padded,
+    points,
+    query_position,
+    softmax,
+    symbols,
+)
 
 CASES = (
-    Case((1, 1), size=(2, 2)),
-    Case((2, 2), size=(3, 3)),
-    Case((3, 3), size=(3, 4)),
-    Case((2, 3), pads=(0, 1, 1, 1), size=(2, 2)),
-    Case((2, 1), stride=(2, 1), size=(4, 2), channels=(2, 1)),
-    Case((2, 2), stride=(2, 2), dilation=(1, 2), pads=(1, 0, 1, 0), size=(2, 3)),
-    Case((2, 2), dilation=(2, 1), size=(3, 3), channels=(2, 2), groups=2),
-    *(Case((2, 2), pads=(1, 0, 0, 1), mode=mode, size=(2, 2)) for mode in ("reflect", "replicate", "circular")),
+    Case.sized((2, 2), (1, 1)),
+    Case.sized((3, 3), (2, 2)),
+    Case.sized((3, 4), (3, 3)),
+    Case.sized((2, 2), (2, 3), pads=((0, 1), (1, 1))),
+    Case.sized((4, 2), (2, 1), stride=(2, 1), channels=(2, 1)),
+    Case.sized((2, 3), (2, 2), stride=(2, 2), dilation=(1, 2), pads=((1, 0), (1, 0))),
+    Case.sized((3, 3), (2, 2), dilation=(2, 1), channels=(2, 2), groups=2),
+    *(Case.sized((2, 2), (2, 2), pads=((1, 0), (0, 1)), mode=mode) for mode in ("reflect", "replicate", "circular")),
 )
 
 # Keys; the first with a value, and the step to the next: as they are, and stuffed.
-BOXES: tuple[tuple[Places, Places, Places], ...] = (
+BOXES: tuple[tuple[Point, Point, Point], ...] = (
     ((5,), (0,), (1,)),
     ((8,), (1,), (3,)),
     ((3, 4), (1, 0), (2, 3)),
@@ -41,51 +56,65 @@ BOXES: tuple[tuple[Places, Places, Places], ...] = (
 )
 
 
+Exponent = Callable[[int], int]
+
+
 def quadratic(delta: Expr) -> Expr:
     """The exponent of q for a key at this distance from the target along one axis."""
     return delta**2
 
 
-def softmax_row(length: int, target: int, q: Any, *, exponent: Callable[[int], int] = quadratic) -> list[Any]:
-    """S[target, :]: q^((k - target)^2) over the sum of these, for k = 0, ..., length - 1."""
-    weights = [q ** exponent(k - target) for k in range(length)]
-    return [weight / sum(weights) for weight in weights]
+def soft(q: Any) -> Probabilities:
+    """Soft attention of heads with this q = exp(-alpha), over all pixels of the padded image."""
+
+    def probabilities(case: Case, query: Point, center: Point) -> dict[Point, Any]:
+        target = tuple(a + b for a, b in zip(query, center, strict=True))
+        return softmax(case.along(padded), target, q)
+
+    return probabilities
 
 
-def head_probabilities(size: Places, target: Places, q: Any) -> dict[Places, Any]:
-    """softmax_k(-alpha |k - t|^2) over the whole grid, q = exp(-alpha)."""
-    keys = product(*map(range, size))
-    weights = {k: q ** sum((a - b) ** 2 for a, b in zip(k, target, strict=True)) for k in keys}
-    total = sum(weights.values())
-    return {k: weight / total for k, weight in weights.items()}
+def smooth(
+    image: Mapping[Point, Element],
+    size: Point,
+    q: Any,
+    *,
+    exponent: Exponent = quadratic,
+    is_renormalised: bool = False,
+) -> dict[Point, Element]:
+    """(S_1 x ... x S_n) X, one axis after the other, with S[t, k] = q^((k - t)^2) over the sum of these for all k.
+
+    Args:
+        image: By key; where it has none, X is 0, and the column of S is left out.
+        size: The grid of keys.
+        q: exp(-alpha).
+        exponent: Of q.
+        is_renormalised: Whether the columns that are used sum to 1.
+    """
+    smoothed = dict(image)
+    for axis, length in enumerate(size):
+        used = {key[axis] for key in smoothed} if is_renormalised else range(length)
+        found: dict[Point, Element] = {}
+        for target in range(length):
+            weights = [q ** exponent(k - target) for k in range(length)]
+            total = sum(weights[k] for k in used)
+            for key, value in smoothed.items():
+                place = (*key[:axis], target, *key[axis + 1 :])
+                term = value * (weights[key[axis]] / total)
+                found[place] = found[place] + term if place in found else term
+        smoothed = found
+    return smoothed
 
 
-def smooth(grid: Grid, q: Any, zero: Element, *, exponent: Callable[[int], int] = quadratic) -> Grid:
-    """S_row X S_col^T, one axis after the other."""
-    rows, columns = len(grid), len(grid[0])
-    S_row = [softmax_row(rows, t, q, exponent=exponent) for t in range(rows)]
-    S_col = [softmax_row(columns, t, q, exponent=exponent) for t in range(columns)]
-    half = [[sum((S_row[t][k] * grid[k][j] for k in range(rows)), zero) for j in range(columns)] for t in range(rows)]
-    return [[sum((S_col[t][k] * line[k] for k in range(columns)), zero) for t in range(columns)] for line in half]
-
-
-def soft_attention(case: Case, s: Symbols, q: Any, *, query: Positions, center: Positions) -> dict[Any, Element]:
-    """B + sum_h W_h sum_k p_k x_k, every head with its softmax over all keys: by (output channel, row, column)."""
-    values = pad(case, s)
-    outputs = {(o, *pixel): s.bias[o] for o in range(case.channels[1]) for pixel in pixels(case.output)}
-    for (i, j), (m, n) in product(pixels(case.output), case.taps):
-        (row, column), Delta = query(case, (i, j)), center(case, (m, n))
-        probabilities = head_probabilities(case.padded, (row + Delta[0], column + Delta[1]), q)
-        seen = [sum((p * channel[k[0]][k[1]] for k, p in probabilities.items()), s.zero) for channel in values]
-        for o in range(case.channels[1]):
-            outputs[o, i, j] += sum((s.weight[o, c, m, n] * seen[c] for c in case.mixed(o)), s.zero)
-    return outputs
-
-
-def smoothed_convolution(case: Case, s: Symbols, q: Any, *, exponent: Callable[[int], int]) -> dict[Any, Element]:
-    """Conv_W(S X) on the padded grid: by (output channel, row, column)."""
-    smoothed = [smooth(channel, q, s.zero, exponent=exponent) for channel in pad(case, s)]
-    return convolution(replace(case, pads=(0, 0, 0, 0), size=case.padded), replace(s, image=smoothed))
+def smoothed_convolution(case: Case, s: Entries, q: Any, *, exponent: Exponent = quadratic) -> dict[Point, Element]:
+    """Conv_W(S X) on the padded grid, by (output channel, *output)."""
+    values, size = pad(case, s), case.along(padded)
+    smoothed = {
+        (c, *key): value
+        for c in range(case.channels[0])
+        for key, value in smooth({k: values[c, *k] for k in points(size)}, size, q, exponent=exponent).items()
+    }
+    return convolution(case.of_padded, replace(s, image=smoothed))
 
 
 def factorisation_failures(
@@ -93,55 +122,38 @@ def factorisation_failures(
     *,
     query: Positions = query_position,
     center: Positions = head_center,
-    exponent: Callable[[int], int] = quadratic,
+    exponent: Exponent = quadratic,
 ) -> list[str]:
     """The outputs in which soft attention and the smoothed convolution differ, one for each case."""
     rational, q = field("q", QQ)
     failures = []
     for case in cases:
         s = symbols(case, rational.to_domain())
-        expected = soft_attention(case, s, q, query=query, center=center)
+        expected = attention(case, s, soft(q), query=query, center=center)
         found = smoothed_convolution(case, s, q, exponent=exponent)
-        wrong = [index for index, polynomial in expected.items() if polynomial - found[index] != 0]
+        wrong = [index for index, polynomial in expected.items() if polynomial != found[index]]
         failures += [f"{case}: output {index}: attention and smoothed convolution differ" for index in wrong[:1]]
     return failures
 
 
 def box_failures(
-    boxes: Iterable[tuple[Places, Places, Places]] = BOXES,
+    boxes: Iterable[tuple[Point, Point, Point]] = BOXES,
     *,
-    exponent: Callable[[int], int] = quadratic,
+    exponent: Exponent = quadratic,
     is_renormalised: bool = False,
 ) -> list[str]:
-    """Whether smoothing axis by axis, with the columns of S where x is, reads what a softmax over all keys reads.
-
-    Args:
-        boxes: Keys along each axis; along each, the first key with a value, and the step to the next. All others are 0.
-        exponent: Of q, in S.
-        is_renormalised: Whether the columns that are used sum to 1.
-    """
+    """Whether smoothing axis by axis, with the columns of S where x is, reads what a softmax over all keys reads."""
     rational, q = field("q", QQ)
     failures = []
     for size, first, step in boxes:
-        columns = [range(start, length, by) for length, start, by in zip(size, first, step, strict=True)]
-        seen = list(product(*columns))
+        seen = list(product(*map(range, first, size, step)))
         polynomials, *values = ring([f"x{'_'.join(map(str, key))}" for key in seen], rational.to_domain())
         image = dict(zip(seen, values, strict=True))
-        for target in product(*map(range, size)):
-            probabilities = head_probabilities(size, target, q)
-            expected = sum((probabilities[k] * value for k, value in image.items()), polynomials.zero)
-            smoothed: dict[Places, Element] = dict(image)
-            for length, t, used in zip(size, target, columns, strict=True):  # the first axis that is left
-                row = softmax_row(length, t, q, exponent=exponent)
-                share = sum(row[k] for k in used) if is_renormalised else 1
-                rests = dict.fromkeys(key[1:] for key in smoothed)
-                smoothed = {
-                    rest: sum((row[k] / share * smoothed[k, *rest] for k in used), polynomials.zero) for rest in rests
-                }
-            if smoothed[()] != expected:
-                failures.append(
-                    f"{size} keys, values from {first} on at every {step}: target {target} reads something else"
-                )
+        smoothed = smooth(image, size, q, exponent=exponent, is_renormalised=is_renormalised)
+        for target in points(size):
+            probabilities = softmax(size, target, q)
+            if smoothed[target] != sum((value * probabilities[k] for k, value in image.items()), polynomials.zero):
+                failures.append(f"{size} keys, values from {first} at every {step}: {target} reads something else")
                 break
     return failures
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from itertools import combinations, product
+from itertools import combinations
 
 import sympy
 
 from ...prover.checks import Expr, unequal
 from ...prover.claim import Check, Checks, Status, claim
+from ..common.scores import squared_distance
+from ..common.small import points
 
 GRIDS = ((4,), (1, 1), (1, 3), (2, 2), (3, 2), (4, 3), (2, 2, 2), (2, 1, 3))
 AXES = (1, 2, 3)
@@ -22,8 +24,7 @@ def separability_failures(
     for size in grids:
         terms = [sympy.symbols(f"a{axis}_:{length}", real=True) for axis, length in enumerate(size)]
         weights = {
-            key: _exponential(score(*(part[k] for part, k in zip(terms, key, strict=True))))
-            for key in product(*map(range, size))
+            key: _exponential(score(*(part[k] for part, k in zip(terms, key, strict=True)))) for key in points(size)
         }
         totals = sympy.Mul(*(sympy.Add(*map(_exponential, part)) for part in terms))
         total = sympy.Add(*weights.values())
@@ -43,7 +44,7 @@ def split_failures(*, first: Expr | None = None, cross: Expr = 0) -> list[str]:
     for axes in AXES:
         delta, center = (sympy.symbols(f"{name}1:{axes + 1}", real=True) for name in ("delta", "Delta"))
         terms = [-alpha * (d - c) ** 2 for d, c in zip(delta, center, strict=True)]
-        score = -alpha * sum((d - c) ** 2 for d, c in zip(delta, center, strict=True)) + cross * sympy.Mul(*delta)
+        score = -alpha * squared_distance(delta, center) + cross * sympy.Mul(*delta)
         failures += unequal(score, sum(terms[1:], terms[0] if first is None else first), f"n = {axes}: the score")
         for one, other in combinations(delta, 2):
             failures += unequal(sympy.diff(score, one, other), 0, f"n = {axes}: its mixed derivative")

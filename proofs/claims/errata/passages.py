@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from itertools import permutations, product
+from itertools import permutations
 from typing import Any, NamedTuple
 
 import sympy
@@ -17,8 +17,9 @@ from sympy.matrices.exceptions import ShapeError
 
 from ...prover.checks import Expr, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ..common.small_convolutions import Case, Pixel
-from ..theorem.assembly import assembly_failures, padded_keys
+from ..common.scores import Point
+from ..common.small import Case, Keys, padded_keys
+from ..theorem.assembly import assembly_failures
 from ..theorem.one_hot import ALPHA
 
 erratum = partial(claim, tests=("proofs/claims/test_errata.py: test_a_false_erratum_is_rejected",), is_lemma=True)
@@ -138,10 +139,9 @@ def errata_bias(*, printed: Layer = lambda x, v, c: v * x, corrected: Layer = la
 # The convolution: the shifts of an even kernel, and what lies outside the image
 
 KERNEL_SIZE = sympy.Symbol("K", integer=True, positive=True)
-BORDER = Case((3, 3), pads=(1, 1, 1, 1), size=(2, 3))
+BORDER = Case.sized((2, 3), (3, 3), pads=((1, 1), (1, 1)))
 
 IndexSet = Callable[[Expr], tuple[Expr, Expr]]
-Keys = Callable[[Case], list[Pixel]]
 
 
 def centred(K: Expr) -> tuple[Expr, Expr]:
@@ -183,9 +183,9 @@ def key_failures(keys: Keys) -> list[str]:
     return assembly_failures([BORDER], keys=keys)
 
 
-def image_keys(case: Case) -> list[Pixel]:
+def image_keys(case: Case) -> list[Point]:
     """The pixels of the image itself, in coordinates of the padded image."""
-    return [(row + case.pads[0], column + case.pads[2]) for row, column in product(*map(range, case.size))]
+    return [case.along(lambda axis, pixel: axis.before + pixel, pixel) for pixel in case.pixels]
 
 
 @erratum(
@@ -200,8 +200,7 @@ def errata_border(*, printed: Keys = image_keys, corrected: Keys = padded_keys) 
     no key, the softmax tends to the nearest pixels instead of to nothing. The keys are to be all pixels of the padded
     input, whose zeros have the value 0 (`head-assembly`); the published version has a remark on padding.
     """
-    size = "{}x{} taps, {}x{} pixels".format(*BORDER.kernel, *BORDER.size)
-    yield from readings(key_failures, printed, corrected, size)
+    yield from readings(key_failures, printed, corrected, "3x3 taps, 2x3 pixels")
 
 
 # The draft: a condition that is called necessary, and typos

@@ -15,9 +15,8 @@ import sympy as sp
 from ...prover.checks import all_equal, constant, equal
 from ...prover.claim import Check, Checks, Status, claim
 from ...prover.document import latex
-from ..common.small_convolutions import alpha
-from ..theorem.encoding import dot
-from ..theorem.encoding import head_vector as head_vector_of
+from ..common.scores import alpha, dot, squared_distance
+from ..common.scores import head_vector as head_vector_of
 
 a, b, c, x_1, x_2, mu_1, mu_2 = sp.symbols("a b c x_1 x_2 mu_1 mu_2", real=True)
 HALF = -sp.Rational(1, 2)
@@ -194,7 +193,7 @@ def gaussian_isotropic(*, constants: dict[Any, Any] = ISOTROPIC) -> Checks:
     gives half the locality strength. In $v_h = {=special}$ the two squares have the same coefficient and the product
     has none: what is left is the head vector of `encoding-identity`, with the centre $\mu$.
     """
-    isotropic = -alpha * ((x_1 - mu_1) ** 2 + (x_2 - mu_2) ** 2)
+    isotropic = -alpha * squared_distance((x_1, x_2), (mu_1, mu_2))
     special = tuple(sp.expand(entry.subs(constants)) for entry in GAUSSIAN_HEAD_VECTOR)
     square, row, column = head_vector_of((mu_1, mu_2))
     three = (row, column, square, square, sp.Integer(0))

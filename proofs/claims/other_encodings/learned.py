@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 
 from ...prover.claim import Check, Checks, Status, claim
+from ..common.small import points
 
 GRIDS = ((2, 2), (2, 3), (3, 1))
 LEVELS = (0, 1, 2)
@@ -32,7 +33,7 @@ def attends_to_target(row: Table, column: Table, *, size: tuple[int, int], cente
     """Whether, for every query whose target is on the grid, the target is the only key with the largest score."""
     queries = product(*(valid_queries(length, c) for length, c in zip(size, center, strict=True)))
     for q in queries:
-        scores = {k: row[k[0] - q[0]] + column[k[1] - q[1]] for k in product(*map(range, size))}
+        scores = {k: row[k[0] - q[0]] + column[k[1] - q[1]] for k in points(size)}
         best = max(scores.values())
         if [k for k, score in scores.items() if score == best] != [(q[0] + center[0], q[1] + center[1])]:
             return False

@@ -13,7 +13,7 @@ import sympy
 
 from ...prover.checks import Expr, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ..common.small_convolutions import pixels
+from ..common.small import points
 
 SIDES = (2, 3, 4, 5)
 FREQUENCIES = tuple(
@@ -68,7 +68,7 @@ def criterion_failures(
     failures = []
     for side, frequency in product(SIDES, FREQUENCIES):
         axis = {abs(d): loss(frequency, abs(d)) for d in range(1 - side, side)}
-        targets = pixels((side, side))
+        targets = points((side, side))
         smallest = min((_smallest_loss(axis, target, side) for target in targets), key=lambda value: value.evalf(30))
         unique = smallest != 0
         if unique != criterion(frequency, side):
@@ -80,7 +80,7 @@ def criterion_failures(
 
 def _smallest_loss(axis: dict[int, Expr], target: tuple[int, int], side: int) -> Expr:
     """The least that any other key of the grid loses against the target."""
-    others = (key for key in pixels((side, side)) if key != target)
+    others = (key for key in points((side, side)) if key != target)
     losses = {axis[abs(row - target[0])] + axis[abs(column - target[1])] for row, column in others}
     return min(losses, key=lambda value: value.evalf(30))
 

@@ -10,8 +10,8 @@ import sympy
 from ...prover.checks import Expr, all_equal, not_positive, unequal
 from ...prover.claim import Check, Checks, Status, claim
 from ..certificate.tail import MAJORANT
-from ..common.small_convolutions import pixels
-from ..theorem.encoding import dot
+from ..common.scores import Point, dot, encoding, head_vector, minus
+from ..common.small import points
 from ..theorem.one_hot import Q
 
 ALPHA, FLAT, TARGET, MULTIPLIER = sympy.symbols("alpha t T M", real=True)
@@ -22,29 +22,17 @@ ALL_OFFSETS, ONE_QUERY = 2 * COLUMNS - 1, COLUMNS  # the smallest M
 LINE_TAIL = 2 * Q / (1 + Q)
 GRIDS = ((1, 4), (2, 1), (2, 2), (3, 4), (4, 3))
 
-Vector = tuple[Expr, ...]
-
 
 def flattened(delta: Sequence[Expr], multiplier: Expr) -> Expr:
-    """T = M delta_1 + delta_2."""
+    """t = M delta_1 + delta_2."""
     return multiplier * delta[0] + delta[1]
 
 
-def encoding(t: Expr) -> Vector:
-    """R = (t^2, t), D_p = 2."""
-    return t**2, t
-
-
-def head_vector(T: Expr, alpha: Expr = 1) -> Vector:
-    """V = -alpha (1, -2 T)."""
-    return -alpha, 2 * alpha * T
-
-
 def identity_failures(
-    *, encoding: Callable[[Expr], Vector] = encoding, head_vector: Callable[..., Vector] = head_vector
+    *, encoding: Callable[[Point], Point] = encoding, head_vector: Callable[..., Point] = head_vector
 ) -> list[str]:
     """Whether v . r = -alpha (t - T)^2 + alpha T^2."""
-    return unequal(dot(head_vector(TARGET, ALPHA), encoding(FLAT)), SCORE, "v . r")
+    return unequal(dot(head_vector((TARGET,), ALPHA), encoding((FLAT,))), SCORE, "v . r")
 
 
 def injectivity_failures(*, all_offsets: Expr = ALL_OFFSETS, one_query: Expr = ONE_QUERY) -> list[str]:
@@ -72,9 +60,9 @@ def flattened_failures(
     failures = []
     for size in grids:
         M = multiplier(size[1])
-        for q, target in product(pixels(size), repeat=2):
-            numbers = {k: flattened((k[0] - q[0], k[1] - q[1]), M) for k in pixels(size)}
-            scores = {k: dot(head_vector(numbers[target]), encoding(t)) for k, t in numbers.items()}
+        for q, target in product(points(size), repeat=2):
+            numbers = {k: (flattened(minus(k, q), M),) for k in points(size)}
+            scores = {k: dot(head_vector(numbers[target], 1), encoding(t)) for k, t in numbers.items()}
             rivals = [k for k, score in scores.items() if k != target and score > scores[target] - 1]
             failures += [f"{size}, M = {M}, query {q}: key {k} rivals target {target}" for k in rivals[:1]]
     return failures[:3]
@@ -96,8 +84,8 @@ def two_dimensions_suffice() -> Checks:
     r"""An encoding of dimension 2 expresses every convolution, on grids of bounded width.
 
     Number the offsets row by row, $M$ apart: $t = {=flattened(OFFSET, MULTIPLIER)}$ and
-    $T = {=flattened(CENTER, MULTIPLIER)}$. With $r_\delta = {=encoding(FLAT)}$ and
-    $v_h = {=scaled(-ALPHA, head_vector(TARGET, ALPHA))}$,
+    $T = {=flattened(CENTER, MULTIPLIER)}$. With $r_\delta = {=encoding((FLAT,))}$ and
+    $v_h = {=scaled(-ALPHA, head_vector((TARGET,), ALPHA))}$,
 
     ```math
     v_h \cdot r_\delta = {=SCORE} .

@@ -8,7 +8,7 @@ from itertools import product
 from sympy import QQ
 
 from ...prover.claim import Check, Checks, Status, claim
-from ..common.small_convolutions import pixels
+from ..common.small import points
 from .head_dimension import exact, rank
 from .head_mixtures import (
     KERNELS,
@@ -30,9 +30,9 @@ ETAS = (QQ(1, 10), QQ(1, 10**6))
 
 def shifts(size: tuple[int, int], shape: tuple[int, int]) -> list[list[int]]:
     """P_Delta for every tap, flattened over (query, key) pairs; queries are those whose targets are all keys."""
-    queries = pixels((size[0] - shape[0] + 1, size[1] - shape[1] + 1))
-    pairs = list(product(queries, pixels(size)))
-    return [[int(k == (q[0] + m, q[1] + n)) for q, k in pairs] for m, n in pixels(shape)]
+    queries = points((size[0] - shape[0] + 1, size[1] - shape[1] + 1))
+    pairs = list(product(queries, points(size)))
+    return [[int(k == (q[0] + m, q[1] + n)) for q, k in pairs] for m, n in points(shape)]
 
 
 def rank_failures(*, size: tuple[int, int] = (3, 3), heads: Callable[[Kernel], int] = rank) -> list[str]:

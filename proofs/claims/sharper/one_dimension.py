@@ -8,7 +8,7 @@ import sympy
 
 from ...prover.checks import Expr, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ..theorem.encoding import dot
+from ..common.scores import dot
 
 DIMENSIONS = (1, 2, 3)
 

@@ -8,8 +8,8 @@ import sympy as sp
 
 from ...prover.checks import constant, equal
 from ...prover.claim import Check, Checks, Status, claim
-from ..common.small_convolutions import Delta_1, Delta_2, alpha
-from .encoding import CENTER, distance, dot, encoding, head_vector, shared
+from ..common.scores import Delta_1, Delta_2, alpha, dot, encoding, head_vector, minus, squared_distance
+from .encoding import CENTER, shared
 
 q_1, q_2, k_1, k_2 = sp.symbols("q_1 q_2 k_1 k_2", real=True)
 QUERY_WEIGHT = sp.Matrix(
@@ -59,8 +59,8 @@ def absolute_positions(
     """
     query = tuple(query_weight * sp.Matrix(appended(q_1, q_2)))
     key = tuple(key_weight * sp.Matrix(appended(k_1, k_2)))
-    relative = dot(encoding((k_1 - q_1, k_2 - q_2)), head_vector(CENTER))
-    target = -alpha * distance((k_1 - q_1, k_2 - q_2), CENTER)
+    delta = minus((k_1, k_2), (q_1, q_2))
+    relative, target = dot(encoding(delta), head_vector(CENTER)), -alpha * squared_distance(delta, CENTER)
     own = query_constant + shared(CENTER)
     yield equal(
         "the logits are those of the relative encoding plus the constant", dot(query, key), relative + query_constant

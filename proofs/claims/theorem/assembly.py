@@ -2,134 +2,77 @@
 
 The attention sum is written out as it stands in the theorem: every query, every head, every key, with the one-hot
 limit of the softmax. It equals the convolution as a polynomial in the weights, the biases and the pixels.
-
-One-hot heads along other numbers of axes than two: what tells a convolution apart is where its taps fall.
-
-Where the queries and centres of ``convert/spec.py`` lie is the same along every axis. ``assembly.py`` writes images
-out, with every padding mode and groups; this writes out 1-D and 3-D.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from itertools import product
-from typing import Any
+from collections.abc import Callable, Iterable
+from functools import partial
 
 import sympy
-import sympy as sp
 
 from ...prover.checks import Expr, not_nonnegative, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ..common.small_convolutions import Case, Element, Grid, Pixel, Symbols, alpha, convolution, pad, pixels, symbols
-from .encoding import dot, encoding, head_vector
+from ..common.small import (
+    Axis,
+    Case,
+    Keys,
+    Positions,
+    Score,
+    attention,
+    convolution,
+    head_center,
+    middle,
+    one_hot,
+    padded_keys,
+    place,
+    query_position,
+    score,
+    symbols,
+)
 
 STRIDE, DILATION, OUTPUT, TAP, MIDDLE_TAP = sympy.symbols("s d i m m_0", integer=True, nonnegative=True)
 KERNEL_SIZE = sympy.Symbol("K", integer=True, positive=True)
-QUERY = STRIDE * OUTPUT + DILATION * MIDDLE_TAP  # on one axis, like the next two
+AXIS = Axis(sympy.Symbol("L", integer=True), KERNEL_SIZE, STRIDE, DILATION)
+QUERY, TARGET = place(AXIS, OUTPUT, MIDDLE_TAP), place(AXIS, OUTPUT, TAP)
 CENTER = DILATION * (TAP - MIDDLE_TAP)
-TARGET = STRIDE * OUTPUT + DILATION * TAP
-
-
-def middle_of(taps: Expr) -> Expr:
-    """m0 of K taps."""
-    return sympy.floor((taps - 1) / 2)
-
 
 CASES = (
-    Case((1, 1)),
-    Case((3, 3), size=(4, 4)),
-    Case((3, 3), pads=(1, 1, 1, 1)),
-    Case((2, 3), channels=(2, 2)),
-    Case((2, 2), pads=(0, 1, 0, 1)),  # "same" with an even kernel
-    Case((4, 1), pads=(1, 2, 0, 0)),
-    Case((3, 2), stride=(2, 1), pads=(1, 1, 1, 1), channels=(1, 2)),
-    Case((2, 2), stride=(2, 3), size=(4, 4)),
-    Case((1, 1), stride=(3, 2), size=(4, 4)),  # a stride larger than the kernel
-    Case((2, 3), dilation=(2, 1), pads=(1, 1, 1, 1)),
-    Case((3, 2), dilation=(1, 3), size=(3, 4)),
-    Case((4, 3), stride=(2, 1), dilation=(2, 3), pads=(3, 3, 2, 2), size=(3, 4)),
-    Case((2, 2), stride=(1, 2), dilation=(2, 2), pads=(2, 2, 2, 2), channels=(2, 1), size=(2, 3)),
-    Case((3, 3), pads=(1, 1, 1, 1), channels=(2, 2), groups=2, size=(3, 3)),  # depthwise
-    Case((1, 2), channels=(2, 2), groups=1, size=(2, 4)),
-    Case((2, 1), stride=(2, 2), channels=(2, 4), groups=2, size=(4, 3)),
-    *(Case((3, 3), pads=(1, 1, 1, 1), mode=mode) for mode in ("reflect", "replicate", "circular")),
-    *(Case((2, 3), pads=(0, 1, 2, 2), mode=mode, size=(2, 3)) for mode in ("reflect", "replicate", "circular")),
-    Case((2, 2), stride=(2, 1), dilation=(1, 2), pads=(1, 1, 2, 2), mode="circular", channels=(2, 2), groups=2),
+    Case.sized((3, 4), (1, 1)),
+    Case.sized((4, 4), (3, 3)),
+    Case.sized((3, 4), (3, 3), pads=((1, 1), (1, 1))),
+    Case.sized((3, 4), (2, 3), channels=(2, 2)),
+    Case.sized((3, 4), (2, 2), pads=((0, 1), (0, 1))),  # "same" with an even kernel
+    Case.sized((3, 4), (4, 1), pads=((1, 2), (0, 0))),
+    Case.sized((3, 4), (3, 2), stride=(2, 1), pads=((1, 1), (1, 1)), channels=(1, 2)),
+    Case.sized((4, 4), (2, 2), stride=(2, 3)),
+    Case.sized((4, 4), (1, 1), stride=(3, 2)),  # a stride larger than the kernel
+    Case.sized((3, 4), (2, 3), dilation=(2, 1), pads=((1, 1), (1, 1))),
+    Case.sized((3, 4), (3, 2), dilation=(1, 3)),
+    Case.sized((3, 4), (4, 3), stride=(2, 1), dilation=(2, 3), pads=((3, 3), (2, 2))),
+    Case.sized((2, 3), (2, 2), stride=(1, 2), dilation=(2, 2), pads=((2, 2), (2, 2)), channels=(2, 1)),
+    Case.sized((3, 3), (3, 3), pads=((1, 1), (1, 1)), channels=(2, 2), groups=2),  # depthwise
+    Case.sized((2, 4), (1, 2), channels=(2, 2), groups=1),
+    Case.sized((4, 3), (2, 1), stride=(2, 2), channels=(2, 4), groups=2),
+    *(Case.sized((3, 4), (3, 3), pads=((1, 1), (1, 1)), mode=mode) for mode in ("reflect", "replicate", "circular")),
+    *(Case.sized((2, 3), (2, 3), pads=((0, 1), (2, 2)), mode=mode) for mode in ("reflect", "replicate", "circular")),
+    Case.sized(
+        (3, 4),
+        (2, 2),
+        stride=(2, 1),
+        dilation=(1, 2),
+        pads=((1, 1), (2, 2)),
+        mode="circular",
+        channels=(2, 2),
+        groups=2,
+    ),
 )
-
-
-def middle_tap(case: Case) -> Pixel:
-    """m0 = floor((K - 1) / 2) on each axis: the tap that a query sits under."""
-    return (case.kernel[0] - 1) // 2, (case.kernel[1] - 1) // 2
-
-
-def query_position(case: Case, output: Pixel) -> Pixel:
-    """Query i sits at s i + d m0 of the padded image on each axis, under the kernel's middle tap."""
-    (s_1, s_2), (d_1, d_2), (m_1, m_2) = case.stride, case.dilation, middle_tap(case)
-    return s_1 * output[0] + d_1 * m_1, s_2 * output[1] + d_2 * m_2
-
-
-def head_center(case: Case, tap: Pixel) -> Pixel:
-    """The head of tap m has its centre at d (m - m0) on each axis: the tap's offset from the middle one."""
-    (d_1, d_2), (m_1, m_2) = case.dilation, middle_tap(case)
-    return d_1 * (tap[0] - m_1), d_2 * (tap[1] - m_2)
-
-
-def score(delta: Pixel, center: Pixel) -> int:
-    """V . r_delta for alpha = 1, with r = (|delta|^2, delta_1, delta_2) and v = -(1, -2 Delta_1, -2 Delta_2)."""
-    return -(delta[0] ** 2 + delta[1] ** 2) + 2 * center[0] * delta[0] + 2 * center[1] * delta[1]
-
-
-def padded_keys(case: Case) -> list[Pixel]:
-    """All pixels of the padded image."""
-    return pixels(case.padded)
-
-
-Positions = Callable[[Case, Pixel], Pixel]
-Score = Callable[[Pixel, Pixel], int]
-
-
-def one_hot(scores: Sequence[int]) -> list[sympy.Rational]:
-    """The limit of softmax(alpha scores) as alpha -> infinity: the maxima share what there is."""
-    best = max(scores)
-    return [sympy.Rational(int(value == best), scores.count(best)) for value in scores]
-
-
-def attention(
-    case: Case,
-    s: Symbols,
-    *,
-    query: Positions = query_position,
-    center: Positions = head_center,
-    score: Score = score,
-    keys: Callable[[Case], list[Pixel]] = padded_keys,
-) -> dict[tuple[int, int, int], Element]:
-    """B + sum over heads of W_Delta sum_k p_k x_k, by (output channel, row, column).
-
-    Args:
-        case: The geometry.
-        s: Weights, biases and pixels.
-        query: Where an output pixel's query sits.
-        center: Where a tap's head looks, from its query.
-        score: v . r_delta.
-        keys: The pixels that are looked at.
-    """
-    values, grid = pad(case, s), keys(case)
-    outputs = {(o, *pixel): s.bias[o] for o in range(case.channels[1]) for pixel in pixels(case.output)}
-    for (i, j), (m, n) in product(pixels(case.output), case.taps):
-        q, Delta = query(case, (i, j)), center(case, (m, n))
-        probabilities = one_hot([score((k[0] - q[0], k[1] - q[1]), Delta) for k in grid])
-        seen = [(p, k) for p, k in zip(probabilities, grid, strict=True) if p]
-        for o in range(case.channels[1]):
-            for c in case.mixed(o):
-                outputs[o, i, j] += s.weight[o, c, m, n] * weighted(seen, values[c], s)
-    return outputs
-
-
-def weighted(seen: Iterable[tuple[sympy.Rational, Pixel]], channel: Grid, s: Symbols) -> Element:
-    """sum_k p_k x_k."""
-    return sum((channel[row][column] * p for p, (row, column) in seen), s.zero)
+OTHER_AXES = (  # one and three of them
+    Case.sized((7,), (3,), stride=(2,), dilation=(2,)),
+    Case.sized((6,), (2,), dilation=(3,)),
+    Case.sized((3, 3, 4), (2, 1, 2), stride=(1, 1, 2)),
+    Case.sized((4, 3, 3), (2, 2, 1), stride=(1, 1, 2), dilation=(2, 1, 1)),
+)
 
 
 def assembly_failures(
@@ -138,19 +81,20 @@ def assembly_failures(
     query: Positions = query_position,
     center: Positions = head_center,
     score: Score = score,
-    keys: Callable[[Case], list[Pixel]] = padded_keys,
+    keys: Keys = padded_keys,
 ) -> list[str]:
     """The outputs in which one-hot attention and convolution differ as polynomials, one for each case."""
     failures = []
     for case in cases:
         s = symbols(case, sympy.QQ)
-        expected, found = convolution(case, s), attention(case, s, query=query, center=center, score=score, keys=keys)
-        wrong = [index for index, polynomial in expected.items() if polynomial - found[index] != 0]
+        expected = convolution(case, s)
+        found = attention(case, s, partial(one_hot, score=score, keys=keys), query=query, center=center)
+        wrong = [index for index, polynomial in expected.items() if polynomial != found[index]]
         failures += [f"{case}: output {i} is {found[i]}, the convolution's {expected[i]}" for i in wrong[:1]]
     return failures
 
 
-def inside_failures(*, slack: int = 0, query: Expr = QUERY, middle: Callable[[Expr], Expr] = middle_of) -> list[str]:
+def inside_failures(*, slack: int = 0, query: Expr = QUERY, middle: Callable[[Expr], Expr] = middle) -> list[str]:
     """Whether q + Delta = s i + d m, and queries and targets lie between 0 and P - 1 - slack, for all sizes of an axis.
 
     Symbols that are at least 0 write out i <= o - 1 and m <= K - 1; P is d (K - 1) + 1 + s (o - 1) and what the stride
@@ -201,7 +145,7 @@ def head_assembly() -> Checks:
     query $i$ and the centre of the head are
 
     ```math
-    q = {=QUERY}, \qquad \Delta_m = {=CENTER}, \qquad m_0 = {=middle_of(KERNEL_SIZE)},
+    q = {=QUERY}, \qquad \Delta_m = {=CENTER}, \qquad m_0 = {=middle(KERNEL_SIZE)},
     ```
 
     and the head's value and output projections multiply to the kernel's slice $W_m$.
@@ -234,50 +178,6 @@ def head_assembly() -> Checks:
     )
 
 
-@dataclass(frozen=True)
-class Geometry:
-    """A small n-D convolution: sizes per axis, of the padded input and of the kernel."""
-
-    size: tuple[int, ...]
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    dilation: tuple[int, ...]
-
-    @property
-    def taps(self) -> list[tuple[int, ...]]:
-        """Kernel taps, m."""
-        return list(product(*map(range, self.kernel)))
-
-    @property
-    def queries(self) -> list[tuple[int, ...]]:
-        """Output pixels, i."""
-        spans = [d * (k - 1) + 1 for d, k in zip(self.dilation, self.kernel, strict=True)]
-        counts = [(n - span) // s + 1 for n, span, s in zip(self.size, spans, self.stride, strict=True)]
-        return list(product(*map(range, counts)))
-
-
-GEOMETRIES = (
-    Geometry((7,), (3,), (2,), (2,)),
-    Geometry((6,), (2,), (1,), (3,)),
-    Geometry((3, 3, 4), (2, 1, 2), (1, 1, 2), (1, 1, 1)),
-    Geometry((4, 3, 3), (2, 2, 1), (1, 1, 2), (2, 1, 1)),
-)
-
-
-def query_at(output: int, stride: int, dilation: int, taps: int) -> int:
-    """S i + d m0: under the middle tap."""
-    return stride * output + dilation * ((taps - 1) // 2)
-
-
-def center_of(tap: int, dilation: int, taps: int) -> int:
-    """D (m - m0): the tap's offset from the middle one."""
-    return dilation * (tap - (taps - 1) // 2)
-
-
-Query = Callable[[int, int, int, int], int]
-Center = Callable[[int, int, int], int]
-
-
 @claim(
     status=Status.INSTANCES,
     scope="One-hot heads; the keys are the pixels of the padded input, along one and three axes.",
@@ -285,7 +185,7 @@ Center = Callable[[int, int, int], int]
     tests=("proofs/claims/test_dimensions.py: test_the_codes_centres_and_queries_are_those_of_the_assembly",),
     is_lemma=True,
 )
-def dimension_assembly(*, query: Query = query_at, center: Center = center_of) -> Checks:
+def dimension_assembly(*, query: Positions = query_position, center: Positions = head_center) -> Checks:
     r"""The theorem along one and three axes.
 
     The layer of `head-assembly` has $K_1 \cdots K_n$ heads along $n$ axes: queries and centres are the same along each
@@ -293,31 +193,6 @@ def dimension_assembly(*, query: Query = query_at, center: Center = center_of) -
     """
     yield Check(
         "attention with symbolic weights and pixels is the convolution",
-        lambda: [failure for geometry in GEOMETRIES for failure in _other_output(geometry, query, center)],
-        f"{len(GEOMETRIES)} convolutions in 1-D and 3-D",
+        lambda: assembly_failures(OTHER_AXES, query=query, center=center),
+        f"{len(OTHER_AXES)} convolutions in 1-D and 3-D",
     )
-
-
-def _other_output(geometry: Geometry, query: Query, center: Center) -> list[str]:
-    """Output pixels at which one-hot attention differs from the convolution."""
-    x, weight = sp.IndexedBase("x"), sp.IndexedBase("W")
-    keys = list(product(*map(range, geometry.size)))
-    found = []
-    for output in geometry.queries:
-        axes = list(zip(output, geometry.stride, geometry.dilation, geometry.kernel, strict=True))
-        position = tuple(query(i, s, d, taps) for i, s, d, taps in axes)
-        attended = convolved = sp.Integer(0)
-        for tap in geometry.taps:
-            vector = head_vector(tuple(center(m, d, taps) for m, (_, _, d, taps) in zip(tap, axes, strict=True)))
-            scores = {key: _score_at(key, position, vector) for key in keys}
-            attended += sum(weight[tap] * x[key] for key in keys if scores[key] == max(scores.values()))
-            convolved += weight[tap] * x[tuple(s * i + d * m for m, (i, s, d, _) in zip(tap, axes, strict=True))]
-        if attended - convolved != 0:
-            found.append(f"{geometry}: output {output} is {attended}, not {convolved}")
-    return found
-
-
-def _score_at(key: tuple[int, ...], query: tuple[int, ...], vector: tuple[Any, ...]) -> int:
-    """The score of a key, for alpha = 1."""
-    delta = tuple(k - q for k, q in zip(key, query, strict=True))
-    return int(dot(encoding(delta), tuple(sp.sympify(entry).subs(alpha, 1) for entry in vector)))

@@ -9,9 +9,20 @@ import sympy as sp
 
 from ...prover.checks import all_equal, chained, constant, equal, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ..common.small_convolutions import Delta_1, Delta_2, alpha, delta_1, delta_2
+from ..common.scores import (
+    Delta_1,
+    Delta_2,
+    Point,
+    alpha,
+    coordinates,
+    delta_1,
+    delta_2,
+    dot,
+    encoding,
+    head_vector,
+    squared_distance,
+)
 
-Point = tuple[Any, ...]
 Vector = Callable[[Point], Point]
 
 AXES = range(1, 6)
@@ -19,34 +30,9 @@ DELTA, CENTER = (delta_1, delta_2), (Delta_1, Delta_2)
 t, T = sp.symbols("t T", real=True)
 
 
-def dot(left: Point, right: Point) -> Any:
-    """The inner product, not simplified."""
-    return sp.Add(*(a * b for a, b in zip(left, right, strict=True)))
-
-
-def encoding(delta: Point) -> Point:
-    """r_delta = (|delta|^2, delta_1, ..., delta_n)."""
-    return (sp.Add(*(entry**2 for entry in delta)), *delta)
-
-
-def head_vector(center: Point) -> Point:
-    """V = -alpha (1, -2 Delta_1, ..., -2 Delta_n)."""
-    return (-alpha, *(2 * alpha * entry for entry in center))
-
-
-def distance(delta: Point, center: Point) -> Any:
-    """|delta - Delta|^2."""
-    return sp.Add(*((a - b) ** 2 for a, b in zip(delta, center, strict=True)))
-
-
 def shared(center: Point) -> Any:
-    """Alpha |Delta|^2: what the scores of all keys have in common."""
+    """alpha |Delta|^2: what the scores of all keys have in common."""
     return alpha * sp.Add(*(entry**2 for entry in center))
-
-
-def coordinates(name: str, axes: int) -> Point:
-    """name_1, ..., name_n."""
-    return tuple(sp.Symbol(f"{name}_{axis}", real=True) for axis in range(1, axes + 1))
 
 
 @claim(
@@ -64,7 +50,7 @@ def encoding_identity(
     *,
     encoding: Vector = encoding,
     head_vector: Vector = head_vector,
-    distance: Callable[[Point, Point], Any] = distance,
+    distance: Callable[[Point, Point], Any] = squared_distance,
     shared: Callable[[Point], Any] = shared,
 ) -> Checks:
     r"""The quadratic encoding scores by distance, with one component more than axes.
@@ -187,7 +173,7 @@ def encoding_draft(
     product = dot(encoding, head_vector)
     reduced = (Delta_x**2 + Delta_y**2, Delta_x, Delta_y)
     reduced_vector = (-alpha, 2 * alpha * x_h, 2 * alpha * y_h)
-    mirrored = -alpha * distance((-Delta_x, -Delta_y), (-x_h, -y_h))
+    mirrored = -alpha * squared_distance((-Delta_x, -Delta_y), (-x_h, -y_h))
     merged = {
         f"component {n}": pair for n, pair in enumerate(zip(reduction * sp.Matrix(encoding), reduced, strict=True))
     }

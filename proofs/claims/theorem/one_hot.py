@@ -8,17 +8,13 @@ import sympy
 
 from ...prover.checks import Expr, has_negative_coefficient, unequal
 from ...prover.claim import Check, Checks, Status, claim
+from ..common.scores import squared_distance
 
 ALPHA, Q = sympy.Symbol("alpha", positive=True), sympy.Symbol("q", positive=True)
 OTHER_KEYS = range(1, 4)
 AXES = (1, 2, 3)
 COUNT = sympy.Symbol("n", positive=True)  # other keys
 LOWEST, LINEAR = 1 / (1 + COUNT * Q), 1 - COUNT * Q
-
-
-def squared_distance(delta: Sequence[Expr], center: Sequence[Expr]) -> Expr:
-    """|delta - Delta|^2."""
-    return sum((a - b) ** 2 for a, b in zip(delta, center, strict=True))
 
 
 def gap_failures(*, distance: Callable[..., Expr] = squared_distance, gap: int = 1) -> list[str]:
@@ -29,10 +25,10 @@ def gap_failures(*, distance: Callable[..., Expr] = squared_distance, gap: int =
         failures += unequal(distance(center, center), 0, f"n = {axes}: the target's own distance")
         for different in range(axes):  # on this axis; on the others it may be
             moved = [sympy.Symbol(f"u{i}", integer=True, nonzero=i == different or None) for i in range(axes)]
-            loss = sympy.expand(distance([c + u for c, u in zip(center, moved, strict=True)], center))
+            loss = sympy.expand(distance(tuple(c + u for c, u in zip(center, moved, strict=True)), center))
             if not (loss.is_integer and loss.is_positive):
                 failures.append(f"{loss} is not known to be a positive integer, hence at least 1")
-            beside = [c + int(i == different) for i, c in enumerate(center)]
+            beside = tuple(c + int(i == different) for i, c in enumerate(center))
             failures += unequal(distance(beside, center), gap, f"n = {axes}: the distance of a neighbour")
     if gap > 1:
         failures.append(f"a positive integer need not be at least {gap}")

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
-from itertools import product
 
 import sympy
 
 from ...prover.checks import unequal
 from ...prover.claim import Check, Checks, Status, claim
+from ..common.scores import minus
+from ..common.small import Case, convolution, entries
 
 KEYS = (1, 2, 4)
 CORNER, MIDDLE = 4, 9
 ERROR = Fraction(5, 2)
+WANTED = {(0, 0): CORNER, (1, 1): MIDDLE}  # outputs of the box filter
+BOX = Case.sized((3, 3), (3, 3), pads=((1, 1), (1, 1)))
 
 
 def constant_failures(counts: Iterable[int] = KEYS, *, total: int = 1) -> list[str]:
@@ -27,17 +31,11 @@ def constant_failures(counts: Iterable[int] = KEYS, *, total: int = 1) -> list[s
     return failures
 
 
-def box_failures(*, corner: int = CORNER, middle: int = MIDDLE, padding: int = 0) -> list[str]:
-    """Whether a 3 x 3 box filter with ``padding`` around a 3 x 3 image of ones gives these two numbers."""
-
-    def value(row: int, column: int) -> int:
-        return 1 if 0 <= row < 3 and 0 <= column < 3 else padding
-
-    expected = {(0, 0): corner, (1, 1): middle}
-    found = {
-        (row, column): sum(value(row + i, column + j) for i in (-1, 0, 1) for j in (-1, 0, 1))
-        for row, column in expected
-    }
+def box_failures(*, corner: int = CORNER, middle: int = MIDDLE, mode: str = "zeros") -> list[str]:
+    """Whether a 3 x 3 box filter, with this padding around a 3 x 3 image of ones, gives these two numbers."""
+    box = replace(BOX, mode=mode)
+    found = convolution(box, replace(entries(box, lambda: 1), bias=[0]))
+    expected = {(0, 0, 0): corner, (0, 1, 1): middle}
     return [f"output {at}: {found[at]}, not {number}" for at, number in expected.items() if found[at] != number]
 
 
@@ -55,10 +53,9 @@ def positioned_failures(*, value: tuple[int, int] = (0, 1)) -> list[str]:
 
     Pixel k carries (1, number of its taps inside the image). Each query of a 3 x 3 image attends to itself.
     """
-    pixels = list(product(range(3), repeat=2))
-    inside = {(i, j): sum(abs(i - k) <= 1 and abs(j - m) <= 1 for k, m in pixels) for i, j in pixels}
-    read = {pixel: value[0] * 1 + value[1] * inside[pixel] for pixel in ((0, 0), (1, 1))}
-    return [f"output {at}: {read[at]}" for at, y in {(0, 0): CORNER, (1, 1): MIDDLE}.items() if read[at] != y]
+    inside = {pixel: sum(max(map(abs, minus(pixel, k))) <= 1 for k in BOX.pixels) for pixel in WANTED}
+    read = {pixel: value[0] * 1 + value[1] * inside[pixel] for pixel in WANTED}
+    return [f"output {at}: {read[at]}" for at, wanted in WANTED.items() if read[at] != wanted]
 
 
 @claim(

@@ -11,6 +11,7 @@ import sympy as sp
 from ...prover.checks import all_equal, is_zero
 from ...prover.claim import Check, Checks, Status, claim
 from ...prover.document import latex
+from ..common.scores import encoding, minus
 from .decomposition import RELATIVE, D_p, E_i, E_j, R, W_kE, W_kR, W_q, d, d_k, total, u, v
 
 PARAMETERS = {str(symbol): symbol for symbol in (W_q, W_kE, W_kR, u, v)}
@@ -117,6 +118,6 @@ def _other_coefficients(terms: Mapping[str, Any], size: int, key_size: int, enco
 
 def _flat(positions: Positions) -> list[str]:
     """Returns a failure unless the differences of the quadratic encodings at these positions span R^3."""
-    encoded = [sp.Matrix([row**2 + column**2, row, column]) for row, column in positions]
-    differences = sp.Matrix.hstack(*(vector - encoded[0] for vector in encoded[1:]))
+    first, *others = map(encoding, positions)
+    differences = sp.Matrix([minus(vector, first) for vector in others])
     return [] if differences.rank() == 3 else [f"the differences have rank {differences.rank()}, not 3"]

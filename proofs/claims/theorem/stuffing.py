@@ -14,39 +14,55 @@ import sympy
 
 from ...prover.checks import not_nonnegative, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ..common.small_convolutions import (
-    CASES,
-    Along,
+from ..common.scores import Point
+from ..common.small import (
+    Axis,
+    Case,
     Element,
-    Line,
-    Numbers,
-    Places,
-    Transposed,
-    lands,
+    Entries,
+    convolution,
     outputs,
+    padded,
+    place,
+    reached,
+    symbols,
     transposed_convolution,
-    transposed_symbols,
+    transposed_outputs,
 )
 
+CASES = tuple(
+    Case(axes, channels, groups, is_transposed=True)
+    for axes, channels, groups in (
+        ((Axis(3, 1),), (1, 1), 1),
+        ((Axis(3, 3, 2, 1, 1, 1, 1),), (1, 1), 1),
+        ((Axis(3, 2, 3, 2, 0, 0, 2),), (2, 1), 1),
+        ((Axis(6, 3, 2, 1, 4, 4, 1),), (1, 1), 1),  # padding > d (K - 1): pixels are dropped
+        ((Axis(4, 2, 1, 3, 1, 4, 2),), (1, 1), 1),
+        ((Axis(3, 1, 3, 1, 2, 0, 1),), (1, 2), 1),  # one tap: outputs that are zero between pixels
+        ((Axis(2, 2, 2), Axis(3, 3, 1, 1, 1, 1)), (1, 1), 1),
+        ((Axis(2, 3, 2, 1, 1, 1, 1), Axis(3, 2, 1, 2, 1, 0)), (2, 4), 2),
+        ((Axis(4, 2, 2, 1, 2, 2, 1), Axis(2, 2, 3, 2, 3, 1, 2)), (2, 2), 1),
+        ((Axis(2, 2, 1, 2, 0, 1, 1), Axis(3, 1, 2, 1, 0, 0, 1)), (2, 2), 2),
+        ((Axis(2, 2, 2, 1, 1, 1, 1), Axis(2, 1), Axis(2, 2, 1, 2, 1, 1)), (1, 1), 1),
+    )
+)
+LINE = Axis(*sympy.symbols("L K s d p p' a", integer=True, nonnegative=True))
+PIXEL, TAP, OUTPUT, PLACE = sympy.symbols("j k i m", integer=True, nonnegative=True)
 
-def before(line: Line) -> Any:
-    """D (K - 1) - p: zeros before the first pixel of the stuffed input; if negative, places that are dropped."""
-    return line.dilation * (line.taps - 1) - line.near
+
+def stuffed(axis: Axis) -> Axis:
+    """The axis of the convolution: s - 1 zeros between two pixels, d (K - 1) - p before and d (K - 1) - p' + a after.
+
+    If one of these is negative, so many places are dropped. The stride is 1.
+    """
+    full = axis.dilation * (axis.taps - 1)
+    length = (axis.pixels - 1) * axis.stride + 1
+    return Axis(length, axis.taps, 1, axis.dilation, full - axis.before, full - axis.after + axis.added)
 
 
-def after(line: Line) -> Any:
-    """D (K - 1) - p' + a: zeros after the last pixel."""
-    return line.dilation * (line.taps - 1) - line.far + line.added
-
-
-def flipped(line: Line, tap: Any) -> Any:
+def flipped(axis: Axis, tap: Any) -> Any:
     """K - 1 - k: the tap of the convolution that has the weight of tap k."""
-    return line.taps - 1 - tap
-
-
-def read(line: Line, output: Any, tap: Any) -> Any:
-    """I + d m: the place that tap m reads for output i, with stride 1."""
-    return output + line.dilation * tap
+    return axis.taps - 1 - tap
 
 
 def swapped(output: int, channel: int) -> tuple[int, int]:
@@ -54,78 +70,55 @@ def swapped(output: int, channel: int) -> tuple[int, int]:
     return channel, output
 
 
-Tap = Callable[[Line, Any], Any]
-Read = Callable[[Line, Any, Any], Any]
+Stuffing = Callable[[Axis], Axis]
+Flip = Callable[[Axis, Any], Any]
 Roles = Callable[[int, int], tuple[int, int]]
 
 
-def stuffed(case: Transposed, given: Numbers, *, before: Along = before, after: Along = after) -> dict[Places, Element]:
-    """X at every s-th place and zeros between, before and after: by (input channel, *place)."""
-    places = case.grid(lambda line: (line.pixels - 1) * line.stride + 1 + before(line) + after(line))
-    grid = {(c, *place): given.zero for c in range(case.channels[0]) for place in places}
-    for (c, *pixel), value in given.image.items():
-        place = (c, *(before(line) + line.stride * j for line, j in zip(case.lines, pixel, strict=True)))
-        if place in grid:
-            grid[place] = value
-    return grid
-
-
-def flipped_kernel(
-    case: Transposed, given: Numbers, *, flip: Tap = flipped, roles: Roles = swapped
-) -> dict[Places, Element]:
-    """The convolution's kernel: by (output channel, input channel, *tap)."""
-    taps = case.grid(lambda line: line.taps)
-    return {
-        (o, c, *tap): given.weight[(*roles(o, c), *map(flip, case.lines, tap))] for o, c in case.mixed for tap in taps
+def stuffed_convolution(
+    case: Case, given: Entries, *, stuffed: Stuffing = stuffed, flip: Flip = flipped, roles: Roles = swapped
+) -> tuple[Case, Entries]:
+    """The convolution that a transposed one is, with its flipped kernel and the pixels between zeros."""
+    plain = Case(tuple(map(stuffed, case.axes)), case.channels, case.groups)
+    weight = {
+        (o, c, *tap): given.weight[(*roles(o, c), *case.along(flip, tap))] for o, c in case.mixed for tap in case.taps
     }
+    image: dict[Point, Element] = {(c, *pixel): given.zero for c in range(case.channels[0]) for pixel in plain.pixels}
+    for (c, *pixel), value in given.image.items():
+        image[(c, *case.along(lambda axis, j: axis.stride * j, tuple(pixel)))] = value
+    return plain, Entries(given.zero, weight, given.bias, image)
 
 
 def stuffing_failures(
-    cases: Iterable[Transposed] = CASES,
-    *,
-    flip: Tap = flipped,
-    read: Read = read,
-    before: Along = before,
-    after: Along = after,
-    roles: Roles = swapped,
+    cases: Iterable[Case] = CASES, *, stuffed: Stuffing = stuffed, flip: Flip = flipped, roles: Roles = swapped
 ) -> list[str]:
     """The outputs in which the convolution of the stuffed input is another polynomial, one for each case."""
     failures = []
     for case in cases:
-        given = transposed_symbols(case)
-        grid = stuffed(case, given, before=before, after=after)
-        kernel = flipped_kernel(case, given, flip=flip, roles=roles)
-        for (o, *output), expected in transposed_convolution(case, given).items():
-            found = given.bias[o]
-            for (target, c, *tap), weight in kernel.items():
-                if target == o:
-                    found += weight * grid.get((c, *map(read, case.lines, output, tap)), given.zero)
-            if expected != found:
-                failures.append(f"{case}: output {(o, *output)} is {found}, not {expected}")
-                break
+        given = symbols(case)
+        found = convolution(*stuffed_convolution(case, given, stuffed=stuffed, flip=flip, roles=roles))
+        expected = transposed_convolution(case, given)
+        wrong = [index for index, polynomial in expected.items() if polynomial != found.get(index)]
+        failures += [f"{case}: output {i} is {found.get(i)}, not {expected[i]}" for i in wrong[:1]]
     return failures
 
 
-_NAMES = ("K", "s", "d", "p", "p'", "a", "L")
-LINE = Line(*sympy.symbols(_NAMES, integer=True, nonnegative=True))
-PIXEL, TAP, OUTPUT, PLACE = sympy.symbols("j k i m", integer=True, nonnegative=True)
-
-
-def index_failures(*, flip: Tap = flipped, read: Read = read, before: Along = before) -> list[str]:
+def index_failures(*, stuffed: Stuffing = stuffed, flip: Flip = flipped) -> list[str]:
     """Whether, for the output that pixel j lands on by tap k, the flipped tap reads the place of pixel j."""
-    found = read(LINE, lands(LINE, PIXEL, TAP), flip(LINE, TAP))
-    failures = unequal(found, before(LINE) + LINE.stride * PIXEL, "the place that is read minus that of the pixel")
+    axis = stuffed(LINE)
+    found = place(axis, reached(LINE, PIXEL, TAP), flip(LINE, TAP))
+    failures = unequal(found, axis.before + LINE.stride * PIXEL, "the place that is read minus that of the pixel")
     return failures + unequal(flip(LINE, flip(LINE, TAP)), TAP, "a tap flipped twice")
 
 
-def length_failures(*, before: Along = before, after: Along = after, read: Read = read) -> list[str]:
+def length_failures(*, stuffed: Stuffing = stuffed) -> list[str]:
     """Whether the stuffed input has as many outputs, and all that they read, for all sizes."""
-    places = (LINE.pixels - 1) * LINE.stride + 1 + before(LINE) + after(LINE)
-    failures = unequal(places - LINE.dilation * (LINE.taps - 1), outputs(LINE), "outputs of the convolution")
+    axis, count = stuffed(LINE), transposed_outputs(LINE)
+    failures = unequal(outputs(axis), count, "outputs of the convolution")
     earlier, others = sympy.symbols("i_later k_later", integer=True, nonnegative=True)
-    last = read(LINE, outputs(LINE) - 1 - earlier, LINE.taps - 1 - others)
-    failures += not_nonnegative(places - 1 - last, "the last place minus a place that is read")
-    return failures + not_nonnegative(read(LINE, OUTPUT, PLACE), "a place that is read")
+    last = place(axis, count - 1 - earlier, LINE.taps - 1 - others)
+    failures += not_nonnegative(padded(axis) - 1 - last, "the last place minus a place that is read")
+    return failures + not_nonnegative(place(axis, OUTPUT, PLACE), "a place that is read")
 
 
 @claim(
@@ -142,23 +135,24 @@ def length_failures(*, before: Along = before, after: Along = after, read: Read 
 def stuffed_input() -> Checks:
     r"""A transposed convolution is a convolution with stride 1 of its stuffed input.
 
-    The stuffed input $z$ holds $x_j$ at place ${=before(LINE)} + s j$ and zeros elsewhere, with ${=after(LINE)}$
+    The stuffed input $z$ holds $x_j$ at place ${=axis.before} + s j$ and zeros elsewhere, with ${=axis.after}$
     places after the last pixel. Then
 
     ```math
-    b + \sum_{j, k:\ {=lands(LINE, PIXEL, TAP)} = i} W_k\, x_j = b + \sum_m W'_m\, z_{{=read(LINE, OUTPUT, PLACE)}},
+    b + \sum_{j, k:\ {=landed} = i} W_k\, x_j = b + \sum_m W'_m\, z_{{=read}},
     \qquad W'_m = W_{{=flipped(LINE, PLACE)}} ,
     ```
 
     where $W'$ swaps the roles of input and output channels, within each group.
 
-    **Proof.** Pixel $j$ times tap $k$ is added to output $i = {=lands(LINE, PIXEL, TAP)}$. Tap
+    **Proof.** Pixel $j$ times tap $k$ is added to output $i = {=landed}$. Tap
     $m = {=flipped(LINE, TAP)}$ of that output reads place ${=back}$, which is that of pixel $j$. Flipping is
     one-to-one and all other places hold 0, so the terms of both sums are the same. The convolution has
-    ${=outputs(LINE)}$ outputs, as many as the transposed one, and reads places of $z$ only: a pixel that a negative
+    ${=count}$ outputs, as many as the transposed one, and reads places of $z$ only: a pixel that a negative
     pad drops is one that no output reads. Heads sit at the taps of $W'$ (`head-assembly`).
     """
-    back = read(LINE, lands(LINE, PIXEL, TAP), flipped(LINE, TAP))
+    axis, landed, count = stuffed(LINE), reached(LINE, PIXEL, TAP), transposed_outputs(LINE)
+    read, back = place(axis, OUTPUT, PLACE), place(axis, landed, flipped(LINE, TAP))
     yield Check("the flipped tap reads the place of the pixel, for all $s$, $d$, $p$ and $K$", index_failures)
     yield Check("both have as many outputs, which read places of $z$ only, for all sizes", length_failures)
     yield Check(

@@ -10,7 +10,16 @@ from torch import nn
 
 from conv2attn.convert import attention_from_conv
 from conv2attn.convert.spec import ConvSpec
-from conv2attn.proofs.claims.common.small_convolutions import Case, symbols
+from conv2attn.proofs.claims.common.scores import dot
+from conv2attn.proofs.claims.common.small import (
+    Case,
+    Positions,
+    attention,
+    head_center,
+    middle,
+    query_position,
+    symbols,
+)
 from conv2attn.proofs.claims.errata.passages import image_keys
 from conv2attn.proofs.claims.theorem.assembly import (
     CASES,
@@ -18,63 +27,47 @@ from conv2attn.proofs.claims.theorem.assembly import (
     OUTPUT,
     QUERY,
     STRIDE,
-    Positions,
     assembly_failures,
-    attention,
-    head_center,
     inside_failures,
-    middle_tap,
-    query_position,
 )
+from tests.claims import integers
 
 
 def _swapped(positions: Positions) -> Positions:
     return lambda case, pixel: (positions(case, pixel[::-1])[1], positions(case, pixel[::-1])[0])
 
 
-def _moved(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-    return a[0] + b[0], a[1] + b[1]
-
-
-def _middle(case: Case) -> tuple[int, int]:
-    return case.dilation[0] * middle_tap(case)[0], case.dilation[1] * middle_tap(case)[1]
-
-
-def _square(d: tuple[int, int]) -> int:
-    return d[0] ** 2 + d[1] ** 2
-
-
-def _dot(d: tuple[int, int], D: tuple[int, int]) -> int:
-    return d[0] * D[0] + d[1] * D[1]
-
-
 FALSE_VARIANTS: dict[str, partial[list[str]]] = {
-    "queries without stride": partial(assembly_failures, query=lambda case, p: _moved(p, _middle(case))),
+    "queries without stride": partial(
+        assembly_failures, query=lambda case, p: case.along(lambda axis, i: i + axis.dilation * middle(axis.taps), p)
+    ),
     "queries under the first tap": partial(
-        assembly_failures, query=lambda case, p: (case.stride[0] * p[0], case.stride[1] * p[1])
+        assembly_failures, query=lambda case, p: case.along(lambda axis, i: axis.stride * i, p)
     ),
     "queries under the last tap": partial(
-        assembly_failures, query=lambda case, p: _moved(query_position(case, p), head_center(case, case.taps[-1]))
+        assembly_failures,
+        query=lambda case, p: case.along(lambda axis, i: axis.stride * i + axis.dilation * (axis.taps - 1), p),
     ),
     "a middle tap without dilation": partial(
-        assembly_failures,
-        query=lambda case, p: _moved((case.stride[0] * p[0], case.stride[1] * p[1]), middle_tap(case)),
+        assembly_failures, query=lambda case, p: case.along(lambda axis, i: axis.stride * i + middle(axis.taps), p)
     ),
     "centres that count from the first tap": partial(
-        assembly_failures, center=lambda case, tap: (case.dilation[0] * tap[0], case.dilation[1] * tap[1])
+        assembly_failures, center=lambda case, tap: case.along(lambda axis, m: axis.dilation * m, tap)
     ),
     "strides of rows and columns swapped": partial(assembly_failures, query=_swapped(query_position)),
     "centres without dilation": partial(
-        assembly_failures, center=lambda case, tap: (tap[0] - middle_tap(case)[0], tap[1] - middle_tap(case)[1])
+        assembly_failures, center=lambda case, tap: case.along(lambda axis, m: m - middle(axis.taps), tap)
     ),
     "rows and columns of centres swapped": partial(assembly_failures, center=_swapped(head_center)),
-    "centres off by one": partial(assembly_failures, center=lambda case, tap: _moved(head_center(case, tap), (1, 0))),
-    "mirrored centres": partial(
-        assembly_failures, center=lambda case, tap: (-head_center(case, tap)[0], -head_center(case, tap)[1])
+    "centres off by one": partial(
+        assembly_failures, center=lambda case, tap: (head_center(case, tap)[0] + 1, head_center(case, tap)[1])
     ),
-    "a minus in the head vector": partial(assembly_failures, score=lambda d, D: -_square(d) - 2 * _dot(d, D)),
-    "a head vector without the factor 2": partial(assembly_failures, score=lambda d, D: -_square(d) + _dot(d, D)),
-    "no quadratic term": partial(assembly_failures, score=lambda d, D: 2 * _dot(d, D)),
+    "mirrored centres": partial(
+        assembly_failures, center=lambda case, tap: tuple(-entry for entry in head_center(case, tap))
+    ),
+    "a minus in the head vector": partial(assembly_failures, score=lambda d, D: -dot(d, d) - 2 * dot(d, D)),
+    "a head vector without the factor 2": partial(assembly_failures, score=lambda d, D: -dot(d, d) + dot(d, D)),
+    "no quadratic term": partial(assembly_failures, score=lambda d, D: 2 * dot(d, D)),
     "keys of the image only": partial(assembly_failures, keys=image_keys),
     "a target beyond the last key": partial(inside_failures, slack=1),
     "a query that its centres do not count from": partial(inside_failures, query=STRIDE * OUTPUT),
@@ -85,36 +78,29 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
 
 
 def spec_of(case: Case) -> ConvSpec:
-    top, _, left, _ = case.pads
+    _, kernel, stride, dilation, padding, *_ = zip(*case.axes, strict=True)
     return ConvSpec(
         *case.channels,
-        kernel_size=case.kernel,
-        stride=case.stride,
-        dilation=case.dilation,
-        padding=(top, left),
+        kernel_size=kernel,
+        stride=stride,
+        dilation=dilation,
+        padding=padding,
         padding_mode=case.mode,  # type: ignore[arg-type]
         groups=case.groups,
     )
 
 
 def test_the_polynomial_of_the_proof_takes_the_values_of_the_code() -> None:
-    for case in (case for case in CASES if case.pads[::2] == case.pads[1::2]):
-        spec, s = spec_of(case), symbols(case)
-        conv = nn.Conv2d(**spec.arguments(), dtype=torch.float64)
-        x = torch.randint(-9, 10, (1, case.channels[0], *case.size)).double()
+    for case in (case for case in CASES if all(axis.before == axis.after for axis in case.axes)):
+        conv = nn.Conv2d(**spec_of(case).arguments(), dtype=torch.float64)
+        x = integers(1, case.channels[0], *(axis.pixels for axis in case.axes))
         with torch.no_grad():
             for parameter in conv.parameters():
-                parameter.copy_(torch.randint(-9, 10, parameter.shape))
+                parameter.copy_(integers(*parameter.shape))
             outputs: Any = {"convolution": conv(x)[0]}
             outputs["attention"] = attention_from_conv(conv, engine="literal")(x)[0]
-        values = integer_values(case, conv, x)
-        for index, polynomial in attention(case, s).items():
+        # The weights, biases and pixels of a case stand in the order of the layer's.
+        values = [int(value) for part in (*conv.parameters(), x) for value in part.flatten()]
+        for index, polynomial in attention(case, symbols(case)).items():
             value = int(polynomial.evaluate(list(zip(polynomial.ring.gens, values, strict=True))))
             assert {name: output[index].item() for name, output in outputs.items()} == dict.fromkeys(outputs, value)
-
-
-def integer_values(case: Case, conv: nn.Conv2d, x: torch.Tensor) -> list[int]:
-    """Weights, biases and pixels in the order of the ring's generators."""
-    assert conv.bias is not None
-    weight = [conv.weight[o, c - case.mixed(o)[0], m, n] for o, c, m, n in symbols(case).weight]
-    return [int(value) for value in (*weight, *conv.bias, *x.flatten())]

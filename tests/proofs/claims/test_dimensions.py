@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import product
+
 import pytest
 import sympy as sp
 import torch
@@ -11,22 +14,30 @@ from conv2attn.convert import SelfAttention2d
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.heads.encoding import head_vectors, key_positions, relative_encoding
 from conv2attn.convert.spec import ConvSpec
-from conv2attn.proofs.claims.common.small_convolutions import Delta_1, Delta_2, alpha
-from conv2attn.proofs.claims.theorem import absolute, encoding
-from conv2attn.proofs.claims.theorem import assembly as dimension_assembly
+from conv2attn.proofs.claims.common.scores import Delta_1, Delta_2, alpha, encoding, head_vector
+from conv2attn.proofs.claims.common.small import Axis, Case, head_center, middle, query_position
+from conv2attn.proofs.claims.theorem import absolute
 from conv2attn.proofs.claims.theorem.absolute import KEY_WEIGHT, QUERY_CONSTANT, QUERY_WEIGHT
-from conv2attn.proofs.claims.theorem.assembly import center_of, query_at
+from conv2attn.proofs.claims.theorem.assembly import dimension_assembly
+from conv2attn.proofs.prover.claim import Claim
 from tests.claims import integers, value
 
+
+def _centers(along: Callable[[Axis, int], int]) -> Claim:
+    return dimension_assembly(center=lambda case, tap: case.along(along, tap))
+
+
+def _queries(along: Callable[[Axis, int], int]) -> Claim:
+    return dimension_assembly(query=lambda case, output: case.along(along, output))
+
+
 FALSE = {
-    "dilation forgotten": dimension_assembly.dimension_assembly(center=lambda m, d, taps: m - (taps - 1) // 2),
-    "centre off by one": dimension_assembly.dimension_assembly(center=lambda m, d, taps: center_of(m, d, taps) + 1),
-    "centre mirrored": dimension_assembly.dimension_assembly(center=lambda m, d, taps: -center_of(m, d, taps)),
-    "centre from the first tap": dimension_assembly.dimension_assembly(center=lambda m, d, taps: d * m),
-    "query under the first tap": dimension_assembly.dimension_assembly(query=lambda i, s, d, taps: s * i),
-    "middle tap without dilation": dimension_assembly.dimension_assembly(
-        query=lambda i, s, d, taps: s * i + (taps - 1) // 2
-    ),
+    "dilation forgotten": _centers(lambda axis, m: m - middle(axis.taps)),
+    "centre off by one": _centers(lambda axis, m: axis.dilation * (m - middle(axis.taps)) + 1),
+    "centre mirrored": _centers(lambda axis, m: axis.dilation * (middle(axis.taps) - m)),
+    "centre from the first tap": _centers(lambda axis, m: axis.dilation * m),
+    "query under the first tap": _queries(lambda axis, i: axis.stride * i),
+    "middle tap without dilation": _queries(lambda axis, i: axis.stride * i + middle(axis.taps)),
     "absolute: sign": absolute.absolute_positions(query_weight=-QUERY_WEIGHT),
     "absolute: factor 2 missing": absolute.absolute_positions(
         query_weight=sp.diag(1, sp.Rational(1, 2), 1) * QUERY_WEIGHT
@@ -46,20 +57,18 @@ def test_the_codes_encoding_and_head_vector_are_the_proved_ones(dimension: int) 
     delta, center = integers(1, dimension), integers(1, dimension)
     found = relative_encoding(delta)[0], head_vectors(torch.tensor([4.0]).double(), center)[0]
     proved = (
-        encoding.encoding(tuple(delta[0].int().tolist())),
-        encoding.head_vector(tuple(center[0].int().tolist())),
+        encoding(tuple(delta[0].int().tolist())),
+        head_vector(tuple(center[0].int().tolist())),
     )
     for ours, claimed in zip(found, proved, strict=True):
         assert ours.tolist() == [value(entry, alpha=4.0) for entry in claimed]
 
 
 def test_the_codes_centres_and_queries_are_those_of_the_assembly() -> None:
-    geometry = dimension_assembly.Geometry(size=(7, 9), kernel=(2, 3), stride=(2, 1), dilation=(3, 2))
+    case = Case.sized((7, 9), (2, 3), stride=(2, 1), dilation=(3, 2))
     spec = ConvSpec(1, 1, kernel_size=(2, 3), stride=(2, 1), dilation=(3, 2))
-    assert list(spec.tap_offsets) == [(center_of(m, 3, 2), center_of(n, 2, 3)) for m, n in geometry.taps]
-    rows, columns = spec.query_positions(Size(7, 9))
-    expected = [(query_at(i, 2, 3, 2), query_at(j, 1, 2, 3)) for i, j in geometry.queries]
-    assert [(r, c) for r in rows for c in columns] == expected
+    assert list(spec.tap_offsets) == [head_center(case, tap) for tap in case.taps]
+    assert list(product(*spec.query_positions(Size(7, 9)))) == [query_position(case, output) for output in case.outputs]
 
 
 def test_pytorchs_own_attention_with_appended_positions_attends_like_the_layer() -> None:

@@ -8,12 +8,13 @@ import sympy as sp
 import torch
 
 from conv2attn.convert.heads.encoding import head_vectors, positional_scores, relative_encoding
-from conv2attn.proofs.claims.common.small_convolutions import alpha, delta_1
+from conv2attn.proofs.claims.common.scores import alpha, delta_1, dot, head_vector, squared_distance
+from conv2attn.proofs.claims.common.scores import encoding as quadratic
 from conv2attn.proofs.claims.theorem import encoding
 from tests.claims import integers, value
 
 R6, T6 = encoding.DRAFT_ENCODING, encoding.DRAFT_HEAD_VECTOR
-V = encoding.head_vector
+V = head_vector
 
 FALSE = {
     "sign of the head vector": encoding.encoding_identity(head_vector=lambda c: (alpha, *V(c)[1:])),
@@ -22,16 +23,16 @@ FALSE = {
     "exponent": encoding.encoding_identity(encoding=lambda d: (sum(x**3 for x in d), *d)),
     "square missing": encoding.encoding_identity(encoding=lambda d: (d[0] ** 2, *d)),
     "last axis left out": encoding.encoding_identity(encoding=lambda d: (sum(x**2 for x in d[:-1]), *d)),
-    "rows and columns swapped": encoding.encoding_identity(encoding=lambda d: (encoding.encoding(d)[0], *d[::-1])),
+    "rows and columns swapped": encoding.encoding_identity(encoding=lambda d: (quadratic(d)[0], *d[::-1])),
     "constant left out": encoding.encoding_identity(shared=lambda c: sp.Integer(0)),
     "constant that depends on the key": encoding.encoding_identity(
-        distance=lambda d, c: encoding.distance(d, c) + delta_1, shared=lambda c: encoding.shared(c) + alpha * delta_1
+        distance=lambda d, c: squared_distance(d, c) + delta_1, shared=lambda c: encoding.shared(c) + alpha * delta_1
     ),
     "distance to the mirrored centre": encoding.encoding_identity(
-        distance=lambda d, c: encoding.distance(d, tuple(-entry for entry in c))
+        distance=lambda d, c: squared_distance(d, tuple(-entry for entry in c))
     ),
     "more components": encoding.encoding_identity(
-        encoding=lambda d: (*encoding.encoding(d), sp.Integer(1)), head_vector=lambda c: (*V(c), sp.Integer(0))
+        encoding=lambda d: (*quadratic(d), sp.Integer(1)), head_vector=lambda c: (*V(c), sp.Integer(0))
     ),
     "shift that depends on the key": encoding.softmax_shift(
         shifted=encoding.scores(encoding.other) + encoding.shift * encoding.other
@@ -57,8 +58,8 @@ FALSE = {
 def test_the_proved_expressions_are_what_the_layer_computes() -> None:
     delta, centers, alphas = integers(5, 4, 2), integers(3, 2), 2 ** integers(3, largest=3)
     vectors, encoded = head_vectors(alphas, centers), relative_encoding(delta)
-    r, v = encoding.encoding(encoding.DELTA), V(encoding.CENTER)
-    score = -alpha * encoding.distance(encoding.DELTA, encoding.CENTER) + encoding.shared(encoding.CENTER)
+    r, v = quadratic(encoding.DELTA), V(encoding.CENTER)
+    score = -alpha * squared_distance(encoding.DELTA, encoding.CENTER) + encoding.shared(encoding.CENTER)
     scores = positional_scores(encoded, vectors)
     for query, head, key in ((0, 0, 0), (1, 2, 3), (4, 1, 2), (2, 0, 1)):
         point: dict[str, Any] = dict(zip(("delta_1", "delta_2"), delta[query, key].tolist(), strict=True))
@@ -75,9 +76,7 @@ def test_the_drafts_scores_are_the_layers_up_to_a_constant_for_each_head() -> No
         x, y = targets[head].tolist()
         constants = {
             scores[0, head, key].item()
-            - value(
-                encoding.dot(R6, T6), alpha=strength, x_h=x, y_h=y, Delta_x=delta[0].item(), Delta_y=delta[1].item()
-            )
+            - value(dot(R6, T6), alpha=strength, x_h=x, y_h=y, Delta_x=delta[0].item(), Delta_y=delta[1].item())
             for key, delta in enumerate(offsets[0])
         }
         assert constants == {value(-encoding.DRAFT_CONSTANT, alpha=strength, x_h=x, y_h=y)}

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from fractions import Fraction
 from functools import partial
 from itertools import product
-from typing import Any
 
 import mpmath
 import pytest
@@ -17,18 +15,15 @@ from torch import nn
 
 from conv2attn.convert import attention_from_conv
 from conv2attn.proofs.claims.certificate.tail import SHARP_BOUND, N, lemma_failures, sum_failures
-from conv2attn.proofs.claims.common.small_convolutions import Case, Symbols, convolution, symbols
+from conv2attn.proofs.claims.common.small import Case, Entries, attention, convolution, entries, softmax
 from conv2attn.proofs.claims.computing.factorisation import (
     CASES,
     box_failures,
     factorisation_failures,
-    head_probabilities,
-    quadratic,
     smoothed_convolution,
-    soft_attention,
+    soft,
 )
 from conv2attn.proofs.claims.computing.separability import separability_failures, split_failures
-from conv2attn.proofs.claims.theorem.assembly import head_center, query_position
 from conv2attn.proofs.claims.theorem.one_hot import Q
 from tests.bounds import output_bound, softmax_bound
 
@@ -61,40 +56,33 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
 ALPHAS = (0.125, 0.5, 2.0, 8.0)
 
 
-def numbers(case: Case, draw: Callable[[], Any]) -> Symbols:
-    """Numbers in place of the symbols."""
-    s = symbols(case)
-    return Symbols(
-        zero=draw() * 0,
-        weight={index: draw() for index in s.weight},
-        bias=[draw() for _ in s.bias],
-        image=[[[draw() for _ in row] for row in channel] for channel in s.image],
-    )
-
-
-def layer_of(case: Case, s: Symbols) -> tuple[nn.Conv2d, torch.Tensor]:
+def layer_of(case: Case, s: Entries) -> tuple[nn.Conv2d, torch.Tensor]:
     """The convolution and the input with these numbers; padding is put into the input."""
-    conv = nn.Conv2d(
-        *case.channels, case.kernel, stride=case.stride, dilation=case.dilation, groups=case.groups, dtype=torch.float64
-    )
+    size, kernel, stride, dilation, *_ = zip(*case.axes, strict=True)
+    conv = nn.Conv2d(*case.channels, kernel, stride=stride, dilation=dilation, groups=case.groups, dtype=torch.float64)
     assert conv.bias is not None
     with torch.no_grad():
-        for (o, c, m, n), value in s.weight.items():
-            conv.weight[o, c - case.mixed(o)[0], m, n] = float(value)
-        conv.bias.copy_(torch.tensor([float(value) for value in s.bias], dtype=torch.float64))
-    return conv, torch.tensor(s.image, dtype=torch.float64).unsqueeze(0)
+        for parameter, numbers in ((conv.weight, s.weight.values()), (conv.bias, s.bias)):
+            parameter.copy_(
+                torch.tensor([float(number) for number in numbers], dtype=torch.float64).view(parameter.shape)
+            )
+    return conv, torch.tensor([float(x) for x in s.image.values()], dtype=torch.float64).view(1, -1, *size)
+
+
+def is_unpadded(case: Case) -> bool:
+    return not any(axis.before or axis.after for axis in case.axes)
 
 
 def test_both_sides_of_the_proof_are_both_engines_of_the_code() -> None:
-    for case, alpha in product((case for case in CASES if not any(case.pads)), ALPHAS):
+    for case, alpha in product(filter(is_unpadded, CASES), ALPHAS):
         draw = random.Random(4)
-        s = numbers(case, partial(draw.uniform, -1, 1))
+        s = entries(case, partial(draw.uniform, -1, 1))
         conv, x = layer_of(case, s)
         with mpmath.workdps(60):
             q = mpmath.exp(-alpha)
             sides = {
-                "literal": soft_attention(case, s, q, query=query_position, center=head_center),
-                "factored": smoothed_convolution(case, s, q, exponent=quadratic),
+                "literal": attention(case, s, soft(q)),
+                "factored": smoothed_convolution(case, s, q),
             }
             for engine, expected in sides.items():
                 layer = attention_from_conv(conv, alpha=alpha, engine=engine)
@@ -109,7 +97,7 @@ def test_the_probabilities_of_the_code_are_those_of_the_proof(alpha: float) -> N
     maps = attention_from_conv(conv, alpha=alpha).attention_probabilities((4, 6), heads=[5], queries=[(1, 1)])[0, 0]
     allowed = softmax_bound(maps)
     with mpmath.workdps(60):
-        expected = head_probabilities((4, 6), (1 + 2, 2 + 2), mpmath.exp(-alpha))
+        expected = softmax((4, 6), (1 + 2, 2 + 2), mpmath.exp(-alpha))
         assert all(abs(maps[k].item() - probability) <= allowed[k].item() for k, probability in expected.items())
 
 
@@ -117,13 +105,15 @@ QS = (Fraction(1, 100), Fraction(1, 5), Fraction(3, 5))
 
 
 def test_the_error_is_within_the_bound_in_exact_arithmetic() -> None:
-    for case, q in product((case for case in CASES if not any(case.pads)), QS):
+    for case, q in product(filter(is_unpadded, CASES), QS):
         draw = random.Random(7)
-        s = numbers(case, lambda draw=draw: Fraction(draw.randint(-20, 20), 7))  # type: ignore[misc]
-        soft, hard = soft_attention(case, s, q, query=query_position, center=head_center), convolution(case, s)
+        s = entries(case, lambda draw=draw: Fraction(draw.randint(-20, 20), 7))  # type: ignore[misc]
+        misread, hard = attention(case, s, soft(q)), convolution(case, s)
         tail = sympy.lambdify((Q, N), SHARP_BOUND)(q, 2)
-        for (o, *_), error in ((index, abs(soft[index] - hard[index])) for index in hard):
-            values = {c: [value for row in s.image[c] for value in row] for c in case.mixed(o)}
+        for (o, *_), error in ((index, abs(misread[index] - hard[index])) for index in hard):
+            values = {
+                c: [x for (channel, *_), x in s.image.items() if channel == c] for out, c in case.mixed if out == o
+            }
             total = sum(
                 abs(w) * (max(values[c]) - min(values[c])) for (out, c, _, _), w in s.weight.items() if out == o
             )

@@ -6,11 +6,10 @@ import sympy as sp
 import torch
 
 from conv2attn.convert.heads.encoding import head_vectors
-from conv2attn.proofs.claims.common.small_convolutions import alpha
+from conv2attn.proofs.claims.common.scores import alpha, dot
 from conv2attn.proofs.claims.other_encodings import gaussian
 from conv2attn.proofs.claims.other_encodings import gaussian as gaussian_reduction
 from conv2attn.proofs.claims.other_encodings.gaussian import a, b, c, mu_1, mu_2, x_1, x_2
-from conv2attn.proofs.claims.theorem.encoding import dot
 from tests.claims import integers, value
 
 R10, T10 = gaussian.DRAFT_ENCODING, gaussian.DRAFT_HEAD_VECTOR

@@ -10,14 +10,13 @@ from torch import nn
 
 from conv2attn.convert import attention_from_conv
 from conv2attn.convert.arguments import Size
-from conv2attn.proofs.claims.common.small_convolutions import pixels
+from conv2attn.proofs.claims.common.scores import dot, encoding, head_vector, minus
+from conv2attn.proofs.claims.common.small import points
 from conv2attn.proofs.claims.sharper.encoding_dimension import (
     COLUMNS,
-    encoding,
     flattened,
     flattened_failures,
     fold,
-    head_vector,
     identity_failures,
     injectivity_failures,
     line_tail_failures,
@@ -34,7 +33,6 @@ from conv2attn.proofs.claims.sharper.head_count import (
 from conv2attn.proofs.claims.sharper.head_dimension import SLICES, factor_failures, minor_failures, rank, rank_factors
 from conv2attn.proofs.claims.sharper.head_mixtures import KERNELS, Kernel, column_basis, dimension, mixed_heads, rays
 from conv2attn.proofs.claims.sharper.one_dimension import between_failures, hull_failures
-from conv2attn.proofs.claims.theorem.encoding import dot
 from conv2attn.proofs.claims.theorem.one_hot import Q
 
 
@@ -50,10 +48,10 @@ FALSE = {
 }
 
 FALSE_VARIANTS: dict[str, partial[list[str]]] = {
-    "the encoding (t, t)": partial(identity_failures, encoding=lambda t: (t, t)),
-    "a cubic encoding": partial(identity_failures, encoding=lambda t: (t**3, t)),
-    "a head vector of the other sign": partial(identity_failures, head_vector=lambda T, a=1: (-a, -2 * a * T)),
-    "a head vector without the factor 2": partial(identity_failures, head_vector=lambda T, a=1: (-a, a * T)),
+    "the encoding (t, t)": partial(identity_failures, encoding=lambda t: (*t, *t)),
+    "a cubic encoding": partial(identity_failures, encoding=lambda t: (t[0] ** 3, *t)),
+    "a head vector of the other sign": partial(identity_failures, head_vector=lambda T, a: (-a, -2 * a * T[0])),
+    "a head vector without the factor 2": partial(identity_failures, head_vector=lambda T, a: (-a, a * T[0])),
     "M = 2 W - 2 for all offsets": partial(injectivity_failures, all_offsets=2 * COLUMNS - 2),
     "M = 2 W as the smallest for all offsets": partial(injectivity_failures, all_offsets=2 * COLUMNS),
     "M = W - 1 for one query": partial(injectivity_failures, one_query=COLUMNS - 1),
@@ -88,11 +86,11 @@ def test_two_dimensions_give_the_heads_of_the_code() -> None:
     layer, size = attention_from_conv(conv), (5, 6)
     rows, columns = layer.spec.query_positions(Size(*size))
     for number, center in enumerate(layer.spec.tap_offsets):
-        vector = head_vector(flattened(center, size[1]))
+        vector = head_vector((flattened(center, size[1]),), 1)
         for query in ((0, 0), (1, 1)):
             expected = layer.attention_probabilities(size, heads=[number], queries=[query])[0, 0]
             q = (rows[query[0]], columns[query[1]])
-            scores = [dot(vector, encoding(flattened((k[0] - q[0], k[1] - q[1]), size[1]))) for k in pixels(size)]
+            scores = [dot(vector, encoding((flattened(minus(k, q), size[1]),))) for k in points(size)]
             assert scores.index(max(scores)) == int(expected.argmax())
             assert scores.count(max(scores)) == 1
 
@@ -101,8 +99,8 @@ def test_an_injection_gives_one_encoding_for_every_width() -> None:
     numbers = {(a, b): int(pairing(fold(a), fold(b))) for a in range(-9, 10) for b in range(-9, 10)}
     assert len(set(numbers.values())) == len(numbers)
     for center in ((-1, 1), (2, -3)):
-        vector = head_vector(numbers[center])
-        scores = {delta: dot(vector, encoding(t)) for delta, t in numbers.items()}
+        vector = head_vector((numbers[center],), 1)
+        scores = {delta: dot(vector, encoding((t,))) for delta, t in numbers.items()}
         assert [delta for delta in scores if scores[delta] > scores[center] - 1] == [center]
 
 

@@ -25,13 +25,13 @@ from conv2attn.proofs.claims.certificate.tail import (
     majorant_failures,
     partial_tail,
 )
+from conv2attn.proofs.claims.common.scores import squared_distance
 from conv2attn.proofs.claims.theorem.one_hot import (
     COUNT,
     Q,
     gap_failures,
     limit_failures,
     rate_failures,
-    squared_distance,
     symbolic_distances,
 )
 
@@ -41,7 +41,7 @@ FALSE_VARIANTS: dict[str, partial[list[str]]] = {
     "a minus in the distance": partial(
         gap_failures, distance=lambda d, D: 2 * (d[0] - D[0]) ** 2 - squared_distance(d, D)
     ),
-    "a plus before the centre": partial(gap_failures, distance=lambda d, D: squared_distance(d, [-c for c in D])),
+    "a plus before the centre": partial(gap_failures, distance=lambda d, D: squared_distance(d, tuple(-c for c in D))),
     "half a distance": partial(gap_failures, distance=lambda d, D: squared_distance(d, D) / 2),
     "one axis only": partial(gap_failures, distance=lambda d, D: (d[0] - D[0]) ** 2),
     "a faster rate": partial(rate_failures, bound=1 - COUNT * Q / 2),
