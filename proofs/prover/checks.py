@@ -25,7 +25,7 @@ def plain(expression: Expr) -> str:
 
 
 def remainder(left: Expr, right: Expr) -> Expr:
-    """Left - right, brought to 0 if sympy can show that it is 0 for all values of the symbols.
+    """left - right, brought to 0 if sympy can show that it is 0 for all values of the symbols.
 
     For polynomials ``expand`` decides; what it leaves goes to ``simplify``. Matrix expressions, with symbolic
     dimensions, are multiplied out into sums of products.

@@ -23,12 +23,12 @@ NEAR, UNIT, ABSOLUTE, FAR, SHARE = sympy.symbols("n u A F b", positive=True)
 
 
 def before_errors(near: Any, unit: Any, absolute: Any, far: Any) -> Any:
-    """B A = (n - 1) u A + 2 F: what additions lose if partial sums are no larger than A."""
+    """b A = (n - 1) u A + 2 F: what additions lose if partial sums are no larger than A."""
     return (near - 1) * unit * absolute + 2 * far
 
 
 def solved(share: Any) -> Any:
-    """B / (1 - b): with partial sums of up to A and all errors."""
+    """b / (1 - b): with partial sums of up to A and all errors."""
     return share / (1 - share)
 
 
