@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..context import rounded
+from ..context import is_traced, rounded
 from ..spec import ConvSpec
 from .content import AxisScores, ContentTerms
 from .regime import Regime
@@ -64,7 +64,7 @@ class LayerValues(NamedTuple):
 
 def constant(values: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Numbers of Python as a tensor on a device, which the CPU does not wait for."""
-    if device.type != "cuda":
+    if device.type != "cuda" or is_traced():  # a trace knows no pinned memory, and its constants are copied once
         return torch.tensor(values, dtype=dtype, device=device)
     return torch.tensor(values, dtype=dtype).pin_memory().to(device, non_blocking=True)
 

@@ -6,6 +6,7 @@ It counts numbers that are read, results whose shape depends on numbers, and cop
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator
 
 import pytest
@@ -23,18 +24,25 @@ ENGINE_NAMES = [AUTO, *(name for name in ENGINES if name != "sdpa")]  # which re
 @pytest.fixture(params=[CUDA])
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
     torch.zeros(1, device=request.param)
-    torch.cuda.set_sync_debug_mode("error")
+    waiting("error")
     yield str(request.param)
-    torch.cuda.set_sync_debug_mode("default")
+    waiting("default")
+
+
+def waiting(mode: str) -> None:
+    """Sets what happens where the CPU waits; torch warns once that this mode is a prototype."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.cuda.set_sync_debug_mode(mode)
 
 
 def network(alpha: float | None, device: str) -> nn.Module:
     cnn = nn.Sequential(
         nn.Conv2d(3, 4, (3, 2), padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 4, 3, stride=2, groups=2)
     )
-    torch.cuda.set_sync_debug_mode("default")
+    waiting("default")
     model = convert_model(cnn.to(device), alpha=alpha).model
-    torch.cuda.set_sync_debug_mode("error")
+    waiting("error")
     return model
 
 

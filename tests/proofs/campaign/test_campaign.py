@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from distributed import Client, LocalCluster
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -322,6 +321,8 @@ def test_several_processes_find_what_one_finds() -> None:
 @pytest.mark.slow
 def test_an_executor_of_the_callers_finds_what_one_process_finds() -> None:
     settings = Settings(engines=("literal",), max_size=4)
+    from distributed import Client, LocalCluster  # here, so that a machine without Dask runs the other tests
+
     with (
         LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]
         Client(cluster) as client,  # type: ignore[no-untyped-call]
