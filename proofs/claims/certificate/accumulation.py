@@ -14,7 +14,7 @@ import sympy
 
 from ...prover.checks import Expr, has_negative_coefficient, not_nonnegative
 from ...prover.claim import Check, Checks, Status, claim
-from .rounding import added, folded, gamma, round_to, shapes
+from ..common.sums import added, folded, gamma, round_to, shapes
 
 PRECISION = 4
 LEAVES = 6

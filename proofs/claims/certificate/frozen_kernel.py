@@ -7,43 +7,35 @@ differs from it point by point; keys that an image does not have are bounded by 
 from __future__ import annotations
 
 import random
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-import sympy
-
-from ...prover.checks import Expr, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from .tail import range_failures
+from ..common.lattice import Head, differences, spread
+from ..common.scores import Point
+from . import tail
 
 OPPOSITE, RANDOM = 20, 300
-PROBABILITY, SHARE = sympy.symbols("p P", positive=True)
-ADDED = (1 / SHARE - 1) * PROBABILITY  # to p, at a key
-MASS = 1 - SHARE  # its sum over the keys
 
-Shares = dict[int, Fraction]  # by offset
+Shares = dict[Point, Fraction]
 
 
-class Head(NamedTuple):
-    """W_h, and p_h as if all integers were keys."""
-
-    weight: Fraction
-    position: Shares
-
-
-class Case(NamedTuple):
+class Channel(NamedTuple):
     """One channel along one axis: heads, R, the offsets that are keys and those known to be, and the input's range."""
 
     heads: list[Head]
     kernel: Shares
-    keys: range
-    sure: range
+    keys: list[Point]
+    sure: list[Point]
     ends: tuple[Fraction, Fraction]
 
 
-def cases(*, seed: int = 0) -> Iterator[Case]:
+def _points(places: Iterable[int]) -> list[Point]:
+    return [(place,) for place in places]
+
+
+def channels(*, seed: int = 0) -> Iterator[Channel]:
     """Two heads that cancel beyond the keys, then random layers, windows and key grids."""
     draw = random.Random(seed)
     for _ in range(OPPOSITE):
@@ -55,72 +47,54 @@ def cases(*, seed: int = 0) -> Iterator[Case]:
         window, low = range(-draw.randint(0, 4), draw.randint(1, 5)), Fraction(draw.randint(-3, 3))
         heads = []
         for _ in range(draw.randint(1, 3)):
-            anywhere = _shares(draw, range(-reach, reach + 1))
-            position = {z: (share + (z == 0)) / 2 for z, share in anywhere.items()}  # some of it falls on keys
-            heads.append(Head(Fraction(draw.randint(-4, 4)), position))
-        kernel = {z: Fraction(draw.randint(-4, 4)) for z in window}
-        yield Case(heads, kernel, keys, sure, (low, low + draw.randint(0, 4)))
+            anywhere = _shares(draw, _points(range(-reach, reach + 1)))
+            shares = {z: (share + (z == (0,))) / 2 for z, share in anywhere.items()}  # some of it falls on keys
+            heads.append(Head(Fraction(draw.randint(-4, 4)), shares))
+        kernel = {z: Fraction(draw.randint(-4, 4)) for z in _points(window)}
+        yield Channel(heads, kernel, _points(keys), _points(sure), (low, low + draw.randint(0, 4)))
 
 
-def _total(values: Iterable[Fraction]) -> Fraction:
-    return sum(values, Fraction(0))
-
-
-def _shares(draw: random.Random, places: Sequence[int]) -> Shares:
+def _shares(draw: random.Random, places: Sequence[Point]) -> Shares:
     parts = {z: Fraction(draw.randint(0, 9)) for z in places}
     parts[draw.choice(places)] += 1
-    return {z: part / _total(parts.values()) for z, part in parts.items()}
+    total = sum(parts.values())
+    return {z: part / total for z, part in parts.items()}
 
 
-def _opposite(inner: list[Fraction]) -> Case:
+def _opposite(inner: list[Fraction]) -> Channel:
     """Two heads of opposite weights whose shares of what is no key cancel: all that is left is what borders change."""
-    outer, keys = (1 - _total(inner)) / 2, range(2)
+    outer, keys = (1 - sum(inner)) / 2, _points(range(2))
     heads = [
-        Head(Fraction(weight), dict(zip(range(-1, 3), (outer, *part, outer), strict=True)))
+        Head(Fraction(weight), dict(zip(_points(range(-1, 3)), (outer, *part, outer), strict=True)))
         for weight, part in ((3, inner), (-3, inner[::-1]))
     ]
-    return Case(heads, {}, keys, keys, (Fraction(-1), Fraction(1)))
+    return Channel(heads, {}, keys, keys, (Fraction(-1), Fraction(1)))
 
 
-def worst(case: Case) -> Fraction:
+def worst(channel: Channel) -> Fraction:
     """The largest |Attention - Conv_R| of all inputs within the range; R reads any values of it beyond the keys."""
-    change = defaultdict(Fraction, {z: -value for z, value in case.kernel.items()})
-    for weight, position in case.heads:
-        at = {k: position.get(k, Fraction(0)) for k in case.keys}
-        for k, share in at.items():
-            change[k] += weight * share / _total(at.values())
-    products = [[d * end for end in case.ends] for d in change.values()]
-    return max(abs(_total(map(min, products))), abs(_total(map(max, products))))
+    changes = differences(channel.heads, channel.kernel, channel.keys).values()
+    products = [[change * end for end in channel.ends] for change in changes]
+    return max(abs(Fraction(sum(map(end, products)))) for end in (min, max))
 
 
-def allowed(case: Case, *, border: int = 1, padding: int = 1, shift: int = 1) -> Fraction:
+def allowed(channel: Channel, *, border: int = 1, padding: int = 1, shift: int = 1) -> Fraction:
     """The bound, with each of its parts times a number that is 1."""
-    low, high = case.ends
-    change = defaultdict(Fraction, {z: -value for z, value in case.kernel.items()})
-    rest = padding * _total(abs(value) for z, value in case.kernel.items() if z not in case.sure)
-    for weight, position in case.heads:
-        for z, share in position.items():
-            change[z] += weight * share
-        inside = _total(share for z, share in position.items() if z in case.sure)
-        rest += border * (1 - inside) * abs(weight)
-    moved = _total(head.weight for head in case.heads) - _total(case.kernel.values())
-    return shift * abs(high + low) / 2 * abs(moved) + (high - low) / 2 * (_total(map(abs, change.values())) + rest)
+    low, high = channel.ends
+    unread = sum(abs(value) for z, value in channel.kernel.items() if z not in channel.sure)
+    moved = sum(head.weight for head in channel.heads) - sum(channel.kernel.values())
+    changed = spread(channel.heads, channel.kernel, channel.sure, border=border) + padding * unread
+    return Fraction(shift * abs(high + low) / 2 * abs(moved) + (high - low) / 2 * changed)
 
 
 def bound_failures(*, border: int = 1, padding: int = 1, shift: int = 1) -> list[str]:
     """Whether no input of any case exceeds the bound, in exact arithmetic."""
     failures = []
-    for number, case in enumerate(cases()):
-        found, bound = worst(case), allowed(case, border=border, padding=padding, shift=shift)
+    for number, channel in enumerate(channels()):
+        found, bound = worst(channel), allowed(channel, border=border, padding=padding, shift=shift)
         if found > bound:
             failures.append(f"case {number}: {found} exceeds {bound}")
     return failures[:5]
-
-
-def border_failures(*, mass: Expr = MASS) -> list[str]:
-    """Whether p / P is p and what is added, and the sum of that over the keys is the mass."""
-    failures = unequal(PROBABILITY / SHARE, PROBABILITY + ADDED, "the probability of a key")
-    return failures + unequal(ADDED.subs({PROBABILITY: SHARE}), mass, "the sum of what is added")
 
 
 @claim(
@@ -153,15 +127,15 @@ def frozen_kernel() -> Checks:
     with $p = p_h(k)$,
 
     ```math
-    {=PROBABILITY / SHARE} = {=PROBABILITY} + \left[{=ADDED}\right] .
+    {=tail.PROBABILITY / tail.SHARE} = {=tail.PROBABILITY} + \left[{=tail.CHANGE}\right] .
     ```
 
-    The bracket is not negative and sums to ${=MASS}$ over the keys, at most the same with $P_h$ as the keys contain
-    $B$. So by the triangle inequality $\sum_k |d_k|$ is at most $\sum_z |D(z)|$, what the brackets add, and $|R(z)|$
+    The bracket is not negative and sums to ${=tail.CHANGES}$ over the keys, at most the same with $P_h$ as the keys
+    contain $B$. So by the triangle inequality $\sum_k |d_k|$ is at most $\sum_z |D(z)|$, what the brackets add, and $|R(z)|$
     at offsets of $R$ that are no keys. $\square$
     """
-    yield Check("weights on a range, split at its middle", range_failures)
-    yield Check("the sum of what missing keys add", border_failures)
+    yield Check("weights on a range, split at its middle", tail.range_failures)
+    yield Check("the sum of what missing keys add", tail.border_failures)
     yield Check(
         "the worst input is within the bound",
         bound_failures,

@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from fractions import Fraction
-from functools import cache
-from typing import TypeVar
 
 import sympy
 
 from ...prover.checks import Expr, has_negative_coefficient, not_nonnegative
 from ...prover.claim import Check, Checks, Status, claim
-
-Term = TypeVar("Term")
+from ..common.sums import U, added, gamma, round_to, shapes
 
 PRECISIONS = (3, 4)
 TERMS = 5
 LONG_SUM, BITS, REACHED = 1000, 24, Fraction(99, 100)
-U, L, M = (sympy.Symbol(name, positive=True) for name in "ulm")
+L, M = sympy.symbols("l m", positive=True)
 FIVE_QUARTERS, TWO_FIFTHS = sympy.Rational(5, 4), sympy.Rational(2, 5)
 SLACK = sympy.Symbol("s", positive=True)
-
-
-def gamma(terms: Expr, unit: Expr = U) -> Expr:
-    """gamma_m = m u / (1 - m u)."""
-    return terms * unit / (1 - terms * unit)
 
 
 def induction_failures(*, bound: Callable[[Expr], Expr] = gamma) -> list[str]:
@@ -43,32 +35,6 @@ def induction_failures(*, bound: Callable[[Expr], Expr] = gamma) -> list[str]:
         for what, expression in pairs.items()
         for reason in has_negative_coefficient(expression.subs(small), what)
     ]
-
-
-def round_to(value: Fraction, precision: int) -> Fraction:
-    """The nearest number with a significand of so many bits, ties to even; without bounds on the exponent."""
-    exponent = value.numerator.bit_length() - value.denominator.bit_length()  # of |value|, or 1 too large
-    exponent -= abs(value) < Fraction(2) ** exponent
-    unit = Fraction(2) ** (exponent - precision + 1)
-    return round(value / unit) * unit
-
-
-@cache
-def shapes(leaves: int) -> tuple[object, ...]:
-    """All ways to add up so many terms by twos: nested pairs, with None for a term."""
-    if leaves == 1:
-        return (None,)
-    return tuple((a, b) for left in range(1, leaves) for a in shapes(left) for b in shapes(leaves - left))
-
-
-def folded(shape: object, terms: Iterator[Term], add: Callable[[Term, Term], Term]) -> Term:
-    """The terms, added up by twos in this order."""
-    return add(*(folded(part, terms, add) for part in shape)) if isinstance(shape, tuple) else next(terms)
-
-
-def added(shape: object, terms: Iterable[Fraction], precision: int) -> Fraction:
-    """The sum of the terms, added in this order and rounded after each addition."""
-    return folded(shape, iter(terms), lambda left, right: round_to(left + right, precision))
 
 
 def order_failures(*, factor: Fraction = Fraction(1), precisions: Iterable[int] = PRECISIONS) -> list[str]:

@@ -24,7 +24,16 @@ import sympy
 
 from ...prover.checks import Expr, has_negative_coefficient, not_nonnegative, on_unit_interval, unequal
 from ...prover.claim import Check, Checks, Status, claim
-from ..common.lattice import LISTED, RANDOM, Kernel, differences, grids_around, iv, smoothed_bound, tested_kernels
+from ..common.lattice import (
+    LISTED,
+    RANDOM,
+    Kernel,
+    differences,
+    gaussian_heads,
+    grids_around,
+    smoothed_bound,
+    tested_kernels,
+)
 from ..common.scores import squared_distance
 from ..common.small import points
 from ..theorem.one_hot import Q
@@ -262,7 +271,7 @@ def smoothed_bound_failures(
     for kernel in tested_kernels() if kernels is None else kernels:
         allowed = smoothed_bound(kernel, border=border) * int(half.p) / int(half.q)
         for grid in grids_around(kernel):
-            worst = sum(map(abs, differences(kernel, grid)), iv.mpf(0)) / 2
+            worst = sum(map(abs, differences(gaussian_heads(kernel), kernel.by_target, grid).values())) / 2
             if not worst.b <= allowed.a:
                 failures.append(f"{kernel}, {len(grid)} keys: {worst.b} exceeds {allowed.a}")
     return failures[:5]

@@ -10,7 +10,7 @@ import sympy
 
 from ...prover.checks import has_negative_coefficient
 from ...prover.claim import Check, Checks, Status, claim
-from .rounding import folded, gamma, round_to, shapes
+from ..common.sums import folded, gamma, round_to, shapes
 
 PRECISION = 4
 SMALLEST = Fraction(1)  # lambda

@@ -1,6 +1,7 @@
-"""Heads at the taps of a kernel, with all of Z^n or a box of it as keys, in interval arithmetic.
+"""Heads that look by position, with all of Z^n or some of its points as keys, beside a kernel.
 
-What the claim ``smoothed-kernel`` sums over Z^n is enclosed: points far from the kernel are counted by a bound.
+Shares are fractions, or intervals where they are Gaussians: what a claim sums over Z^n is then enclosed, as points far
+from the kernel are counted by a bound.
 """
 
 from __future__ import annotations
@@ -8,22 +9,57 @@ from __future__ import annotations
 import math
 import operator
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache, reduce
 from itertools import product
-from typing import Any
+from typing import Any, NamedTuple
 
 from mpmath.ctx_iv import MPIntervalContext
 
+from .scores import Point, minus
+
 RANDOM = 12
 _NEGLIGIBLE = 40  # sums over Z stop where a term is below exp(-40)
+_FARTHEST = 3  # of the keys of ``grids_around`` from the kernel, along an axis
 
 iv = MPIntervalContext()
 iv.prec = 100
 
-Interval = Any  # mpmath has no types
-Point = tuple[int, ...]
+Number = Any  # a fraction, or an interval; mpmath has no types
+Shares = Mapping[Point, Number]  # of points of Z^n; others have none
+
+
+class Head(NamedTuple):
+    """W_h, and p_h as if all of Z^n were keys."""
+
+    weight: Number
+    shares: Shares
+
+
+def differences(heads: Iterable[Head], kernel: Shares, keys: Iterable[Point]) -> dict[Point, Number]:
+    """g_z: what attention over these keys adds to a kernel that reads all of Z^n, for each point."""
+    keys, change = list(keys), _negative(kernel)
+    for weight, shares in heads:
+        total = sum(shares.get(key, 0) for key in keys)
+        for key in keys:
+            change[key] += weight * shares.get(key, 0) / total
+    return change
+
+
+def spread(heads: Iterable[Head], kernel: Shares, sure: Iterable[Point], *, border: int = 1) -> Number:
+    """sum_z |sum_h W_h p_h(z) - R(z)| + border sum_h (1 - P_h) |W_h|, P_h the sum of p_h over points that are keys."""
+    sure, change, lost = list(sure), _negative(kernel), 0
+    for weight, shares in heads:
+        for z, share in shares.items():
+            change[z] += weight * share
+        lost += abs(weight) * (1 - sum(shares.get(z, 0) for z in sure))
+    return sum(map(abs, change.values())) + border * lost
+
+
+def _negative(kernel: Shares) -> defaultdict[Point, Number]:
+    return defaultdict(int, {z: -value for z, value in kernel.items()})
 
 
 @dataclass(frozen=True)
@@ -51,6 +87,11 @@ class Kernel:
     def targets(self) -> list[Point]:
         """Where the heads sit, from the first tap."""
         return list(product(*([d * m for m in range(k)] for d, k in zip(self.dilation, self.taps, strict=True))))
+
+    @property
+    def by_target(self) -> dict[Point, float]:
+        """The weights, by target."""
+        return dict(zip(self.targets, self.weights, strict=True))
 
     @property
     def span(self) -> Point:
@@ -95,40 +136,34 @@ def grids_around(kernel: Kernel) -> list[list[Point]]:
     return grids
 
 
-def differences(kernel: Kernel, grid: Sequence[Point]) -> list[Interval]:
-    """g_k: what attention over a grid of keys adds to the convolution, for each key."""
-    found = [iv.mpf(0)] * len(grid)
+@cache
+def gaussian_heads(kernel: Kernel) -> tuple[Head, ...]:
+    """The kernel's heads, with their shares of all points that are not negligible for one of them."""
+    margin = max(_FARTHEST, *map(_reach, kernel.alphas))
+    window = list(product(*(range(-margin, last + margin + 1) for last in kernel.span)))
+    heads = []
     for weight, alpha, target in zip(kernel.weights, kernel.alphas, kernel.targets, strict=True):
-        shares = [_product(_power(alpha, k - t) for k, t in zip(key, target, strict=True)) for key in grid]
-        total = sum(shares, iv.mpf(0))
-        for number, (share, key) in enumerate(zip(shares, grid, strict=True)):
-            found[number] += weight * (share / total - int(key == target))
-    return found
+        along = {distance: _power(alpha, distance) / _theta(alpha) for distance in range(max(kernel.span) + margin + 1)}
+        shares = {z: reduce(operator.mul, (along[abs(d)] for d in minus(z, target))) for z in window}
+        heads.append(Head(weight, shares))
+    return tuple(heads)
 
 
-def smoothed_bound(kernel: Kernel, *, border: int = 1) -> Interval:
+def smoothed_bound(kernel: Kernel, *, border: int = 1) -> Number:
     """sum_{z in Z^n} |sum_h W_h u_h(z)| + border sum_h (1 - P_h) |W_h|."""
-    margin = max(_reach(alpha) for alpha in kernel.alphas)
-    lines = [range(-margin, last + margin + 1) for last in kernel.span]
-    changes, total = dict.fromkeys(product(*lines), iv.mpf(0)), iv.mpf(0)
-    for weight, alpha, target in zip(kernel.weights, kernel.alphas, kernel.targets, strict=True):
-        along = [[_power(alpha, z - t) / _theta(alpha) for z in line] for line, t in zip(lines, target, strict=True)]
-        for z, shares in zip(changes, product(*along), strict=True):
-            changes[z] += weight * _product(shares)
-        changes[target] -= weight
-        spanned = _product(sum(shares[margin : len(shares) - margin], iv.mpf(0)) for shares in along)
-        outside = 1 - _product(sum(shares, iv.mpf(0)) for shares in along)  # what the window leaves out
-        total += abs(weight) * (border * (1 - spanned) + iv.mpf([0, max(outside.b, 0)]))
-    return sum(map(abs, changes.values()), total)
+    heads = gaussian_heads(kernel)
+    spanned = product(*(range(last + 1) for last in kernel.span))
+    left = sum(abs(weight) * _at_least_0(1 - sum(shares.values())) for weight, shares in heads)  # out of the window
+    return spread(heads, kernel.by_target, spanned, border=border) + left
 
 
-def _product(factors: Iterable[Interval]) -> Interval:
-    """The product of intervals; of one, that one."""
-    return reduce(operator.mul, factors)
+def _at_least_0(number: Number) -> Number:
+    """The interval from 0 to the upper end of another."""
+    return iv.mpf([0, max(number.b, 0)])
 
 
 @cache
-def _power(alpha: float, distance: int) -> Interval:
+def _power(alpha: float, distance: int) -> Number:
     """exp(-alpha distance^2)."""
     return iv.exp(-iv.mpf(alpha) * distance * distance)
 
@@ -143,7 +178,7 @@ def _reach(alpha: float) -> int:
 
 
 @cache
-def _theta(alpha: float) -> Interval:
+def _theta(alpha: float) -> Number:
     """theta_3: the terms up to the reach, and between 0 and 2 q^(n^2) / (1 - q) for the others."""
     last, q = _reach(alpha), _power(alpha, 1)
     rest = 2 * _power(alpha, last + 1) / (1 - q)

@@ -12,7 +12,7 @@ import sympy as sp
 
 from ...prover.checks import equal, has_negative_coefficient
 from ...prover.claim import Check, Checks, Status, claim
-from ..certificate.rounding import round_to
+from ..common.sums import round_to
 
 D, R = sp.symbols("D R", nonnegative=True)
 SHARE = D**2 + 4 * R * D + 6 * R**2  # of alpha c, that rounding may take

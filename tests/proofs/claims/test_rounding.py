@@ -33,14 +33,11 @@ from conv2attn.proofs.claims.certificate.rounding import (
     ROUNDINGS,
     SHARE,
     TOTAL,
-    U,
     distance_failures,
     exponential_failures,
-    gamma,
     induction_failures,
     order_failures,
     quotient_failures,
-    round_to,
     score_failures,
     sharpness_failures,
 )
@@ -52,6 +49,7 @@ from conv2attn.proofs.claims.certificate.tail import (
     smoothed_bound_failures,
 )
 from conv2attn.proofs.claims.common.lattice import LISTED
+from conv2attn.proofs.claims.common.sums import U, gamma, round_to
 from tests.convert.certificate.network.operations import OPERATIONS, box, numbers
 
 HALF = Fraction(1, 2)
