@@ -131,8 +131,8 @@ def frozen_kernel() -> Checks:
     ```
 
     The bracket is not negative and sums to ${=tail.CHANGES}$ over the keys, at most the same with $P_h$ as the keys
-    contain $B$. So by the triangle inequality $\sum_k |d_k|$ is at most $\sum_z |D(z)|$, what the brackets add, and $|R(z)|$
-    at offsets of $R$ that are no keys. $\square$
+    contain $B$. So by the triangle inequality $\sum_k |d_k|$ is at most $\sum_z |D(z)|$, what the brackets add, and
+    $|R(z)|$ at offsets of $R$ that are no keys. $\square$
     """
     yield Check("weights on a range, split at its middle", tail.range_failures)
     yield Check("the sum of what missing keys add", tail.border_failures)
