@@ -21,7 +21,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from enum import StrEnum
@@ -40,12 +40,15 @@ class Status(StrEnum):
     INSTANCES = "argued, instances checked"  # the derivation is an argument; listed cases are computed
 
 
+Failures = Iterable[str]  # reasons why a check does not hold, one for each case that was found
+
+
 @dataclass(frozen=True)
 class Check:
     """One decision by machine."""
 
     name: str  # the checked statement, as a clause in Markdown
-    run: Callable[[], list[str]]  # returns the failures, empty if it holds
+    run: Callable[[], Failures]  # gives the failures, none if it holds
     cases: str = ""  # the instances that are covered, like "21 geometries"; empty if all that the claim speaks of are
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import sympy
 
 from ...prover.checks import Expr, has_negative_coefficient, not_nonnegative
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.sums import added, folded, gamma, round_to, shapes
 
 PRECISION = 4
@@ -39,28 +39,25 @@ def addition_errors(a: Fraction, b: Fraction, unit: Fraction, lost: Fraction) ->
 
 def addition_failures(
     *, precision: int = PRECISION, bound: Callable[[Fraction, Fraction, Fraction, Fraction], Fraction] = addition_errors
-) -> list[str]:
-    """Whether adding a short number to another, or to a product that was not rounded, errs by at most the bound."""
-    unit, failures = Fraction(1, 2**precision), []
+) -> Failures:
+    """Fails unless adding a short number to another, or to an unrounded product, errs by at most the bound."""
+    unit = Fraction(1, 2**precision)
     significands = range(2 ** (precision - 1), 2**precision)
     terms = [*significands, *(Fraction(m * n, 2**precision) for m, n in combinations(significands, 2))]
     for a, n, shift, sign in product(map(Fraction, terms), significands, range(precision + 3), (1, -1)):
         b = sign * Fraction(n, 2**shift)
         error = abs(round_to(a + b, precision) - (a + b))
         if error > bound(a, b, unit, abs(round_to(a, precision) - a)):
-            failures.append(f"{a} + {b} errs by {error}")
-    return failures[:5]
+            yield f"{a} + {b} errs by {error}"
 
 
-def joining_failures(*, leaves: int = LEAVES, joins: Callable[[int], int] = lambda near: near - 1) -> list[str]:
-    """Whether, in every order, joins(n) additions join two partial sums that both hold some of n near terms."""
-    failures = []
+def joining_failures(*, leaves: int = LEAVES, joins: Callable[[int], int] = lambda near: near - 1) -> Failures:
+    """Fails unless in every order joins(n) additions join two partial sums that both hold some of n near terms."""
     for count in range(1, leaves + 1):
         for shape, chosen in product(shapes(count), product((False, True), repeat=count)):
             _, found = folded(shape, ((is_near, 0) for is_near in chosen), _joined)
             if any(chosen) and found != joins(sum(chosen)):
-                failures.append(f"{sum(chosen)} near terms of {count}, order {shape}: {found} additions join them")
-    return failures[:5]
+                yield f"{sum(chosen)} near terms of {count}, order {shape}: {found} additions join them"
 
 
 def _joined(left: tuple[bool, int], right: tuple[bool, int]) -> tuple[bool, int]:
@@ -68,23 +65,22 @@ def _joined(left: tuple[bool, int], right: tuple[bool, int]) -> tuple[bool, int]
     return left[0] or right[0], left[1] + right[1] + (left[0] and right[0])
 
 
-def far_failures(*, share: Expr = QUARTER, factor: Expr = 2) -> list[str]:
-    """Whether far terms err by at most factor times their weight: gamma among themselves, and once more when joined."""
+def far_failures(*, share: Expr = QUARTER, factor: Expr = 2) -> Failures:
+    """Fails unless far terms err by at most factor times their weight: gamma among themselves, one more joined."""
     lost = gamma(1, share / (1 + sympy.Symbol("s", positive=True)))
     return has_negative_coefficient(factor - lost - (1 + lost), f"{factor} minus 1 + 2 gamma")
 
 
-def sum_failures(*, leaves: int = LEAVES, factor: Fraction = Fraction(1)) -> list[str]:
-    """Whether every order of one near and some far terms stays within factor times the bound, in exact arithmetic."""
-    unit, failures = Fraction(1, 2**PRECISION), []
+def sum_failures(*, leaves: int = LEAVES, factor: Fraction = Fraction(1)) -> Failures:
+    """Fails unless every order of one near and some far terms stays within factor times the bound, exactly computed."""
+    unit = Fraction(1, 2**PRECISION)
     terms = [Fraction(2**PRECISION - 1), *(Fraction(9 + n, 2 ** (PRECISION + n)) for n in range(leaves - 2))]
     whole, shares = sum(terms), before_errors(1, unit, sum(terms), sum(terms[1:]))
     allowed = factor * solved(shares / whole) * whole
     for shape, start in product(shapes(len(terms)), range(len(terms))):
         error = abs(added(shape, terms[start:] + terms[:start], PRECISION) - whole)
         if error > allowed:
-            failures.append(f"order {shape} from {start}: {error} > {allowed}")
-    return failures[:5]
+            yield f"order {shape} from {start}: {error} > {allowed}"
 
 
 @claim(
@@ -153,8 +149,8 @@ RATIOS = (Fraction(1, 2), Fraction(1, 8))  # q = exp(-alpha)
 UNITS = (Fraction(1, 2), Fraction(1, 64), Fraction(1, 4096))
 
 
-def axes_failures(*, bound: Expr = FIRST + SECOND) -> list[str]:
-    """Whether what two axes leave out weighs no more than the bound."""
+def axes_failures(*, bound: Expr = FIRST + SECOND) -> Failures:
+    """Fails unless what two axes leave out weighs no more than the bound."""
     return not_nonnegative(bound - LOST, "the bound minus what is left out")
 
 
@@ -165,20 +161,18 @@ def kept(probabilities: list[Fraction], most: Fraction) -> list[Fraction]:
     return [p if b > most and a > most else Fraction() for p, b, a in zip(probabilities, before, after, strict=True)]
 
 
-def left_out_failures(*, share: Fraction = Fraction(1, 2), factor: Fraction = Fraction(1)) -> list[str]:
-    """Whether sums without the far keys, ``share`` of u on either side, differ by at most factor u max |x|.
+def left_out_failures(*, share: Fraction = Fraction(1, 2), factor: Fraction = Fraction(1)) -> Failures:
+    """Fails unless sums without the far keys, ``share`` of u on either side, differ by at most factor u max |x|.
 
     They differ most where all pixels have the same sign.
     """
-    failures = []
     for length, q, unit in product(LENGTHS, RATIOS, UNITS):
         for target in range(length):
             weights = [q ** ((k - target) ** 2) for k in range(length)]
             probabilities = [weight / sum(weights) for weight in weights]
             lost = 1 - sum(kept(probabilities, share * unit))
             if lost > factor * unit:
-                failures.append(f"{length} keys, target {target}, q = {q}, u = {unit}: {lost} is lost")
-    return failures[:5]
+                yield f"{length} keys, target {target}, q = {q}, u = {unit}: {lost} is lost"
 
 
 @claim(

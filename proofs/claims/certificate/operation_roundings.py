@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sympy
 
 from ...prover.checks import Expr, not_nonnegative
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 
 EXP, ACTIVATION = 64, 64  # roundings that an error of 32 units in the last place counts for
 SIZES = (1, 2, 3, 7)  # terms of a sum
@@ -127,24 +127,22 @@ TABLE: Mapping[str, Callable[[int], tuple[int, int]]] = {
 }
 
 
-def count_failures(*, fewer: Mapping[str, tuple[int, int]] | None = None) -> list[str]:
-    """Whether no term of any formula goes through more roundings, or narrowings, than the table says.
+def count_failures(*, fewer: Mapping[str, tuple[int, int]] | None = None) -> Failures:
+    """Fails unless no term of any formula goes through more roundings, or narrowings, than the table says.
 
     Args:
         fewer: How many of each the table says too many, by operation.
     """
-    failures = []
     for name, formula in FORMULAS.items():
         for count in SIZES:
             found, (less, narrower) = formula(count), (fewer or {}).get(name, (0, 0))
             terms, narrowings = TABLE[name](count)
             if found.terms > terms - less or found.narrowings > narrowings - narrower:
-                failures.append(f"{name} of {count}: {found}")
-    return failures
+                yield f"{name} of {count}: {found}"
 
 
-def compound_failures(*, bound: Callable[[Expr, Expr], Expr] = lambda a, b: (1 + a) * (1 + b) - 1) -> list[str]:
-    """Whether |(1 + a)(1 + b) - 1| is at most the bound for |a| <= A and |b| <= B."""
+def compound_failures(*, bound: Callable[[Expr, Expr], Expr] = lambda a, b: (1 + a) * (1 + b) - 1) -> Failures:
+    """Fails unless |(1 + a)(1 + b) - 1| is at most the bound for |a| <= A and |b| <= B."""
     a, b, p, q = sympy.symbols("a b p q", nonnegative=True)  # A = a + p, B = b + q
     allowed = bound(a + p, b + q)
     signs = [(x, y) for x in (a, -a) for y in (b, -b)]
@@ -154,8 +152,8 @@ def compound_failures(*, bound: Callable[[Expr, Expr], Expr] = lambda a, b: (1 +
     ]
 
 
-def root_failures(*, factor: Expr = sympy.S.One) -> list[str]:
-    """Whether 1 / sqrt(1 - t) is at most 1 + factor t for 0 < t <= 1/2."""
+def root_failures(*, factor: Expr = sympy.S.One) -> Failures:
+    """Fails unless 1 / sqrt(1 - t) is at most 1 + factor t for 0 < t <= 1/2."""
     slack = sympy.Symbol("s", nonnegative=True)
     share = 1 / (2 * (1 + slack))
     above = ((1 + factor * share) ** 2 * (1 - share) - 1) / share**3

@@ -14,7 +14,7 @@ from itertools import product
 import sympy
 
 from ...prover.checks import Expr, not_nonnegative, unequal
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 
 SILU_SLOPE, GELU_SLOPE, HARDSWISH_SLOPE = sympy.Rational(11, 10), sympy.Rational(113, 100), sympy.Rational(3, 2)
 SIGMOID_SLOPE, TANH_SLOPE = sympy.Rational(1, 4), sympy.Integer(1)
@@ -28,19 +28,19 @@ STEEPEST = (X + 2) / 4  # the slope of SiLU where x tanh(x / 2) = 2
 HARDSWISH = sympy.diff(X * (X + 3) / 6, X)  # between -3 and 3, where it is linear; 0 and 1 outside
 
 
-def affine_failures(*, factor: Expr = 1) -> list[str]:
-    """Whether one more weight adds at most factor |w| e to the error, and moves the range by its sign."""
+def affine_failures(*, factor: Expr = 1) -> Failures:
+    """Fails unless one more weight adds at most factor |w| e to the error, and moves the range by its sign."""
     size, error, slack, width, rest = sympy.symbols("w e s d r", nonnegative=True)
     low = sympy.Symbol("l", real=True)
     value, high = low + width, low + width + rest
-    failures = outside(size * value, size * low, size * high, "w >= 0")
-    failures += outside(-size * value, -size * high, -size * low, "w <= 0")
+    yield from outside(size * value, size * low, size * high, "w >= 0")
+    yield from outside(-size * value, -size * high, -size * low, "w <= 0")
     passed_on = size * (error - slack)  # w (a - c), where a - c has the sign of w
-    return failures + not_nonnegative(factor * size * error - passed_on, "|w| e minus w (a - c)")
+    yield from not_nonnegative(factor * size * error - passed_on, "|w| e minus w (a - c)")
 
 
-def chain_failures(*, own: int = 1, inherited: int = 1) -> list[str]:
-    """Whether the difference of two computed layers is what the layer's certificate covers, and what it inherits."""
+def chain_failures(*, own: int = 1, inherited: int = 1) -> Failures:
+    """Fails unless two computed layers differ by what the layer's certificate covers and what it inherits."""
     names = ("flA(a)", "A(a)", "C(a)", "C(c)", "flC(c)")
     computed, attention, same, other, convolution = (sympy.Symbol(name) for name in names)
     own_difference = (computed - attention) + (attention - same) + (other - convolution)
@@ -54,8 +54,8 @@ def slope_failures(
     hardswish: Expr = HARDSWISH_SLOPE,
     sigmoid: Expr = SIGMOID_SLOPE,
     tanh: Expr = TANH_SLOPE,
-) -> list[str]:
-    """Whether no slope of these functions is larger in absolute value."""
+) -> Failures:
+    """Fails unless no slope of these functions is larger in absolute value."""
     largest = {
         "SiLU": (STEEPEST.subs(X, SILU_EXTREME), silu),
         "GELU": (sympy.diff(X * NORMAL, X).subs(X, sympy.sqrt(2)), gelu),
@@ -64,23 +64,24 @@ def slope_failures(
         "tanh": ((1 - S**2).subs(S, 0), tanh),
     }
     steeper = {name: value for name, (value, bound) in largest.items() if not value <= bound}
-    return [f"{name}: a slope of {float(value):.6f}" for name, value in steeper.items()] + _extreme_failures()
+    yield from (f"{name}: a slope of {float(value):.6f}" for name, value in steeper.items())
+    yield from _extreme_failures()
 
 
-def _extreme_failures() -> list[str]:
-    """Whether the slopes are extreme where ``slope_failures`` looks at them."""
-    failures = unequal(sympy.diff(SIGMOID, X), SIGMOID * (1 - SIGMOID), "the slope of sigmoid")
-    failures += unequal(sympy.diff(sympy.tanh(X), X), 1 - sympy.tanh(X) ** 2, "the slope of tanh")
-    failures += unequal(S * (1 - S), sympy.Rational(1, 4) - (S - sympy.Rational(1, 2)) ** 2, "a square completed")
+def _extreme_failures() -> Failures:
+    """Fails unless the slopes are extreme where ``slope_failures`` looks at them."""
+    yield from unequal(sympy.diff(SIGMOID, X), SIGMOID * (1 - SIGMOID), "the slope of sigmoid")
+    yield from unequal(sympy.diff(sympy.tanh(X), X), 1 - sympy.tanh(X) ** 2, "the slope of tanh")
+    yield from unequal(S * (1 - S), sympy.Rational(1, 4) - (S - sympy.Rational(1, 2)) ** 2, "a square completed")
     bent = {"SiLU": SILU_BENT.subs(S, SIGMOID).rewrite(sympy.exp), "GELU": GELU_BENT.subs(PHI, DENSITY)}
     for name, gate in (("SiLU", SIGMOID), ("GELU", NORMAL)):
         slope = sympy.diff(X * gate, X)
-        failures += unequal(sympy.diff(slope, X), bent[name], f"the second derivative of {name}")
-        failures += unequal(slope + slope.subs(X, -X), 1, f"the slopes of {name} at x and -x")
+        yield from unequal(sympy.diff(slope, X), bent[name], f"the second derivative of {name}")
+        yield from unequal(slope + slope.subs(X, -X), 1, f"the slopes of {name} at x and -x")
     share = (1 + 2 / X) / 2  # the sigmoid where tanh(x / 2) = 2 / x
-    failures += unequal(share + X * share * (1 - share), STEEPEST, "the slope of SiLU where x tanh(x / 2) = 2")
+    yield from unequal(share + X * share * (1 - share), STEEPEST, "the slope of SiLU where x tanh(x / 2) = 2")
     is_beyond = SILU_EXTREME * sympy.tanh(SILU_EXTREME / 2) > 2
-    return failures + ([] if is_beyond else [f"x tanh(x / 2) is not beyond 2 at {SILU_EXTREME}"])
+    yield from ([] if is_beyond else [f"x tanh(x / 2) is not beyond 2 at {SILU_EXTREME}"])
 
 
 @claim(
@@ -152,14 +153,14 @@ PRODUCT = A * (B - D) + D * (A - C)  # of which every factor is bounded
 QUOTIENT = (A - C) / B
 
 
-def outside(value: Expr, low: Expr, high: Expr, what: str) -> list[str]:
+def outside(value: Expr, low: Expr, high: Expr, what: str) -> Failures:
     """Returns a failure for each end that the value is not known to keep."""
     below, above = f"{what}: value minus lower end", f"{what}: upper end minus value"
     return not_nonnegative(value - low, below) + not_nonnegative(high - value, above)
 
 
-def sum_failures(*, error: Expr = E + G) -> list[str]:
-    """Whether a + b and a - b are between the sums of their ends, and differ by at most e + g.
+def sum_failures(*, error: Expr = E + G) -> Failures:
+    """Fails unless a + b and a - b are between the sums of their ends, and differ by at most e + g.
 
     The difference is (a - c) + (b - d) or (a - c) - (b - d); each of its terms is e - p or g - q, from above.
     """
@@ -167,31 +168,31 @@ def sum_failures(*, error: Expr = E + G) -> list[str]:
     w, x, r, s, p, q = sympy.symbols("w x r s p q", nonnegative=True)
     a, b = low + w, other_low + x
     high, other_high = a + r, b + s
-    failures = not_nonnegative(error - ((E - p) + (G - q)), "bound minus difference")
-    failures += outside(a + b, low + other_low, high + other_high, "a + b")
-    return failures + outside(a - b, low - other_high, high - other_low, "a - b")
+    yield from not_nonnegative(error - ((E - p) + (G - q)), "bound minus difference")
+    yield from outside(a + b, low + other_low, high + other_high, "a + b")
+    yield from outside(a - b, low - other_high, high - other_low, "a - b")
 
 
 def product_failures(
     *, identity: Expr = PRODUCT, corners: Callable[[Expr, Expr], Expr] = lambda s, t: s * t
-) -> list[str]:
-    """Whether a b - c d is the identity, and a b a weighted mean of the products of the ends."""
+) -> Failures:
+    """Fails unless a b - c d is the identity, and a b a weighted mean of the products of the ends."""
     low, high, other_low, other_high, s, t = sympy.symbols("l u m v s t", real=True)  # 0 <= s, t <= 1
     ends, others = {low: 1 - s, high: s}, {other_low: 1 - t, other_high: t}  # a and b are means of their ends
     a, b = (sum(share * end for end, share in part.items()) for part in (ends, others))
     weights = {x * y: corners(ends[x], others[y]) for x, y in product(ends, others)}
-    failures = unequal(A * B - C * D, identity, "a b - c d")
-    failures += unequal(a * b, sum(weight * corner for corner, weight in weights.items()), "a b minus the mean")
-    return failures + unequal(sum(weights.values()), 1, "the sum of the weights")
+    yield from unequal(A * B - C * D, identity, "a b - c d")
+    yield from unequal(a * b, sum(weight * corner for corner, weight in weights.items()), "a b minus the mean")
+    yield from unequal(sum(weights.values()), 1, "the sum of the weights")
 
 
-def quotient_failures(*, identity: Expr = QUOTIENT) -> list[str]:
-    """Whether a / b - c / b is the identity: a positive number divides ends and difference."""
+def quotient_failures(*, identity: Expr = QUOTIENT) -> Failures:
+    """Fails unless a / b - c / b is the identity: a positive number divides ends and difference."""
     return unequal(A / B - C / B, identity, "a / b - c / b")
 
 
-def mean_failures(*, total: Expr = 1) -> list[str]:
-    """Whether sum_i w_i x_i is at most an end times total = sum_i w_i, for w_i >= 0: one value after the other.
+def mean_failures(*, total: Expr = 1) -> Failures:
+    """Fails unless sum_i w_i x_i is at most an end times total = sum_i w_i, for w_i >= 0: one value after the other.
 
     What is at most an end is x_i (at most u), -x_i (at most -l), and x_i - y_i (at most e).
     """
@@ -202,8 +203,8 @@ def mean_failures(*, total: Expr = 1) -> list[str]:
     return not_nonnegative(after - before, "what one more value adds to the bound minus the sum")
 
 
-def maximum_failures(*, factor: Expr = 1) -> list[str]:
-    """Whether max_i a_i <= max_i c_i + factor e if a_i <= c_i + e for all i; the rest is by symmetry.
+def maximum_failures(*, factor: Expr = 1) -> Failures:
+    """Fails unless max_i a_i <= max_i c_i + factor e if a_i <= c_i + e for all i; the rest is by symmetry.
 
     Whichever a_j is the maximum: c_j is M - b, with M = max_i c_i, and a_j is c_j + e - p.
     """
@@ -211,22 +212,23 @@ def maximum_failures(*, factor: Expr = 1) -> list[str]:
     return not_nonnegative(top + factor * E - ((top - below) + E - slack), "bound minus a_j")
 
 
-def gate_failures(*, low: Callable[[Expr, Expr], Expr] = lambda positive, x: sympy.Integer(0)) -> list[str]:
-    """Whether x s is between min(x, 0) and max(x, 0) for 0 <= s <= 1: SiLU, GELU and hardswish are of this form."""
+def gate_failures(*, low: Callable[[Expr, Expr], Expr] = lambda positive, x: sympy.Integer(0)) -> Failures:
+    """Fails unless x s is between min(x, 0) and max(x, 0) for 0 <= s <= 1, as of SiLU, GELU and hardswish."""
     x, s, rest = sympy.symbols("x s r", nonnegative=True)  # s + r stands for 1
     one = s + rest
-    return outside(x * s, low(one, x), x * one, "x >= 0") + outside(-x * s, -x * one, -low(one, x), "x <= 0")
+    yield from outside(x * s, low(one, x), x * one, "x >= 0")
+    yield from outside(-x * s, -x * one, -low(one, x), "x <= 0")
 
 
-def range_failures(*, width: int = 1) -> list[str]:
-    """Whether |a - c| <= width (u - l) for two numbers between l and u."""
+def range_failures(*, width: int = 1) -> Failures:
+    """Fails unless |a - c| <= width (u - l) for two numbers between l and u."""
     below, apart, above = sympy.symbols("w r x", nonnegative=True)  # one is r above the other
     whole = width * (below + apart + above)
     return [reason for sign in (1, -1) for reason in not_nonnegative(whole - sign * apart, f"sign {sign}: u - l minus")]
 
 
-def rounding_failures(*, roundings: int = 2) -> list[str]:
-    """Whether |fl f - fl g| <= |f - g| + roundings r if both are rounded with an error of at most r."""
+def rounding_failures(*, roundings: int = 2) -> Failures:
+    """Fails unless |fl f - fl g| <= |f - g| + roundings r if both are rounded with an error of at most r."""
     f, g = sympy.symbols("f g", real=True)
     r, p, q = sympy.symbols("r p q", nonnegative=True)
     computed = (f + r - p) - (g - r + q)  # the worst signs; the others are symmetric

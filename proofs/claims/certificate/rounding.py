@@ -8,7 +8,7 @@ from fractions import Fraction
 import sympy
 
 from ...prover.checks import Expr, has_negative_coefficient, not_nonnegative
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.sums import U, added, gamma, round_to, shapes
 
 PRECISIONS = (3, 4)
@@ -19,8 +19,8 @@ FIVE_QUARTERS, TWO_FIFTHS = sympy.Rational(5, 4), sympy.Rational(2, 5)
 SLACK = sympy.Symbol("s", positive=True)
 
 
-def induction_failures(*, bound: Callable[[Expr], Expr] = gamma) -> list[str]:
-    """Whether (1 + bound(l)) (1 + bound(m)) <= 1 + bound(l + m), bound(1) >= u and bound(m) >= m u.
+def induction_failures(*, bound: Callable[[Expr], Expr] = gamma) -> Failures:
+    """Fails unless (1 + bound(l)) (1 + bound(m)) <= 1 + bound(l + m), bound(1) >= u and bound(m) >= m u.
 
     u = 1 / (l + m + s) with s > 0 runs through all u with (l + m) u < 1.
     """
@@ -37,9 +37,8 @@ def induction_failures(*, bound: Callable[[Expr], Expr] = gamma) -> list[str]:
     ]
 
 
-def order_failures(*, factor: Fraction = Fraction(1), precisions: Iterable[int] = PRECISIONS) -> list[str]:
-    """Whether every order of a sum of products stays within factor gamma_m sum |w||x|, in exact arithmetic."""
-    failures = []
+def order_failures(*, factor: Fraction = Fraction(1), precisions: Iterable[int] = PRECISIONS) -> Failures:
+    """Fails unless every order of a sum of products stays within factor gamma_m sum |w||x|, in exact arithmetic."""
     for precision in precisions:
         significands = [Fraction(n) for n in range(2 ** (precision - 1), 2**precision)]
         for first in significands:
@@ -49,12 +48,11 @@ def order_failures(*, factor: Fraction = Fraction(1), precisions: Iterable[int] 
             for shape in shapes(TERMS):
                 found = added(shape, (round_to(each, precision) for each in products), precision)
                 if abs(found - sum(products)) > allowed:
-                    failures.append(f"precision {precision}, first {first}, order {shape}: {found}")
-    return failures[:5]
+                    yield f"precision {precision}, first {first}, order {shape}: {found}"
 
 
-def sharpness_failures(*, share: Fraction = REACHED, precision: int = BITS, terms: int = LONG_SUM) -> list[str]:
-    """Whether adding small numbers to 1, one after the other, errs by more than the share of gamma_m."""
+def sharpness_failures(*, share: Fraction = REACHED, precision: int = BITS, terms: int = LONG_SUM) -> Failures:
+    """Fails unless adding small numbers to 1, one after the other, errs by more than the share of gamma_m."""
     unit = Fraction(1, 2**precision)
     small = unit * (1 - Fraction(1, 2 ** (precision - 1)))  # a little less than half of what follows 1
     total = Fraction(1)
@@ -129,8 +127,8 @@ SHARE, ERROR, TOTAL = sympy.symbols("a E T", positive=True)  # a is |e_k|
 UPPER = (1 + SHARE) * (1 + U) / ((1 - ERROR) * (1 - TOTAL)) - 1
 
 
-def quotient_failures(*, upper: Expr = UPPER) -> list[str]:
-    """Whether the upper error exceeds the lower, 1 - (1 - a)(1 - u) / ((1 + E)(1 + T)).
+def quotient_failures(*, upper: Expr = UPPER) -> Failures:
+    """Fails unless the upper error exceeds the lower, 1 - (1 - a)(1 - u) / ((1 + E)(1 + T)).
 
     a, u, E and T are between 0 and 1; each is 1 / (1 + s) with its own s > 0.
     """
@@ -139,12 +137,12 @@ def quotient_failures(*, upper: Expr = UPPER) -> list[str]:
     return has_negative_coefficient((upper - lower).subs(small), "the upper error minus the lower")
 
 
-def exponential_failures(*, factor: Expr = FIVE_QUARTERS, largest: Expr = TWO_FIFTHS, ratio: int = 2) -> list[str]:
-    """Whether s / (1 - s / 2) <= factor s up to the largest s, and n! >= ratio^(n - 1) for n >= 1."""
+def exponential_failures(*, factor: Expr = FIVE_QUARTERS, largest: Expr = TWO_FIFTHS, ratio: int = 2) -> Failures:
+    """Fails unless s / (1 - s / 2) <= factor s up to the largest s, and n! >= ratio^(n - 1) for n >= 1."""
     below = largest / (1 + SLACK)  # runs through 0 < s < largest
-    failures = has_negative_coefficient(factor - 1 / (1 - below / 2), "factor minus 1 / (1 - s / 2)")
+    yield from has_negative_coefficient(factor - 1 / (1 - below / 2), "factor minus 1 / (1 - s / 2)")
     n = sympy.Symbol("n", integer=True, nonnegative=True)
-    return failures + not_nonnegative((n + 2) - ratio, f"(n + 2)! / (n + 1)! minus {ratio}")  # and 1! = ratio^0
+    yield from not_nonnegative((n + 2) - ratio, f"(n + 2)! / (n + 1)! minus {ratio}")  # and 1! = ratio^0
 
 
 @claim(
@@ -181,8 +179,8 @@ ROUNDINGS = AXES + 4
 DISTANCES = 2 * DISTANCE**2 + 4 * REACH * DISTANCE + 3 * REACH**2
 
 
-def score_failures(*, factor: Expr = ROUNDINGS) -> list[str]:
-    """Whether n + 2 roundings of a term and one of the difference come to at most factor u, if (n + 3) (n + 4) u <= 1.
+def score_failures(*, factor: Expr = ROUNDINGS) -> Failures:
+    """Fails unless n + 2 roundings of a term and one of the difference are at most factor u if (n + 3) (n + 4) u <= 1.
 
     Together they are n + 3 roundings, at most gamma_{n + 3} by the claim ``rounded-sum``.
     """
@@ -193,8 +191,8 @@ def score_failures(*, factor: Expr = ROUNDINGS) -> list[str]:
     )
 
 
-def distance_failures(*, bound: Expr = DISTANCES) -> list[str]:
-    """Whether |delta|^2 + 2 |Delta||delta| + D^2, which grows with |delta| <= D + |Delta|, is at most the bound."""
+def distance_failures(*, bound: Expr = DISTANCES) -> Failures:
+    """Fails unless |delta|^2 + 2 |Delta||delta| + D^2, growing with |delta| <= D + |Delta|, is at most the bound."""
     largest = DISTANCE + REACH
     return not_nonnegative(bound - (largest**2 + 2 * REACH * largest + DISTANCE**2), "the bound minus the distances")
 

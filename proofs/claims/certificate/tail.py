@@ -23,7 +23,7 @@ from itertools import product
 import sympy
 
 from ...prover.checks import Expr, has_negative_coefficient, not_nonnegative, on_unit_interval, unequal
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.lattice import (
     LISTED,
     RANDOM,
@@ -48,21 +48,19 @@ def read_error(probabilities: Iterable[Expr], differences: Iterable[Expr], targe
     return (1 - sum(p)) * target_value + others - target_value
 
 
-def lemma_failures(counts: Iterable[int] = OTHER_KEYS, *, factor: Expr = 1) -> list[str]:
-    """Whether sum_k p_k x_k - x_t <= factor (1 - p_t) osc, with equality for some x; so it is with -x for x."""
-    failures = []
+def lemma_failures(counts: Iterable[int] = OTHER_KEYS, *, factor: Expr = 1) -> Failures:
+    """Fails unless sum_k p_k x_k - x_t <= factor (1 - p_t) osc, with equality for some x; so it is with -x for x."""
     x_t, osc = sympy.Symbol("x_t", real=True), sympy.Symbol("osc", positive=True)
     for count in counts:
         p, slack = (sympy.symbols(f"{name}1:{count + 1}", nonnegative=True) for name in "ps")
         bound = factor * sum(p) * osc
         error = read_error(p, [osc - s for s in slack], x_t)  # x_k - x_t <= osc
-        failures += not_nonnegative(bound - error, f"{count} other keys: bound minus error")
-        failures += unequal(bound, error.subs(dict.fromkeys(slack, 0)), f"{count} other keys: the extreme case")
-    return failures
+        yield from not_nonnegative(bound - error, f"{count} other keys: bound minus error")
+        yield from unequal(bound, error.subs(dict.fromkeys(slack, 0)), f"{count} other keys: the extreme case")
 
 
-def sum_failures(*, tail: Expr | None = None) -> list[str]:
-    """Whether |sum w_i e_i| <= tail sum |w_i| osc_i if |e_i| <= tau osc_i: heads and channels, one after the other."""
+def sum_failures(*, tail: Expr | None = None) -> Failures:
+    """Fails unless |sum w_i e_i| <= tail sum |w_i| osc_i if |e_i| <= tau osc_i: one head and channel after another."""
     tau, size, osc, slack, before, before_slack = sympy.symbols("tau w osc s R r", nonnegative=True)
     so_far = tau * before - before_slack  # R: the sum of |w_i| osc_i so far
     pushed = size * (tau * osc - slack)  # w e, where e has the sign of w
@@ -133,15 +131,15 @@ def partial_tail(q: Expr, terms: int, *, axes: Expr = 2) -> Expr:
 CUT = partial_tail(Q, 1, axes=N)
 
 
-def majorant_failures(*, exponent: Callable[[Expr], Expr] = lambda n: n**2, majorant: Expr = MAJORANT) -> list[str]:
-    """Whether 1 + 2 sum_{n >= 1} q^exponent(n) is at most the majorant for 0 < q < 1."""
+def majorant_failures(*, exponent: Callable[[Expr], Expr] = lambda n: n**2, majorant: Expr = MAJORANT) -> Failures:
+    """Fails unless 1 + 2 sum_{n >= 1} q^exponent(n) is at most the majorant for 0 < q < 1."""
     m = sympy.Symbol("m", integer=True, nonnegative=True)
     partial = Q * (1 - Q**m) / (1 - Q)  # q + ... + q^m
-    failures = not_nonnegative(exponent(1 + m) - (1 + m), "exponent(n) - n at n = 1 + m")
-    failures += unequal(partial.subs(m, 0), 0, "the empty geometric sum")
-    failures += unequal(partial.subs(m, m + 1) - partial, Q ** (m + 1), "one more term of the geometric sum")
+    yield from not_nonnegative(exponent(1 + m) - (1 + m), "exponent(n) - n at n = 1 + m")
+    yield from unequal(partial.subs(m, 0), 0, "the empty geometric sum")
+    yield from unequal(partial.subs(m, m + 1) - partial, Q ** (m + 1), "one more term of the geometric sum")
     infinite = partial.subs(Q**m, 0)  # q^m tends to 0
-    return failures + unequal(majorant, 1 + 2 * infinite, "the majorant")
+    yield from unequal(majorant, 1 + 2 * infinite, "the majorant")
 
 
 def bound_failures(
@@ -150,24 +148,23 @@ def bound_failures(
     sharp: Expr = SHARP_BOUND,
     simple: Expr = SIMPLE_BOUND,
     first_order: Expr = FIRST_ORDER,
-) -> list[str]:
-    """Whether 1 - majorant^-n = sharp <= simple <= first_order q, and tau / q -> first_order, for every n >= 1.
+) -> Failures:
+    """Fails unless 1 - majorant^-n = sharp <= simple <= first_order q, and tau / q -> first_order, for every n >= 1.
 
     sharp <= simple by induction: equal for one axis, and from n axes to one more the difference simple - sharp becomes
     (1 - r) times itself, plus r (simple - its value for no axis), with r = 1 - majorant^-1 between 0 and 1.
     """
     missed = 1 - 1 / majorant  # r: of one axis
-    failures = unequal(1 - majorant**-N, sharp, "1 - majorant^-n")
+    yield from unequal(1 - majorant**-N, sharp, "1 - majorant^-n")
     rest = simple - sharp
-    failures += unequal(rest.subs(N, 1), 0, "the simple bound minus the sharp one, for one axis")
+    yield from unequal(rest.subs(N, 1), 0, "the simple bound minus the sharp one, for one axis")
     kept = (1 - missed) * rest + missed * simple
-    failures += unequal(rest.subs(N, N + 1), kept, "their difference for one more axis")
+    yield from unequal(rest.subs(N, N + 1), kept, "their difference for one more axis")
     for part in (missed, 1 - missed, missed * simple, first_order * Q - simple):
-        failures += has_negative_coefficient(on_unit_interval(part, Q), f"{part}, q = 1 / (1 + s)")
+        yield from has_negative_coefficient(on_unit_interval(part, Q), f"{part}, q = 1 / (1 + s)")
     for enclosing in (CUT, sharp):  # theta_3 is at least 1 + 2 q, at most the majorant
-        failures += unequal(sympy.diff(enclosing, Q).subs(Q, 0), first_order, f"slope of {enclosing} at q = 0")
-        failures += unequal(enclosing.subs(Q, 0), 0, f"{enclosing} at q = 0")
-    return failures
+        yield from unequal(sympy.diff(enclosing, Q).subs(Q, 0), first_order, f"slope of {enclosing} at q = 0")
+        yield from unequal(enclosing.subs(Q, 0), 0, f"{enclosing} at q = 0")
 
 
 def lattice_counts(largest: int, *, axes: int = 2) -> Counter[int]:
@@ -176,17 +173,15 @@ def lattice_counts(largest: int, *, axes: int = 2) -> Counter[int]:
     return Counter(total for total in map(sum, product(squares, repeat=axes)) if total <= largest)
 
 
-def grid_failures(grids: Iterable[tuple[int, ...]] = GRIDS, *, fewer: int = 0) -> list[str]:
-    """Whether the sum for every target of these boxes is, power by power of q, at most theta_3(q)^(n - fewer)."""
-    failures = []
+def grid_failures(grids: Iterable[tuple[int, ...]] = GRIDS, *, fewer: int = 0) -> Failures:
+    """Fails unless the sum for every target of these boxes is, power by power of q, at most theta_3(q)^(n - fewer)."""
     for size in grids:
         keys = points(size)
         lattice = lattice_counts(sum(length**2 for length in size), axes=len(size) - fewer)
         for target in keys:
             counts = Counter(squared_distance(key, target) for key in keys)
             more = {m: count for m, count in counts.items() if count > lattice[m]}
-            failures += [f"{size} keys, target {target}: {n} at squared distance {m}" for m, n in more.items()]
-    return failures
+            yield from [f"{size} keys, target {target}: {n} at squared distance {m}" for m, n in more.items()]
 
 
 @claim(
@@ -241,40 +236,36 @@ CHANGE = (1 / SHARE - 1) * PROBABILITY  # what a border adds to a probability
 CHANGES = 1 - SHARE  # their sum
 
 
-def range_failures(*, factor: Expr = HALF) -> list[str]:
-    """Whether |sum_k d_k x_k| <= |m| |sum_k d_k| + factor osc sum |d_k| for |x_k - m| <= osc / 2, attained if m = 0."""
+def range_failures(*, factor: Expr = HALF) -> Failures:
+    """Fails unless |sum_k d_k x_k| <= |m| |sum_k d_k| + factor osc sum |d_k| if |x_k - m| <= osc / 2, attained."""
     d, x, m = sympy.symbols("d x m", real=True)
-    failures = unequal(d * x, m * d + d * (x - m), "splitting off the middle of the range")
+    yield from unequal(d * x, m * d + d * (x - m), "splitting off the middle of the range")
     osc, size, slack = sympy.symbols("osc d s", nonnegative=True)
     term = size * (osc / 2 - slack)  # d (x - m), where x - m <= osc / 2 has the sign of d
-    failures += not_nonnegative(factor * osc * size - term, "bound minus term")
-    return failures + unequal(factor * osc * size, term.subs(slack, 0), "the extreme case")
+    yield from not_nonnegative(factor * osc * size - term, "bound minus term")
+    yield from unequal(factor * osc * size, term.subs(slack, 0), "the extreme case")
 
 
-def border_failures(*, change: Expr = CHANGE, total: Expr = CHANGES) -> list[str]:
-    """Whether p / P - d = (p - d) + change for a target (d = 1) and others, the changes summing to 1 - P."""
+def border_failures(*, change: Expr = CHANGE, total: Expr = CHANGES) -> Failures:
+    """Fails unless p / P - d = (p - d) + change for a target (d = 1) and others, the changes summing to 1 - P."""
     p, rest = PROBABILITY, sympy.Symbol("r", positive=True)
-    failures = unequal(change.subs(p, SHARE), total, "the sum of the changes")
+    yield from unequal(change.subs(p, SHARE), total, "the sum of the changes")
     for is_target in (0, 1):
-        failures += unequal(p / SHARE - is_target, (p - is_target) + change, f"d = {is_target}")
-    return failures + not_nonnegative((SHARE + rest) - SHARE, "P of a larger key set minus P")
+        yield from unequal(p / SHARE - is_target, (p - is_target) + change, f"d = {is_target}")
+    yield from not_nonnegative((SHARE + rest) - SHARE, "P of a larger key set minus P")
 
 
-def smoothed_bound_failures(
-    kernels: Iterable[Kernel] | None = None, *, border: int = 1, half: Expr = HALF
-) -> list[str]:
-    """Whether the worst input of every key grid is within the bound, for an input with osc = 1, in interval arithmetic.
+def smoothed_bound_failures(kernels: Iterable[Kernel] | None = None, *, border: int = 1, half: Expr = HALF) -> Failures:
+    """Fails unless the worst input with osc = 1 of every key grid is within the bound, in interval arithmetic.
 
     The worst input has the error osc / 2 sum_k |g_k|.
     """
-    failures = []
     for kernel in tested_kernels() if kernels is None else kernels:
         allowed = smoothed_bound(kernel, border=border) * int(half.p) / int(half.q)
         for grid in grids_around(kernel):
             worst = sum(map(abs, differences(gaussian_heads(kernel), kernel.by_target, grid).values())) / 2
             if not worst.b <= allowed.a:
-                failures.append(f"{kernel}, {len(grid)} keys: {worst.b} exceeds {allowed.a}")
-    return failures[:5]
+                yield f"{kernel}, {len(grid)} keys: {worst.b} exceeds {allowed.a}"
 
 
 @claim(

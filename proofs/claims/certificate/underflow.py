@@ -9,7 +9,7 @@ from itertools import product
 import sympy
 
 from ...prover.checks import has_negative_coefficient
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.sums import folded, gamma, round_to, shapes
 
 PRECISION = 4
@@ -23,8 +23,8 @@ Numbers = tuple[Fraction, ...]
 Change = Callable[[Fraction], Fraction]
 
 
-def addition_failures(*, read: int = 2, written: int = 1, factor: int = ADDITION) -> list[str]:
-    """Whether both operands read as 0 and the result written as 0 cost at most factor lambda, for u <= 1/2.
+def addition_failures(*, read: int = 2, written: int = 1, factor: int = ADDITION) -> Failures:
+    """Fails unless both operands read as 0 and the result written as 0 cost at most factor lambda, for u <= 1/2.
 
     The operands lose lambda each, which also changes what is rounded; the result loses lambda.
     """
@@ -71,13 +71,13 @@ def cases() -> Iterator[tuple[Numbers, Numbers]]:
 
 def order_failures(
     *, flushed: int = 1, inputs: int = 1, each: int = EACH, factor: Fraction = Fraction(1), partial: int = 1
-) -> list[str]:
-    """Whether every order of a sum stays within the bound, and no partial sum exceeds what overflow is judged by.
+) -> Failures:
+    """Fails unless every order of a sum stays within the bound, and no partial sum exceeds what overflow is judged by.
 
     The arguments multiply sum |w||x| over subnormal weights, lambda sum |w|, lambda of each term, all of these
     together, and (1 + gamma) sum |w||x| for partial sums.
     """
-    grown, failures = gamma(TERMS, Fraction(1, 2**PRECISION)), []
+    grown = gamma(TERMS, Fraction(1, 2**PRECISION))
     for (weights, x), (read, write), shape in product(cases(), MODES, shapes(TERMS)):
         products = [w * v for w, v in zip(weights, x, strict=True)]
         absolute = sum(map(abs, products))
@@ -86,10 +86,9 @@ def order_failures(
         found = computed(shape, zip(weights, x, strict=True), read, write)
         largest, lost = max(map(abs, found)), factor * (1 + grown) * lost
         if abs(found[-1] - sum(products)) > grown * absolute + lost:
-            failures.append(f"weights {weights}, inputs {x}, order {shape}: an error of {found[-1] - sum(products)}")
+            yield f"weights {weights}, inputs {x}, order {shape}: an error of {found[-1] - sum(products)}"
         if largest > partial * (1 + grown) * absolute + lost:
-            failures.append(f"weights {weights}, inputs {x}, order {shape}: a partial sum of {largest}")
-    return failures[:5]
+            yield f"weights {weights}, inputs {x}, order {shape}: a partial sum of {largest}"
 
 
 @claim(

@@ -9,7 +9,7 @@ from typing import Any
 import sympy as sp
 
 from ...prover.checks import plain
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from .floating_point import FORMATS
 
 LARGEST_SIDE = {"binary32": 2895, "binary64": 67_108_863}  # of a square key grid, for a 5 x 5 kernel
@@ -74,21 +74,20 @@ def exact_scores(
     )
 
 
-def _beyond(largest: Any) -> list[str]:
+def _beyond(largest: Any) -> Failures:
     """Partial sums that could exceed the bound.
 
     |delta_1| = d_1 and R = d_1 + r, |delta_2| = d_2 and C = d_2 + c, with r and c at least 0: then the bound minus the
     sum must be a polynomial without negative coefficients.
     """
     r, c = sp.symbols("r c", nonnegative=True)
-    bound, found = largest.subs({rows: d_1 + r, columns: d_2 + c}), []
+    bound = largest.subs({rows: d_1 + r, columns: d_2 + c})
     for first, second, sign in product((1, -1), repeat=3):
         squares, row, column = d_1**2 + d_2**2, 2 * first * D_1 * d_1, 2 * second * D_2 * d_2
         for integer in (d_1**2, squares, row, column, squares - row, squares - row - column):
             spare = sp.Poly(bound - sign * integer)
             if any(coefficient < 0 for coefficient in spare.coeffs()):
-                found.append(f"B - ({plain(sign * integer)}) = {plain(spare.as_expr())} can be negative")
-    return found
+                yield f"B - ({plain(sign * integer)}) = {plain(spare.as_expr())} can be negative"
 
 
 def _fits(integer: int, precision: int) -> bool:
@@ -96,22 +95,18 @@ def _fits(integer: int, precision: int) -> bool:
     return integer == 0 or (integer // (integer & -integer)).bit_length() <= precision
 
 
-def _misfits(exponent: int) -> list[str]:
-    found = []
+def _misfits(exponent: int) -> Failures:
     for p in (*range(2, 11), 24, 53):
         limit = 2 ** (p + exponent)
         integers = range(limit + 1) if p <= 10 else (limit - 1, limit)
-        found += [f"{m} <= 2^{p + exponent} does not fit into {p} bits" for m in integers if not _fits(m, p)]
+        yield from [f"{m} <= 2^{p + exponent} does not fit into {p} bits" for m in integers if not _fits(m, p)]
         if _fits(limit + 1, p):
-            found.append(f"{limit + 1} fits into {p} bits, so the limit is too low")
-    return found
+            yield f"{limit + 1} fits into {p} bits, so the limit is too low"
 
 
-def _wrong_sides(largest: Any, sides: Mapping[str, int], exponent: int) -> list[str]:
-    found = []
+def _wrong_sides(largest: Any, sides: Mapping[str, int], exponent: int) -> Failures:
     for name, side in sides.items():
         limit = 2 ** (FORMATS[name].precision + exponent)
         here, further = (largest.subs({rows: n, columns: n, D_1: 2, D_2: 2}) for n in (side - 1, side))
         if not here <= limit < further:
-            found.append(f"{name}, side {side}: B = {here}, one pixel more: {further}, limit {limit}")
-    return found
+            yield f"{name}, side {side}: B = {here}, one pixel more: {further}, limit {limit}"

@@ -16,7 +16,7 @@ from sympy.polys.fields import field
 from sympy.polys.rings import ring
 
 from ...prover.checks import Expr
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.scores import Point
 from ..common.small import (
     Case,
@@ -123,17 +123,15 @@ def factorisation_failures(
     query: Positions = query_position,
     center: Positions = head_center,
     exponent: Exponent = quadratic,
-) -> list[str]:
-    """The outputs in which soft attention and the smoothed convolution differ, one for each case."""
+) -> Failures:
+    """The outputs in which soft attention and the smoothed convolution differ."""
     rational, q = field("q", QQ)
-    failures = []
     for case in cases:
         s = symbols(case, rational.to_domain())
         expected = attention(case, s, soft(q), query=query, center=center)
         found = smoothed_convolution(case, s, q, exponent=exponent)
-        wrong = [index for index, polynomial in expected.items() if polynomial != found[index]]
-        failures += [f"{case}: output {index}: attention and smoothed convolution differ" for index in wrong[:1]]
-    return failures
+        wrong = [output for output, polynomial in expected.items() if polynomial != found[output]]
+        yield from (f"{case}: output {output}: attention and smoothed convolution differ" for output in wrong)
 
 
 def box_failures(
@@ -141,10 +139,9 @@ def box_failures(
     *,
     exponent: Exponent = quadratic,
     is_renormalised: bool = False,
-) -> list[str]:
-    """Whether smoothing axis by axis, with the columns of S where x is, reads what a softmax over all keys reads."""
+) -> Failures:
+    """Fails unless smoothing axis by axis, with the columns of S where x is, reads what a softmax of all keys reads."""
     rational, q = field("q", QQ)
-    failures = []
     for size, first, step in boxes:
         seen = list(product(*map(range, first, size, step)))
         polynomials, *values = ring([f"x{'_'.join(map(str, key))}" for key in seen], rational.to_domain())
@@ -153,9 +150,7 @@ def box_failures(
         for target in points(size):
             probabilities = softmax(size, target, q)
             if smoothed[target] != sum((value * probabilities[k] for k, value in image.items()), polynomials.zero):
-                failures.append(f"{size} keys, values from {first} at every {step}: {target} reads something else")
-                break
-    return failures
+                yield f"{size} keys, values from {first} at every {step}: {target} reads something else"
 
 
 @claim(

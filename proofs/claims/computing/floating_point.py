@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from fractions import Fraction
 from typing import NamedTuple
 
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 
 
 class Format(NamedTuple):
@@ -87,7 +87,7 @@ def one_hot_threshold(*, thresholds: Mapping[str, int] = ONE_HOT_ALPHA) -> Check
     powers = {name: FORMATS[name].zero_exponent for name in thresholds}
     listed = r", \qquad ".join(rf"e^{{-{a}}} < 2^{{{powers[n]}}} < e^{{-{a - 1}}}" for n, a in thresholds.items())
 
-    def wrong(holds: Callable[[int, int], bool], less: int, relation: str) -> list[str]:
+    def wrong(holds: Callable[[int, int], bool], less: int, relation: str) -> Failures:
         refused = {n: a - less for n, a in thresholds.items() if not holds(a - less, powers[n])}
         return [f"exp(-{a}) {relation} 2^{powers[n]} is not so in {n}" for n, a in refused.items()]
 
@@ -120,13 +120,13 @@ def exact_defaults(*, alphas: Mapping[str, int] = EXACT_ALPHA, margins: Mapping[
     powers = {name: FORMATS[name].zero_exponent for name in alphas}
     listed = r", \qquad ".join(rf"2^{{{margins[n]}}} e^{{-{a}}} < 2^{{{powers[n]}}}" for n, a in alphas.items())
 
-    def not_powers_of_two() -> list[str]:
+    def not_powers_of_two() -> Failures:
         return [f"{a} is not a power of two" for a in alphas.values() if a < 1 or a & (a - 1)]
 
-    def below_threshold() -> list[str]:
+    def below_threshold() -> Failures:
         return [f"{a} < {ONE_HOT_ALPHA[n]} in {n}" for n, a in alphas.items() if a < ONE_HOT_ALPHA[n]]
 
-    def no_margin() -> list[str]:
+    def no_margin() -> Failures:
         below = {n: powers[n] - margins[n] for n in alphas}
         return [f"exp(-{a}) < 2^{below[n]} is not so" for n, a in alphas.items() if not exp_is_below(a, below[n])]
 

@@ -11,7 +11,7 @@ from typing import Any
 import sympy as sp
 
 from ...prover.checks import equal, has_negative_coefficient
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.sums import round_to
 
 D, R = sp.symbols("D R", nonnegative=True)
@@ -82,7 +82,7 @@ def _terms(distance: Any) -> Any:
     return distance**2 + 2 * R * distance
 
 
-def _too_many(spare: int) -> list[str]:
+def _too_many(spare: int) -> Failures:
     counts = {axes: 2 * axes + 2 for axes in (1, 2, 3)}
     return [
         f"{count} roundings can cost more than {2 * axes + spare} u along {axes} axes"
@@ -91,30 +91,27 @@ def _too_many(spare: int) -> list[str]:
     ]
 
 
-def _shrinks(share: Any) -> list[str]:
+def _shrinks(share: Any) -> Failures:
     """At D = 1 the bound is at least 0 if 1 / c is at least the share there; D = 1 + t."""
     t, s = sp.symbols("t s", positive=True)
     bound = D**2 - share / (share.subs(D, 1) + s)
     return has_negative_coefficient(bound.subs(D, 1 + t) - bound.subs(D, 1), "the bound at 1 + t minus that at 1")
 
 
-def _losses_of_powers(share: Any, spare: int, farthest: int) -> list[str]:
-    found = []
+def _losses_of_powers(share: Any, spare: int, farthest: int) -> Failures:
     largest = _terms(D + R).subs({D: farthest, R: farthest})
     if largest > 2**53:
-        found.append(f"the terms come to {largest}, above 2^53")
+        yield f"the terms come to {largest}, above 2^53"
     t = sp.Symbol("t", positive=True)
     beyond = sp.expand(share.subs(R, D)).coeff(D, 2)  # R <= D, so the share is at most so many D^2
-    found += has_negative_coefficient((beyond * D**2 - share).subs(D, R + t), f"{beyond} D^2 minus the share")
+    yield from has_negative_coefficient((beyond * D**2 - share).subs(D, R + t), f"{beyond} D^2 minus the share")
     for axes in (1, 2, 3):
         gap = farthest**2 * (1 - beyond * (2 * axes + spare) * sp.Rational(1, 2**53))
         if gap < 1:
-            found.append(f"beyond D = {farthest} the gap may be {gap} alpha along {axes} axes")
-    return found
+            yield f"beyond D = {farthest} the gap may be {gap} alpha along {axes} axes"
 
 
-def _narrower(share: Any, spare: int) -> list[str]:
-    found = []
+def _narrower(share: Any, spare: int) -> Failures:
     taken = sp.lambdify((D, R), share)
     for axes, alpha, fused in product((1, 2), ALPHAS, (False, True)):
         c = Fraction(2 * axes + spare, 2**PRECISION)
@@ -124,8 +121,7 @@ def _narrower(share: Any, spare: int) -> list[str]:
             target, other = (_score(alpha, center, place, fused=fused) for place in (center, key))
             gap = round_to(target - other, PRECISION)
             if gap < bound:
-                found.append(f"centre {center}, key at {key}, alpha {alpha}: a gap of {gap}")
-    return found[:5]
+                yield f"centre {center}, key at {key}, alpha {alpha}: a gap of {gap}"
 
 
 def _places(axes: int) -> Iterator[tuple[tuple[int, ...], tuple[int, ...]]]:

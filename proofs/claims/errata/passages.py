@@ -16,7 +16,7 @@ import sympy
 from sympy.matrices.exceptions import ShapeError
 
 from ...prover.checks import Expr, unequal
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.scores import Point
 from ..common.small import Case, Keys, padded_keys
 from ..theorem.assembly import assembly_failures
@@ -26,7 +26,7 @@ erratum = partial(claim, tests=("proofs/claims/test_errata.py: test_a_false_erra
 
 
 def readings(
-    holds: Callable[[Any], list[str]], printed: Any, corrected: Any, cases: str = "", what: str = "words"
+    holds: Callable[[Any], Failures], printed: Any, corrected: Any, cases: str = "", what: str = "words"
 ) -> Checks:
     """The two checks of an erratum.
 
@@ -37,15 +37,17 @@ def readings(
         cases: What the test of the corrected reading covers; empty if all.
         what: What is read, in the plural.
     """
-    yield Check(f"the {what} as printed fail", lambda: [] if holds(printed) else ["what is printed passes the test"])
+    yield Check(
+        f"the {what} as printed fail", lambda: [] if any(holds(printed)) else ["what is printed passes the test"]
+    )
     yield Check(f"the {what} as corrected hold", partial(holds, corrected), cases)
 
 
 # The published version, Theorem 1 and the attention layer
 
 
-def exactness_failures(probability: Callable[[Expr], Expr]) -> list[str]:
-    """Whether a target with one other key at distance 1 gets all attention."""
+def exactness_failures(probability: Callable[[Expr], Expr]) -> Failures:
+    """Fails unless a target with one other key at distance 1 gets all attention."""
     return unequal(probability(1 / (1 + sympy.exp(-ALPHA))), 1, "the target's probability")
 
 
@@ -74,16 +76,15 @@ Layer = Callable[[Expr, Expr, Expr], Expr]
 Reading = Callable[[list[Expr], tuple[int, ...]], list[Expr]]
 
 
-def shuffle_failures(expected: Reading) -> list[str]:
-    """Whether attention on shuffled pixels is what is expected of its output on the pixels in order."""
+def shuffle_failures(expected: Reading) -> Failures:
+    """Fails unless attention on shuffled pixels is what is expected of its output on the pixels in order."""
     pixels = sympy.symbols("x1:4", real=True)
     output = _attention(pixels)
-    failures = []
     for order in permutations(range(3)):
         wanted = expected(output, order)
         for found, value in zip(_attention([pixels[i] for i in order]), wanted, strict=True):
-            failures += [] if found == value else [f"order {order}: {found}, not {value}"]
-    return failures[:3]
+            if found != value:
+                yield f"order {order}: {found}, not {value}"
 
 
 def _attention(x: Sequence[Expr]) -> list[Expr]:
@@ -111,8 +112,8 @@ def errata_equivariance(
     yield from readings(shuffle_failures, printed, corrected, "three scalar pixels, all orders")
 
 
-def output_failures(layer: Layer) -> list[str]:
-    """Whether some v and c make layer(x, v, c) the 1 x 1 convolution w x + b, whatever w and b."""
+def output_failures(layer: Layer) -> Failures:
+    """Fails unless some v and c make layer(x, v, c) the 1 x 1 convolution w x + b, whatever w and b."""
     x, v, c, w, b = sympy.symbols("x v c w b")
     equations = sympy.Poly(layer(x, v, c) - (w * x + b), x).all_coeffs()
     solutions = sympy.solve(equations, [v, c], dict=True)
@@ -149,16 +150,14 @@ def centred(K: Expr) -> tuple[Expr, Expr]:
     return -sympy.floor((K - 1) / 2), sympy.floor(K / 2)
 
 
-def index_set_failures(ends: IndexSet) -> list[str]:
-    """Whether first, ..., last are K integers, 0 among them, for odd and for even K."""
+def index_set_failures(ends: IndexSet) -> Failures:
+    """Fails unless first, ..., last are K integers, 0 among them, for odd and for even K."""
     m = sympy.Symbol("m", integer=True, nonnegative=True)
-    failures = []
     for K in (2 * m + 1, 2 * m + 2):
         first, last = ends(K)
-        failures += unequal(last - first + 1, K, f"number of taps for K = {K}")
+        yield from unequal(last - first + 1, K, f"number of taps for K = {K}")
         if not (sympy.simplify(-first).is_nonnegative and sympy.simplify(last).is_nonnegative):
-            failures.append(f"K = {K}: 0 is not in {{{first}, ..., {last}}}")
-    return failures
+            yield f"K = {K}: 0 is not in {{{first}, ..., {last}}}"
 
 
 @erratum(
@@ -178,8 +177,8 @@ def errata_even_kernels(
     yield from readings(index_set_failures, printed, corrected)
 
 
-def key_failures(keys: Keys) -> list[str]:
-    """Whether one-hot attention over these pixels is the convolution at the border."""
+def key_failures(keys: Keys) -> Failures:
+    """Fails unless one-hot attention over these pixels is the convolution at the border."""
     return assembly_failures([BORDER], keys=keys)
 
 
@@ -206,8 +205,8 @@ def errata_border(*, printed: Keys = image_keys, corrected: Keys = padded_keys) 
 # The draft: a condition that is called necessary, and typos
 
 
-def absolute_failures(suffices: bool) -> list[str]:
-    """Whether it is so that absolute encodings (|p|^2, p, 1) give the relative scores up to a constant per query."""
+def absolute_failures(suffices: bool) -> Failures:
+    """Fails unless ``suffices`` says if absolute encodings (|p|^2, p, 1) give the relative scores up to a constant."""
     alpha, k1, k2, q1, q2, D1, D2 = sympy.symbols("alpha k1 k2 q1 q2 Delta1 Delta2", real=True)
     key = sympy.Matrix([k1**2 + k2**2, k1, k2, 1])
     query = sympy.Matrix([q1**2 + q2**2, q1, q2, 1])
@@ -247,15 +246,15 @@ Lists = tuple[Sequence[str], Sequence[str]]
 Alternative = tuple[tuple[int, int], Callable[[list[Expr]], Expr]]
 
 
-def name_failures(lists: Lists) -> list[str]:
-    """Whether every parameter is declared once, and exactly the declared ones are used."""
+def name_failures(lists: Lists) -> Failures:
+    """Fails unless every parameter is declared once, and exactly the declared ones are used."""
     declared, used = lists
     repeated = [f"{name} is declared {declared.count(name)} times" for name in NAMES if declared.count(name) > 1]
     return repeated + [f"{name} is declared or used, not both" for name in set(declared) ^ set(used)]
 
 
-def shape_failures(alternatives: Sequence[Alternative]) -> list[str]:
-    """Whether Y = combine(A_k X W_k) W^O has the shape of X for one of the declared shapes of W_k."""
+def shape_failures(alternatives: Sequence[Alternative]) -> Failures:
+    """Fails unless Y = combine(A_k X W_k) W^O has the shape of X for one of the declared shapes of W_k."""
     failures = []
     for shape, combine in alternatives:
         try:
@@ -287,8 +286,8 @@ def four_terms(values: dict[str, Any]) -> dict[str, Expr]:
     return {name: sympy.expand(term[0, 0]) for name, term in terms.items()}
 
 
-def zeroed_failures(zeroed: Collection[str]) -> list[str]:
-    """Whether these parameters at zero leave term (d) alone, and whole."""
+def zeroed_failures(zeroed: Collection[str]) -> Failures:
+    """Fails unless these parameters at zero leave term (d) alone, and whole."""
     vectors = {name: sympy.Matrix(2, 1, sympy.symbols(f"{name}:2")) for name in ("E_i", "E_j", "R", "u", "v")}
     matrices = {name: sympy.Matrix(2, 2, sympy.symbols(f"{name}:2:2")) for name in ("W_q", "W_E", "W_R")}
     before = four_terms({**vectors, **matrices})
@@ -297,14 +296,14 @@ def zeroed_failures(zeroed: Collection[str]) -> list[str]:
     return [failure for name, term in wanted.items() for failure in unequal(after[name], term, f"term ({name})")]
 
 
-def product_failures(shape: tuple[int, int]) -> list[str]:
-    """Whether R^T t is a number for R and t of this shape."""
+def product_failures(shape: tuple[int, int]) -> Failures:
+    """Fails unless R^T t is a number for R and t of this shape."""
     found = (sympy.MatrixSymbol("R", *shape).T * sympy.MatrixSymbol("t", *shape)).shape
     return [] if found == (1, 1) else [f"R^T t has shape {found}"]
 
 
-def constant_failures(constants: Callable[[Expr], tuple[Expr, Expr]]) -> list[str]:
-    """Whether eq. (16) with b = 0 and these a and c is eq. (11)."""
+def constant_failures(constants: Callable[[Expr], tuple[Expr, Expr]]) -> Failures:
+    """Fails unless eq. (16) with b = 0 and these a and c is eq. (11)."""
     alpha, x1, x2, m1, m2 = sympy.symbols("alpha x1 x2 mu1 mu2", real=True)
     a, c = constants(alpha)
     general = -(a * (x1 - m1) ** 2 + c * (x2 - m2) ** 2) / 2
@@ -314,7 +313,7 @@ def constant_failures(constants: Callable[[Expr], tuple[Expr, Expr]]) -> list[st
 class Typo(NamedTuple):
     """A typo of the draft, as ``readings`` takes it."""
 
-    holds: Callable[[Any], list[str]]
+    holds: Callable[[Any], Failures]
     printed: Any
     corrected: Any
     cases: str = ""

@@ -13,7 +13,7 @@ from typing import Any
 import sympy as sp
 
 from ...prover.checks import all_equal, constant, equal
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ...prover.document import latex
 from ..common.scores import alpha, dot, squared_distance
 from ..common.scores import head_vector as head_vector_of
@@ -161,7 +161,7 @@ def gaussian_reduction(
     )
 
 
-def _dependent(encoding: tuple[Any, ...], head_vector: tuple[Any, ...]) -> list[str]:
+def _dependent(encoding: tuple[Any, ...], head_vector: tuple[Any, ...]) -> Failures:
     """The matrices of the lower bound that are not invertible."""
     vectors = [
         [sp.sympify(e).subs(dict(zip((a, b, c, mu_1, mu_2), h, strict=True))) for e in head_vector] for h in HEADS
@@ -200,7 +200,7 @@ def gaussian_isotropic(*, constants: dict[Any, Any] = ISOTROPIC) -> Checks:
     merged = {str(entry): pair for entry, pair in zip(ENCODING, zip(special, three, strict=True), strict=True)}
     setting = r", \quad ".join(f"{latex(symbol)} = {latex(number)}" for symbol, number in constants.items())
 
-    def other_solutions() -> list[str]:
+    def other_solutions() -> Failures:
         difference = sp.Poly(sp.expand(EXPONENT - isotropic), x_1, x_2)
         equations = [coefficient for powers, coefficient in difference.terms() if any(powers)]
         solutions = sp.linsolve(equations, (a, b, c))

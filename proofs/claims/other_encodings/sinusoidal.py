@@ -12,7 +12,7 @@ from itertools import product
 import sympy
 
 from ...prover.checks import Expr, unequal
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.small import points
 
 SIDES = (2, 3, 4, 5)
@@ -21,8 +21,8 @@ FREQUENCIES = tuple(
 )
 
 
-def encoding_failures(*, sign: int = 1) -> list[str]:
-    """Whether v . r_delta is the score, for all frequencies, offsets and centres."""
+def encoding_failures(*, sign: int = 1) -> Failures:
+    """Fails unless v . r_delta is the score, for all frequencies, offsets and centres."""
     d1, d2, D1, D2 = sympy.symbols("delta1 delta2 Delta1 Delta2", real=True)
     encoding, vector = (
         (sympy.cos(W * a), sympy.sin(W * a), sympy.cos(W * b), sign_of * sympy.sin(W * b))
@@ -36,14 +36,14 @@ def _expanded(angle: Expr) -> Expr:
     return sympy.expand_trig(sympy.cos(sympy.expand(angle)))
 
 
-def zero_failures(*, period: Expr = 2 * sympy.pi) -> list[str]:
-    """Whether 1 - cos x >= 0, and is 0 exactly at the multiples of the period."""
+def zero_failures(*, period: Expr = 2 * sympy.pi) -> Failures:
+    """Fails unless 1 - cos x >= 0, and is 0 exactly at the multiples of the period."""
     n, d = sympy.symbols("n d", integer=True, positive=True)
-    failures = unequal(1 - sympy.cos(X), 2 * sympy.sin(X / 2) ** 2, "1 - cos x")
+    yield from unequal(1 - sympy.cos(X), 2 * sympy.sin(X / 2) ** 2, "1 - cos x")
     zeros = sympy.solveset(sympy.cos(X) - 1, X, sympy.S.Reals)
     if zeros.base_set != sympy.S.Integers or zeros.lamda(n) != period * n:
-        failures.append(f"cos x = 1 at {zeros}, not at the multiples of {period}")
-    return failures + unequal(sympy.cos(W * d).subs(W, period * n / d), 1, "cos(w d) for w d = n periods")
+        yield f"cos x = 1 at {zeros}, not at the multiples of {period}"
+    yield from unequal(sympy.cos(W * d).subs(W, period * n / d), 1, "cos(w d) for w d = n periods")
 
 
 def loss(frequency: Expr, distance: int) -> Expr:
@@ -63,19 +63,17 @@ def nearest_gap(frequency: Expr, side: int) -> Expr:
 
 def criterion_failures(
     *, criterion: Callable[[Expr, int], bool] = separates, gap: Callable[[Expr, int], Expr] = nearest_gap
-) -> list[str]:
-    """Compares criterion and gap with the losses of all keys of an n x n grid, for all targets."""
-    failures = []
+) -> Failures:
+    """Fails unless criterion and gap agree with the losses of all keys of an n x n grid, for all targets."""
     for side, frequency in product(SIDES, FREQUENCIES):
         axis = {abs(d): loss(frequency, abs(d)) for d in range(1 - side, side)}
         targets = points((side, side))
         smallest = min((_smallest_loss(axis, target, side) for target in targets), key=lambda value: value.evalf(30))
         unique = smallest != 0
         if unique != criterion(frequency, side):
-            failures.append(f"w = {frequency} pi, n = {side}: unique is {unique}, the criterion says otherwise")
+            yield f"w = {frequency} pi, n = {side}: unique is {unique}, the criterion says otherwise"
         elif unique:
-            failures += unequal(smallest, gap(frequency, side), f"gap for w = {frequency} pi, n = {side}")
-    return failures
+            yield from unequal(smallest, gap(frequency, side), f"gap for w = {frequency} pi, n = {side}")
 
 
 def _smallest_loss(axis: dict[int, Expr], target: tuple[int, int], side: int) -> Expr:
@@ -141,31 +139,29 @@ def nearest_turn(frequency: Expr, side: int) -> Expr:
     return sympy.Rational(min(abs(half * d - round(half * d)) for d in range(1, side)))
 
 
-def curvature_failures(*, slope: Expr = SLOPE, order: Expr = 2) -> list[str]:
-    """Whether slope x <= sin x on [0, pi/2] and sin x <= x for x >= 0, and w^2 / (1 - cos w) -> order as w -> 0."""
+def curvature_failures(*, slope: Expr = SLOPE, order: Expr = 2) -> Failures:
+    """Fails unless slope x <= sin x on [0, pi/2], sin x <= x for x >= 0, and w^2 / (1 - cos w) -> order as w -> 0."""
     concave, convex = sympy.sin(X) - slope * X, X - sympy.sin(X)
-    failures = unequal(sympy.diff(concave, X, 2), -sympy.sin(X), "its second derivative, at most 0 on [0, pi]")
+    yield from unequal(sympy.diff(concave, X, 2), -sympy.sin(X), "its second derivative, at most 0 on [0, pi]")
     for end in (0, sympy.pi / 2):
-        failures += unequal(concave.subs(X, end), 0, f"sin x - {slope} x at {end}")
-    failures += unequal(convex.subs(X, 0), 0, "x - sin x at 0")
-    failures += unequal(sympy.diff(convex, X), 2 * sympy.sin(X / 2) ** 2, "its derivative, at least 0")
-    failures += unequal(1 - sympy.cos(W * D), LOSS, "1 - cos(w d)")
-    return failures + unequal(sympy.limit(W**2 / (1 - sympy.cos(W)), W, 0), order, "limit of w^2 / (1 - cos w)")
+        yield from unequal(concave.subs(X, end), 0, f"sin x - {slope} x at {end}")
+    yield from unequal(convex.subs(X, 0), 0, "x - sin x at 0")
+    yield from unequal(sympy.diff(convex, X), 2 * sympy.sin(X / 2) ** 2, "its derivative, at least 0")
+    yield from unequal(1 - sympy.cos(W * D), LOSS, "1 - cos(w d)")
+    yield from unequal(sympy.limit(W**2 / (1 - sympy.cos(W)), W, 0), order, "limit of w^2 / (1 - cos w)")
 
 
-def best_gap_failures(sides: Iterable[int] = ALPHA_SIDES, *, turn: Callable[[int], Expr] | None = None) -> list[str]:
-    """Whether w = 2 pi / n stays 1 / n turn away from all multiples of 2 pi, and no other frequency farther.
+def best_gap_failures(sides: Iterable[int] = ALPHA_SIDES, *, turn: Callable[[int], Expr] | None = None) -> Failures:
+    """Fails unless w = 2 pi / n stays 1 / n turn away from all multiples of 2 pi, and no other frequency farther.
 
     The gap, 1 - cos of that angle, grows with it up to half a turn.
     """
-    failures = []
     for side in sides:
         claimed = sympy.Rational(1, side) if turn is None else turn(side)
-        failures += unequal(nearest_turn(sympy.Rational(2, side), side), claimed, f"w = 2 pi / {side}, in turns")
+        yield from unequal(nearest_turn(sympy.Rational(2, side), side), claimed, f"w = 2 pi / {side}, in turns")
         others = (sympy.Rational(k, 60) for k in range(1, 121))
-        farther = [f for f in others if nearest_turn(f, side) > claimed]
-        failures += [f"w = {f} pi has a larger gap on {side}x{side}" for f in farther[:1]]
-    return failures
+        farther = (f for f in others if nearest_turn(f, side) > claimed)
+        yield from (f"w = {f} pi has a larger gap on {side}x{side}" for f in farther)
 
 
 @claim(

@@ -8,7 +8,7 @@ from itertools import product
 import sympy
 
 from ...prover.checks import Expr, all_equal, not_positive, unequal
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..certificate.tail import MAJORANT
 from ..common.scores import Point, dot, encoding, head_vector, minus
 from ..common.small import points
@@ -30,46 +30,42 @@ def flattened(delta: Sequence[Expr], multiplier: Expr) -> Expr:
 
 def identity_failures(
     *, encoding: Callable[[Point], Point] = encoding, head_vector: Callable[..., Point] = head_vector
-) -> list[str]:
-    """Whether v . r = -alpha (t - T)^2 + alpha T^2."""
+) -> Failures:
+    """Fails unless v . r = -alpha (t - T)^2 + alpha T^2."""
     return unequal(dot(head_vector((TARGET,), ALPHA), encoding((FLAT,))), SCORE, "v . r")
 
 
-def injectivity_failures(*, all_offsets: Expr = ALL_OFFSETS, one_query: Expr = ONE_QUERY) -> list[str]:
-    """Whether offsets that differ in their rows differ in t by at least 1, from these M on and from no smaller one.
+def injectivity_failures(*, all_offsets: Expr = ALL_OFFSETS, one_query: Expr = ONE_QUERY) -> Failures:
+    """Fails unless offsets that differ in their rows differ in t by at least 1 from these M on and no smaller ones.
 
     M delta_1 + delta_2 - (M delta_1' + delta_2') = M a - b with a = delta_1 - delta_1' >= 1 and b = delta_2' - delta_2
     at most 2 w - 2 for all offsets of a grid, and at most w - 1 for two keys seen from one query.
     """
     wider, more, a, slack = sympy.symbols("u e a s", integer=True, nonnegative=True)  # w = 1 + u, and a + 1 for a >= 1
-    failures = []
     spreads = (("all offsets", all_offsets, 2 * COLUMNS - 2), ("one query", one_query, COLUMNS - 1))
     for what, smallest, spread in spreads:
         difference = (smallest + more) * (1 + a) - (spread - slack)
         tie = flattened((1, 0), spread), flattened((0, spread), spread)
-        failures += not_positive(difference.subs(COLUMNS, 1 + wider), f"{what}: M a - b for M >= {smallest}")
-        failures += unequal(smallest - 1, spread, f"{what}: the next smaller M occurs as b")
-        failures += unequal(*tie, f"{what}: a tie for M = {spread}")
-    return failures
+        yield from not_positive(difference.subs(COLUMNS, 1 + wider), f"{what}: M a - b for M >= {smallest}")
+        yield from unequal(smallest - 1, spread, f"{what}: the next smaller M occurs as b")
+        yield from unequal(*tie, f"{what}: a tie for M = {spread}")
 
 
 def flattened_failures(
     grids: Iterable[tuple[int, int]] = GRIDS, *, multiplier: Callable[[int], int] = lambda width: width
-) -> list[str]:
-    """Whether v . r is largest at the target only, by at least 1 for alpha = 1: every query, every target."""
-    failures = []
+) -> Failures:
+    """Fails unless v . r is largest at the target only, by at least 1 for alpha = 1: every query, every target."""
     for size in grids:
         M = multiplier(size[1])
         for q, target in product(points(size), repeat=2):
             numbers = {k: (flattened(minus(k, q), M),) for k in points(size)}
             scores = {k: dot(head_vector(numbers[target], 1), encoding(t)) for k, t in numbers.items()}
-            rivals = [k for k, score in scores.items() if k != target and score > scores[target] - 1]
-            failures += [f"{size}, M = {M}, query {q}: key {k} rivals target {target}" for k in rivals[:1]]
-    return failures[:3]
+            rivals = (k for k, score in scores.items() if k != target and score > scores[target] - 1)
+            yield from (f"{size}, M = {M}, query {q}: key {k} rivals target {target}" for k in rivals)
 
 
-def line_tail_failures(*, bound: Expr = LINE_TAIL) -> list[str]:
-    """Whether 1 - 1 / theta_3 is at most the bound, from theta_3 <= (1 + q) / (1 - q)."""
+def line_tail_failures(*, bound: Expr = LINE_TAIL) -> Failures:
+    """Fails unless 1 - 1 / theta_3 is at most the bound, from theta_3 <= (1 + q) / (1 - q)."""
     return unequal(1 - 1 / MAJORANT, bound, "1 - (1 - q) / (1 + q)")
 
 

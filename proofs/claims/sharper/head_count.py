@@ -7,7 +7,7 @@ from itertools import product
 
 from sympy import QQ
 
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.small import points
 from .head_dimension import exact, rank
 from .head_mixtures import (
@@ -35,8 +35,8 @@ def shifts(size: tuple[int, int], shape: tuple[int, int]) -> list[list[int]]:
     return [[int(k == (q[0] + m, q[1] + n)) for q, k in pairs] for m, n in points(shape)]
 
 
-def rank_failures(*, size: tuple[int, int] = (3, 3), heads: Callable[[Kernel], int] = rank) -> list[str]:
-    """Whether P U has the rank of the unfolded kernel U, which no fewer heads have."""
+def rank_failures(*, size: tuple[int, int] = (3, 3), heads: Callable[[Kernel], int] = rank) -> Failures:
+    """Fails unless P U has the rank of the unfolded kernel U, which no fewer heads have."""
     P = exact(shifts(size, SHAPE)).transpose()
     ranks = {name: (int((P * exact(kernel)).rank()), heads(kernel)) for name, kernel in KERNELS.items()}
     return [f"{name}: P U has rank {found}, not {wanted}" for name, (found, wanted) in ranks.items() if found != wanted]
@@ -44,27 +44,25 @@ def rank_failures(*, size: tuple[int, int] = (3, 3), heads: Callable[[Kernel], i
 
 def independence_failures(
     sizes: Iterable[tuple[int, int]] = ((2, 2), (2, 3), (4, 3)), *, shape: tuple[int, int] = SHAPE
-) -> list[str]:
-    """Whether the shift matrices of the taps are linearly independent, as soon as there is one query."""
+) -> Failures:
+    """Fails unless the shift matrices of the taps are linearly independent, as soon as there is one query."""
     ranks = {size: rank(shifts(size, shape)) for size in sizes}
     taps = shape[0] * shape[1]
     return [f"{size}: {taps} shifts have rank {found}" for size, found in ranks.items() if found != taps]
 
 
-def mixed_failures(*, most: Callable[[Kernel], int] = lambda kernel: rank(kernel) + 1) -> list[str]:
-    """Whether U = A W with A positive, columns of sum 1, and at most so many heads."""
-    failures = []
+def mixed_failures(*, most: Callable[[Kernel], int] = lambda kernel: rank(kernel) + 1) -> Failures:
+    """Fails unless U = A W with A positive, columns of sum 1, and at most so many heads."""
     for name, kernel in KERNELS.items():
         heads = mixed_heads(kernel)
-        failures += [f"{name}: {reason}" for reason in _not_attention(heads)]
+        yield from [f"{name}: {reason}" for reason in _not_attention(heads)]
         if heads[0] * heads[1] != exact(kernel):
-            failures.append(f"{name}: the heads give {heads[0] * heads[1]}")
+            yield f"{name}: the heads give {heads[0] * heads[1]}"
         if heads[0].shape[1] > most(kernel):
-            failures.append(f"{name}: {heads[0].shape[1]} heads, more than {most(kernel)}")
-    return failures
+            yield f"{name}: {heads[0].shape[1]} heads, more than {most(kernel)}"
 
 
-def _not_attention(heads: Heads, *, zeros: bool = False) -> list[str]:
+def _not_attention(heads: Heads, *, zeros: bool = False) -> Failures:
     columns = heads[0].transpose().to_list()
     refused = [c for c in columns if sum(c) != 1 or min(c) < 0 or (min(c) == 0 and not zeros)]
     return [f"not a probability distribution with all taps: {column}" for column in refused]
@@ -80,47 +78,43 @@ def nonzero_kernels() -> list[Kernel]:
     return [*(kernel for kernel in KERNELS.values() if any(map(any, kernel))), *random_kernels()]
 
 
-def limit_failures(*, needed: Callable[[Kernel], int] = needed_heads) -> list[str]:
-    """Whether as many heads come nearer and nearer, and a positive y with y U = 0 stands against one fewer.
+def limit_failures(*, needed: Callable[[Kernel], int] = needed_heads) -> Failures:
+    """Fails unless as many heads come nearer and nearer, and a positive y with y U = 0 stands against one fewer.
 
     The limits of rank U heads would lie in the column space and be >= 0. But y a > 0 for every a >= 0 other than 0, and
     y a = 0 in the column space.
     """
-    failures = []
     for kernel in nonzero_kernels():
         near = [heads for eta in ETAS if (heads := near_heads(kernel, eta)) is not None]
         if not near:
             y = [sum(entries) for entries in zip(*rays(complement(kernel), len(kernel)), strict=True)]
             excluded = bool(y) and min(y) > 0 and (exact([y]) * exact(kernel)).is_zero_matrix
             if not excluded or needed(kernel) != rank(kernel) + 1:
-                failures.append(f"{kernel}: {needed(kernel)} heads; y = {y}")
+                yield f"{kernel}: {needed(kernel)} heads; y = {y}"
             continue
         distances = [max(map(abs, (A * W - exact(kernel)).to_list_flat())) for A, W in near]
-        failures += [f"{kernel}: {reason}" for heads in near for reason in _not_attention(heads)]
+        yield from [f"{kernel}: {reason}" for heads in near for reason in _not_attention(heads)]
         if distances[0] * ETAS[1] != distances[1] * ETAS[0]:
-            failures.append(f"{kernel}: off by {distances} for eta = {ETAS}")
+            yield f"{kernel}: off by {distances} for eta = {ETAS}"
         if needed(kernel) != near[0][0].shape[1]:
-            failures.append(f"{kernel}: {near[0][0].shape[1]} heads come near, not {needed(kernel)}")
-    return failures[:5]
+            yield f"{kernel}: {near[0][0].shape[1]} heads come near, not {needed(kernel)}"
 
 
-def bounded_failures(*, bounded: Callable[[Kernel], bool] | None = None) -> list[str]:
-    """Whether rank U heads >= 0 give U itself iff the column space has a basis >= 0.
+def bounded_failures(*, bounded: Callable[[Kernel], bool] | None = None) -> Failures:
+    """Fails unless rank U heads >= 0 give U itself iff the column space has a basis >= 0.
 
     If it has none, the vectors >= 0 in it span less than it, whatever they are: all are sums of the rays.
     """
-    failures = []
     for kernel in nonzero_kernels():
         found = rays(column_basis(kernel), len(kernel))
         has_basis = dimension(found) == rank(kernel)
         if (has_basis if bounded is None else bounded(kernel)) is not has_basis:
-            failures.append(f"{kernel}: the vectors >= 0 span {dimension(found)} of {rank(kernel)} dimensions")
+            yield f"{kernel}: the vectors >= 0 span {dimension(found)} of {rank(kernel)} dimensions"
         if has_basis:
             heads = with_values(found, exact(kernel))
-            failures += [f"{kernel}: {reason}" for reason in _not_attention(heads, zeros=True)]
+            yield from [f"{kernel}: {reason}" for reason in _not_attention(heads, zeros=True)]
             if heads[0].shape[1] != rank(kernel) or heads[0] * heads[1] != exact(kernel):
-                failures.append(f"{kernel}: {heads[0].shape[1]} heads >= 0 give {heads[0] * heads[1]}")
-    return failures[:5]
+                yield f"{kernel}: {heads[0].shape[1]} heads >= 0 give {heads[0] * heads[1]}"
 
 
 KERNELS_OF_2X2 = f"{len(KERNELS)} kernels of 2x2 taps and 4 pairs of channels"

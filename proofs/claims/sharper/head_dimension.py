@@ -9,7 +9,7 @@ from sympy import QQ, ZZ
 from sympy.polys.matrices import DomainMatrix
 from sympy.polys.rings import ring
 
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 
 SIZES = (1, 2, 3)
 SLICES: tuple[tuple[tuple[int, ...], ...], ...] = (
@@ -40,22 +40,19 @@ def rank_factors(matrix: Matrix) -> tuple[DomainMatrix, DomainMatrix]:
     return columns, reduced.extract(list(range(len(pivots))), list(range(len(matrix[0]))))
 
 
-def factor_failures(slices: Iterable[Matrix] = SLICES, *, head_dim: Callable[[Matrix], int] = rank) -> list[str]:
-    """Whether W = W_val W_out with an inner dimension of head_dim(W), at most min of W's sides."""
-    failures = []
+def factor_failures(slices: Iterable[Matrix] = SLICES, *, head_dim: Callable[[Matrix], int] = rank) -> Failures:
+    """Fails unless W = W_val W_out with an inner dimension of head_dim(W), at most min of W's sides."""
     for matrix in slices:
         values, outputs = rank_factors(matrix)
         inner = values.shape[1]
         if values * outputs != exact(matrix):
-            failures.append(f"{matrix}: the factors give {values * outputs}")
+            yield f"{matrix}: the factors give {values * outputs}"
         if inner != head_dim(matrix) or inner > min(len(matrix), len(matrix[0])):
-            failures.append(f"{matrix}: the factors have inner dimension {inner}, not {head_dim(matrix)}")
-    return failures
+            yield f"{matrix}: the factors have inner dimension {inner}, not {head_dim(matrix)}"
 
 
-def minor_failures(sizes: Iterable[int] = SIZES, *, excess: int = 1) -> list[str]:
-    """Whether every minor of side r + excess of a product with inner dimension r is 0, with a symbol for each entry."""
-    failures = []
+def minor_failures(sizes: Iterable[int] = SIZES, *, excess: int = 1) -> Failures:
+    """Fails unless every minor of side r + excess of a product with inner dimension r is 0, for symbolic entries."""
     for r in sizes:
         side = r + excess
         polynomials, *symbols = ring(sympy.symbols(f"a:{2 * r * side}"), ZZ)
@@ -63,8 +60,7 @@ def minor_failures(sizes: Iterable[int] = SIZES, *, excess: int = 1) -> list[str
         A = DomainMatrix.from_list_flat(left, (side, r), polynomials.to_domain())
         B = DomainMatrix.from_list_flat(right, (r, side), polynomials.to_domain())
         if (A * B).det() != 0:
-            failures.append(f"the minor of side {side} of a product with inner dimension {r} is not 0")
-    return failures
+            yield f"the minor of side {side} of a product with inner dimension {r} is not 0"
 
 
 @claim(

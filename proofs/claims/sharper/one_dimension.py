@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import sympy
 
 from ...prover.checks import Expr, unequal
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.scores import dot
 
 DIMENSIONS = (1, 2, 3)
@@ -18,21 +18,19 @@ COMBINATION = (_B * (_R - _A) + _A * (_R + _B)) / (_A + _B)
 LEADS = _B * (_V * _R - _V * (_R - _A)) + _A * (_V * _R - _V * (_R + _B))
 
 
-def hull_failures(*, dimensions: Iterable[int] = DIMENSIONS, weights: Sequence[Expr] | None = None) -> list[str]:
-    """Whether sum_k lambda_k (v . r - v . r_k) = 0 for r = sum_k lambda_k r_k with sum_k lambda_k = 1."""
-    failures = []
+def hull_failures(*, dimensions: Iterable[int] = DIMENSIONS, weights: Sequence[Expr] | None = None) -> Failures:
+    """Fails unless sum_k lambda_k (v . r - v . r_k) = 0 for r = sum_k lambda_k r_k with sum_k lambda_k = 1."""
     free = sympy.Symbol("lambda", nonnegative=True)
     for dimension in dimensions:
         v, r1, r2 = (sympy.symbols(f"{name}1:{dimension + 1}", real=True) for name in ("v", "r", "s"))
         lambdas = (free, 1 - free) if weights is None else weights
         inner = tuple(lambdas[0] * a + lambdas[1] * b for a, b in zip(r1, r2, strict=True))
         certificate = sum(weight * (dot(v, inner) - dot(v, r)) for weight, r in zip(lambdas, (r1, r2), strict=True))
-        failures += unequal(certificate, 0, f"D_p = {dimension}: the weighted sum of leads over r_1 and r_2")
-    return failures
+        yield from unequal(certificate, 0, f"D_p = {dimension}: the weighted sum of leads over r_1 and r_2")
 
 
-def between_failures(*, lead: int = 0) -> list[str]:
-    """Whether the middle of three numbers r - a <= r <= r + b is such a combination, with lambda = b, a over a + b."""
+def between_failures(*, lead: int = 0) -> Failures:
+    """Fails unless the middle of r - a <= r <= r + b is such a combination, with lambda = b, a over a + b."""
     return unequal(COMBINATION, _R, "the combination") + unequal(LEADS, lead, "its leads, weighted")
 
 

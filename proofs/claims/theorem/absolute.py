@@ -7,7 +7,7 @@ from typing import Any
 import sympy as sp
 
 from ...prover.checks import constant, equal
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.scores import Delta_1, Delta_2, alpha, dot, encoding, head_vector, minus, squared_distance
 from .encoding import CENTER, shared
 
@@ -74,7 +74,7 @@ def absolute_positions(
     yield Check("the two matrices are invertible, for every $\\alpha > 0$", lambda: _singular(query, key))
 
 
-def _singular(query: tuple[Any, ...], key: tuple[Any, ...]) -> list[str]:
+def _singular(query: tuple[Any, ...], key: tuple[Any, ...]) -> Failures:
     """The matrices of the lower bound that are not invertible."""
     positive = {alpha: sp.Symbol("alpha", positive=True)}
     rows = [[entry.subs(positive | {q_1: row, q_2: column}) for entry in query] for row, column in QUERIES]

@@ -12,7 +12,7 @@ from functools import partial
 import sympy
 
 from ...prover.checks import Expr, not_nonnegative, unequal
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.small import (
     Axis,
     Case,
@@ -82,36 +82,34 @@ def assembly_failures(
     center: Positions = head_center,
     score: Score = score,
     keys: Keys = padded_keys,
-) -> list[str]:
-    """The outputs in which one-hot attention and convolution differ as polynomials, one for each case."""
-    failures = []
+) -> Failures:
+    """The outputs in which one-hot attention and convolution differ as polynomials."""
     for case in cases:
         s = symbols(case, sympy.QQ)
         expected = convolution(case, s)
         found = attention(case, s, partial(one_hot, score=score, keys=keys), query=query, center=center)
-        wrong = [index for index, polynomial in expected.items() if polynomial != found[index]]
-        failures += [f"{case}: output {i} is {found[i]}, the convolution's {expected[i]}" for i in wrong[:1]]
-    return failures
+        for output, polynomial in expected.items():
+            if polynomial != found[output]:
+                yield f"{case}: output {output} is {found[output]}, the convolution's {polynomial}"
 
 
-def inside_failures(*, slack: int = 0, query: Expr = QUERY, middle: Callable[[Expr], Expr] = middle) -> list[str]:
-    """Whether q + Delta = s i + d m, and queries and targets lie between 0 and P - 1 - slack, for all sizes of an axis.
+def inside_failures(*, slack: int = 0, query: Expr = QUERY, middle: Callable[[Expr], Expr] = middle) -> Failures:
+    """Fails unless q + Delta = s i + d m, and queries and targets lie in 0, ..., P - 1 - slack, for all sizes.
 
     Symbols that are at least 0 write out i <= o - 1 and m <= K - 1; P is d (K - 1) + 1 + s (o - 1) and what the stride
     leaves over. The middle tap is one of the taps, so what holds of q for every tap m in the place of m0 holds for it.
     """
-    failures = unequal(query + CENTER, TARGET, "query plus centre minus target")
+    yield from unequal(query + CENTER, TARGET, "query plus centre minus target")
     later, others, remainder = sympy.symbols("o_later K_later r", integer=True, nonnegative=True)
     last_key = STRIDE * (OUTPUT + later) + DILATION * (TAP + others) + remainder
     for what, position in (("target", TARGET), ("query", query.subs(MIDDLE_TAP, TAP))):
-        failures += not_nonnegative(position, what)
-        failures += not_nonnegative(last_key - slack - position, f"last key minus {what}")
+        yield from not_nonnegative(position, what)
+        yield from not_nonnegative(last_key - slack - position, f"last key minus {what}")
     half = sympy.Symbol("half", integer=True, nonnegative=True)
     for taps in (2 * half + 1, 2 * half + 2):  # every K is odd or even
         found = sympy.simplify(middle(taps))
-        failures += not_nonnegative(found, f"m0 for K = {taps}")
-        failures += not_nonnegative(taps - 1 - found, f"K - 1 - m0 for K = {taps}")
-    return failures
+        yield from not_nonnegative(found, f"m0 for K = {taps}")
+        yield from not_nonnegative(taps - 1 - found, f"K - 1 - m0 for K = {taps}")
 
 
 @claim(

@@ -8,7 +8,7 @@ from typing import Any
 import sympy as sp
 
 from ...prover.checks import all_equal, chained, constant, equal, unequal
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.scores import (
     Delta_1,
     Delta_2,
@@ -82,7 +82,7 @@ def encoding_identity(
         points = {n: (coordinates("delta", n), coordinates("Delta", n)) for n in AXES}
         return {f"n = {n}": (dot(encoding(d), head_vector(c)), score(d, c)) for n, (d, c) in points.items()}
 
-    def increments() -> list[str]:
+    def increments() -> Failures:
         found = []
         for n in AXES:
             delta, center = coordinates("delta", n), coordinates("Delta", n)
@@ -91,7 +91,7 @@ def encoding_identity(
             found += unequal(score(delta, center) - before, last, f"axis {n}")
         return found
 
-    def lengths() -> list[str]:
+    def lengths() -> Failures:
         counts = {n: len(encoding(coordinates("delta", n))) for n in AXES}
         return [f"n = {n}: {count} components, not {n + 1}" for n, count in counts.items() if count != n + 1]
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import sympy
 
 from ...prover.checks import Expr, has_negative_coefficient, unequal
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.scores import squared_distance
 
 ALPHA, Q = sympy.Symbol("alpha", positive=True), sympy.Symbol("q", positive=True)
@@ -17,28 +17,26 @@ COUNT = sympy.Symbol("n", positive=True)  # other keys
 LOWEST, LINEAR = 1 / (1 + COUNT * Q), 1 - COUNT * Q
 
 
-def gap_failures(*, distance: Callable[..., Expr] = squared_distance, gap: int = 1) -> list[str]:
-    """Whether every other pixel scores less than the target by at least gap * alpha, and one by exactly that."""
-    failures = []
+def gap_failures(*, distance: Callable[..., Expr] = squared_distance, gap: int = 1) -> Failures:
+    """Fails unless every other pixel scores less than the target by at least gap * alpha, and one by exactly that."""
     for axes in AXES:
         center = sympy.symbols(f"Delta1:{axes + 1}", integer=True)
-        failures += unequal(distance(center, center), 0, f"n = {axes}: the target's own distance")
+        yield from unequal(distance(center, center), 0, f"n = {axes}: the target's own distance")
         for different in range(axes):  # on this axis; on the others it may be
             moved = [sympy.Symbol(f"u{i}", integer=True, nonzero=i == different or None) for i in range(axes)]
             loss = sympy.expand(distance(tuple(c + u for c, u in zip(center, moved, strict=True)), center))
             if not (loss.is_integer and loss.is_positive):
-                failures.append(f"{loss} is not known to be a positive integer, hence at least 1")
+                yield f"{loss} is not known to be a positive integer, hence at least 1"
             beside = tuple(c + int(i == different) for i, c in enumerate(center))
-            failures += unequal(distance(beside, center), gap, f"n = {axes}: the distance of a neighbour")
+            yield from unequal(distance(beside, center), gap, f"n = {axes}: the distance of a neighbour")
     if gap > 1:
-        failures.append(f"a positive integer need not be at least {gap}")
-    return failures
+        yield f"a positive integer need not be at least {gap}"
 
 
-def rate_failures(*, bound: Expr = LINEAR, limit: Expr = 1) -> list[str]:
-    """Whether 1 / (1 + n q) is at least the bound for every n >= 0, and tends to the limit as q -> 0."""
-    failures = has_negative_coefficient(LOWEST - bound, f"1 / (1 + n q) minus {bound}")
-    return failures + unequal(sympy.limit(LOWEST.subs(Q, sympy.exp(-ALPHA)), ALPHA, sympy.oo), limit, "its limit")
+def rate_failures(*, bound: Expr = LINEAR, limit: Expr = 1) -> Failures:
+    """Fails unless 1 / (1 + n q) is at least the bound for every n >= 0, and tends to the limit as q -> 0."""
+    yield from has_negative_coefficient(LOWEST - bound, f"1 / (1 + n q) minus {bound}")
+    yield from unequal(sympy.limit(LOWEST.subs(Q, sympy.exp(-ALPHA)), ALPHA, sympy.oo), limit, "its limit")
 
 
 def symbolic_distances(count: int) -> tuple[Expr, ...]:
@@ -48,15 +46,13 @@ def symbolic_distances(count: int) -> tuple[Expr, ...]:
 
 def limit_failures(
     *, distances: Callable[[int], Sequence[Expr]] = symbolic_distances, target: Expr = 1, others: Expr = 0
-) -> list[str]:
-    """Whether softmax(0, -alpha d_1, -alpha d_2, ...) tends to (target, others, others, ...)."""
-    failures = []
+) -> Failures:
+    """Fails unless softmax(0, -alpha d_1, -alpha d_2, ...) tends to (target, others, others, ...)."""
     for n in OTHER_KEYS:
         weights = [sympy.Integer(1), *(sympy.exp(-ALPHA * d) for d in distances(n))]
         for number, weight in enumerate(weights):
             limit = sympy.limit(weight / sympy.Add(*weights), ALPHA, sympy.oo)
-            failures += unequal(limit, others if number else target, f"limit of weight {number} with {n} other keys")
-    return failures
+            yield from unequal(limit, others if number else target, f"limit of weight {number} with {n} other keys")
 
 
 @claim(

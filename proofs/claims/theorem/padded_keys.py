@@ -9,7 +9,7 @@ from fractions import Fraction
 import sympy
 
 from ...prover.checks import unequal
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.scores import minus
 from ..common.small import Case, convolution, entries
 
@@ -20,27 +20,25 @@ WANTED = {(0, 0): CORNER, (1, 1): MIDDLE}  # outputs of the box filter
 BOX = Case.sized((3, 3), (3, 3), pads=((1, 1), (1, 1)))
 
 
-def constant_failures(counts: Iterable[int] = KEYS, *, total: int = 1) -> list[str]:
-    """Whether sum_k p_k x = x for every number of keys, if the p_k add up to ``total``."""
-    failures = []
+def constant_failures(counts: Iterable[int] = KEYS, *, total: int = 1) -> Failures:
+    """Fails unless sum_k p_k x = x for every number of keys, if the p_k add up to ``total``."""
     x = sympy.Symbol("x", real=True)
     for count in counts:
         weights = [sympy.exp(score) for score in sympy.symbols(f"s1:{count + 1}", real=True)]
         read = sum(weight / sum(weights) * x for weight in weights)
-        failures += unequal(read, total * x, f"{count} keys")
-    return failures
+        yield from unequal(read, total * x, f"{count} keys")
 
 
-def box_failures(*, corner: int = CORNER, middle: int = MIDDLE, mode: str = "zeros") -> list[str]:
-    """Whether a 3 x 3 box filter, with this padding around a 3 x 3 image of ones, gives these two numbers."""
+def box_failures(*, corner: int = CORNER, middle: int = MIDDLE, mode: str = "zeros") -> Failures:
+    """Fails unless a 3 x 3 box filter, with this padding around a 3 x 3 image of ones, gives these two numbers."""
     box = replace(BOX, mode=mode)
     found = convolution(box, replace(entries(box, lambda: 1), bias=[0]))
     expected = {(0, 0, 0): corner, (0, 1, 1): middle}
     return [f"output {at}: {found[at]}, not {number}" for at, number in expected.items() if found[at] != number]
 
 
-def error_failures(*, error: Fraction = ERROR) -> list[str]:
-    """Whether the smallest largest error of one number for both outputs is this."""
+def error_failures(*, error: Fraction = ERROR) -> Failures:
+    """Fails unless the smallest largest error of one number for both outputs is this."""
     # Piecewise linear in y, with corners at multiples of a half.
     best = min(
         max(abs(Fraction(y, 2) - CORNER), abs(Fraction(y, 2) - MIDDLE)) for y in range(2 * CORNER, 2 * MIDDLE + 1)
@@ -48,8 +46,8 @@ def error_failures(*, error: Fraction = ERROR) -> list[str]:
     return [] if best == error else [f"the best number is off by {best}, not {error}"]
 
 
-def positioned_failures(*, value: tuple[int, int] = (0, 1)) -> list[str]:
-    """Whether values that see a position make the box filter of ones without padded keys.
+def positioned_failures(*, value: tuple[int, int] = (0, 1)) -> Failures:
+    """Fails unless values that see a position make the box filter of ones without padded keys.
 
     Pixel k carries (1, number of its taps inside the image). Each query of a 3 x 3 image attends to itself.
     """

@@ -9,7 +9,7 @@ from typing import Any
 import sympy as sp
 
 from ...prover.checks import all_equal, is_zero
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ...prover.document import latex
 from ..common.scores import encoding, minus
 from .decomposition import RELATIVE, D_p, E_i, E_j, R, W_kE, W_kR, W_q, d, d_k, total, u, v
@@ -88,7 +88,7 @@ def _leaves_position(names: frozenset[str], terms: Mapping[str, Any]) -> bool:
     return all(is_zero(_at_zero(term, names)) == (name != "d") for name, term in terms.items())
 
 
-def _not_minimal(vanishing: tuple[frozenset[str], ...], terms: Mapping[str, Any]) -> list[str]:
+def _not_minimal(vanishing: tuple[frozenset[str], ...], terms: Mapping[str, Any]) -> Failures:
     sufficient = [names for names in _subsets() if _leaves_position(names, terms)]
     minimal = {names for names in sufficient if not any(other < names for other in sufficient)}
     if minimal == set(vanishing):
@@ -101,7 +101,7 @@ def _subsets() -> Iterator[frozenset[str]]:
     return map(frozenset, chain.from_iterable(combinations(PARAMETERS, size) for size in sizes))
 
 
-def _other_coefficients(terms: Mapping[str, Any], size: int, key_size: int, encoding_size: int) -> list[str]:
+def _other_coefficients(terms: Mapping[str, Any], size: int, key_size: int, encoding_size: int) -> Failures:
     """Coefficients of (a) + (b) + (c) that are not the entries of the three products, for one choice of sizes."""
     values = {d: size, d_k: key_size, D_p: encoding_size}
     explicit = {
@@ -116,7 +116,7 @@ def _other_coefficients(terms: Mapping[str, Any], size: int, key_size: int, enco
     return [] if found == entries else [f"{size, key_size, encoding_size}: {found ^ entries} on one side only"]
 
 
-def _flat(positions: Positions) -> list[str]:
+def _flat(positions: Positions) -> Failures:
     """Returns a failure unless the differences of the quadratic encodings at these positions span R^3."""
     first, *others = map(encoding, positions)
     differences = sp.Matrix([minus(vector, first) for vector in others])

@@ -13,7 +13,7 @@ from typing import Any
 import sympy
 
 from ...prover.checks import not_nonnegative, unequal
-from ...prover.claim import Check, Checks, Status, claim
+from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.scores import Point
 from ..common.small import (
     Axis,
@@ -91,34 +91,32 @@ def stuffed_convolution(
 
 def stuffing_failures(
     cases: Iterable[Case] = CASES, *, stuffed: Stuffing = stuffed, flip: Flip = flipped, roles: Roles = swapped
-) -> list[str]:
-    """The outputs in which the convolution of the stuffed input is another polynomial, one for each case."""
-    failures = []
+) -> Failures:
+    """The outputs in which the convolution of the stuffed input is another polynomial."""
     for case in cases:
         given = symbols(case)
         found = convolution(*stuffed_convolution(case, given, stuffed=stuffed, flip=flip, roles=roles))
-        expected = transposed_convolution(case, given)
-        wrong = [index for index, polynomial in expected.items() if polynomial != found.get(index)]
-        failures += [f"{case}: output {i} is {found.get(i)}, not {expected[i]}" for i in wrong[:1]]
-    return failures
+        for output, polynomial in transposed_convolution(case, given).items():
+            if polynomial != found.get(output):
+                yield f"{case}: output {output} is {found.get(output)}, not {polynomial}"
 
 
-def index_failures(*, stuffed: Stuffing = stuffed, flip: Flip = flipped) -> list[str]:
-    """Whether, for the output that pixel j lands on by tap k, the flipped tap reads the place of pixel j."""
+def index_failures(*, stuffed: Stuffing = stuffed, flip: Flip = flipped) -> Failures:
+    """Fails unless, for the output that pixel j lands on by tap k, the flipped tap reads the place of pixel j."""
     axis = stuffed(LINE)
     found = place(axis, reached(LINE, PIXEL, TAP), flip(LINE, TAP))
-    failures = unequal(found, axis.before + LINE.stride * PIXEL, "the place that is read minus that of the pixel")
-    return failures + unequal(flip(LINE, flip(LINE, TAP)), TAP, "a tap flipped twice")
+    yield from unequal(found, axis.before + LINE.stride * PIXEL, "the place that is read minus that of the pixel")
+    yield from unequal(flip(LINE, flip(LINE, TAP)), TAP, "a tap flipped twice")
 
 
-def length_failures(*, stuffed: Stuffing = stuffed) -> list[str]:
-    """Whether the stuffed input has as many outputs, and all that they read, for all sizes."""
+def length_failures(*, stuffed: Stuffing = stuffed) -> Failures:
+    """Fails unless the stuffed input has as many outputs, and all that they read, for all sizes."""
     axis, count = stuffed(LINE), transposed_outputs(LINE)
-    failures = unequal(outputs(axis), count, "outputs of the convolution")
+    yield from unequal(outputs(axis), count, "outputs of the convolution")
     earlier, others = sympy.symbols("i_later k_later", integer=True, nonnegative=True)
     last = place(axis, count - 1 - earlier, LINE.taps - 1 - others)
-    failures += not_nonnegative(padded(axis) - 1 - last, "the last place minus a place that is read")
-    return failures + not_nonnegative(place(axis, OUTPUT, PLACE), "a place that is read")
+    yield from not_nonnegative(padded(axis) - 1 - last, "the last place minus a place that is read")
+    yield from not_nonnegative(place(axis, OUTPUT, PLACE), "a place that is read")
 
 
 @claim(

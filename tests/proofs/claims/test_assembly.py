@@ -30,6 +30,7 @@ from conv2attn.proofs.claims.theorem.assembly import (
     assembly_failures,
     inside_failures,
 )
+from conv2attn.proofs.prover.claim import Failures
 from tests.claims import integers
 
 
@@ -37,7 +38,7 @@ def _swapped(positions: Positions) -> Positions:
     return lambda case, pixel: (positions(case, pixel[::-1])[1], positions(case, pixel[::-1])[0])
 
 
-FALSE_VARIANTS: dict[str, partial[list[str]]] = {
+FALSE_VARIANTS: dict[str, partial[Failures]] = {
     "queries without stride": partial(
         assembly_failures, query=lambda case, p: case.along(lambda axis, i: i + axis.dilation * middle(axis.taps), p)
     ),

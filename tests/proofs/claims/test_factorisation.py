@@ -25,13 +25,14 @@ from conv2attn.proofs.claims.computing.factorisation import (
 )
 from conv2attn.proofs.claims.computing.separability import separability_failures, split_failures
 from conv2attn.proofs.claims.theorem.one_hot import Q
+from conv2attn.proofs.prover.claim import Failures
 from tests.bounds import output_bound, softmax_bound
 
 SMALL = ((2, 2),)
 FEW = CASES[4:6]  # with strides and a dilation
 ALPHA, DELTA_1, CENTER_1 = sympy.symbols("alpha delta1 Delta1", real=True)
 
-FALSE_VARIANTS: dict[str, partial[list[str]]] = {
+FALSE_VARIANTS: dict[str, partial[Failures]] = {
     "a product of row and column": partial(separability_failures, SMALL, score=lambda a, b: a * b),
     "a cross term": partial(separability_failures, SMALL, score=lambda a, b: a + b + a * b),
     "a difference": partial(separability_failures, SMALL, score=lambda a, b: a - b),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 
@@ -21,7 +21,7 @@ SUITES = [
 CLAIMS = [claim for suite in SUITES for claim in getattr(suite, "FALSE", {}).values()]
 FUNCTIONS = {variant.func for suite in SUITES for variant in getattr(suite, "FALSE_VARIANTS", {}).values()}
 
-VARIANTS: dict[str, Claim | Callable[[], list[str]]] = {
+VARIANTS: dict[str, Claim | Callable[[], Iterable[str]]] = {
     f"{suite.__name__.rpartition('.test_')[2]}: {name}": variant
     for suite in SUITES
     for table in ("FALSE", "FALSE_VARIANTS")
@@ -45,5 +45,5 @@ def test_every_check_fails_for_a_false_variant(claim: Claim) -> None:
 
 @pytest.mark.fault
 @pytest.mark.parametrize("variant", VARIANTS.values(), ids=VARIANTS)
-def test_every_false_variant_is_rejected(variant: Claim | Callable[[], list[str]]) -> None:
-    assert is_rejected(variant) if isinstance(variant, Claim) else variant()
+def test_every_false_variant_is_rejected(variant: Claim | Callable[[], Iterable[str]]) -> None:
+    assert is_rejected(variant) if isinstance(variant, Claim) else any(variant())

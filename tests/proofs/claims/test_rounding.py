@@ -50,11 +50,12 @@ from conv2attn.proofs.claims.certificate.tail import (
 )
 from conv2attn.proofs.claims.common.lattice import LISTED
 from conv2attn.proofs.claims.common.sums import U, gamma, round_to
+from conv2attn.proofs.prover.claim import Failures
 from tests.convert.certificate.network.operations import OPERATIONS, box, numbers
 
 HALF = Fraction(1, 2)
 
-FALSE_VARIANTS: dict[str, partial[list[str]]] = {
+FALSE_VARIANTS: dict[str, partial[Failures]] = {
     "gamma without its denominator": partial(induction_failures, bound=lambda m: m * U),
     "half of gamma": partial(induction_failures, bound=lambda m: gamma(m) / 2),
     "a bound on sums divided by 100": partial(order_failures, factor=Fraction(1, 100)),

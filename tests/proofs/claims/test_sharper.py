@@ -34,6 +34,7 @@ from conv2attn.proofs.claims.sharper.head_dimension import SLICES, factor_failur
 from conv2attn.proofs.claims.sharper.head_mixtures import KERNELS, Kernel, column_basis, dimension, mixed_heads, rays
 from conv2attn.proofs.claims.sharper.one_dimension import between_failures, hull_failures
 from conv2attn.proofs.claims.theorem.one_hot import Q
+from conv2attn.proofs.prover.claim import Failures
 
 
 def _has_basis(kernel: Kernel) -> bool:
@@ -47,7 +48,7 @@ FALSE = {
     "pairing by the product": two_dimensions_for_every_width(pairing=lambda m, n: m * n),
 }
 
-FALSE_VARIANTS: dict[str, partial[list[str]]] = {
+FALSE_VARIANTS: dict[str, partial[Failures]] = {
     "the encoding (t, t)": partial(identity_failures, encoding=lambda t: (*t, *t)),
     "a cubic encoding": partial(identity_failures, encoding=lambda t: (t[0] ** 3, *t)),
     "a head vector of the other sign": partial(identity_failures, head_vector=lambda T, a: (-a, -2 * a * T[0])),

@@ -21,8 +21,9 @@ from conv2attn.proofs.claims.other_encodings.sinusoidal import (
     separates,
     zero_failures,
 )
+from conv2attn.proofs.prover.claim import Failures
 
-FALSE_VARIANTS: dict[str, partial[list[str]]] = {
+FALSE_VARIANTS: dict[str, partial[Failures]] = {
     "a minus in the encoding": partial(encoding_failures, sign=-1),
     "period pi": partial(zero_failures, period=sympy.pi),
     "period 4 pi": partial(zero_failures, period=4 * sympy.pi),

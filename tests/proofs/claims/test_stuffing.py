@@ -21,6 +21,7 @@ from conv2attn.proofs.claims.theorem.stuffing import (
     stuffed_convolution,
     stuffing_failures,
 )
+from conv2attn.proofs.prover.claim import Failures
 
 TRANSPOSED = {1: F.conv_transpose1d, 2: F.conv_transpose2d, 3: F.conv_transpose3d}  # by axes
 
@@ -47,7 +48,7 @@ def strided(axis: Axis) -> Axis:
     return stuffed(axis)._replace(stride=axis.stride)
 
 
-FALSE_VARIANTS: dict[str, partial[list[str]]] = {
+FALSE_VARIANTS: dict[str, partial[Failures]] = {
     "index: a kernel that is not flipped": partial(index_failures, flip=lambda axis, tap: tap),
     "index: a stride that is kept": partial(index_failures, stuffed=strided),
     "index: output padding at the near end": partial(index_failures, stuffed=added_before),

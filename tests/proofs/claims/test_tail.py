@@ -34,8 +34,9 @@ from conv2attn.proofs.claims.theorem.one_hot import (
     rate_failures,
     symbolic_distances,
 )
+from conv2attn.proofs.prover.claim import Failures
 
-FALSE_VARIANTS: dict[str, partial[list[str]]] = {
+FALSE_VARIANTS: dict[str, partial[Failures]] = {
     "a gap of 2": partial(gap_failures, gap=2),
     "no gap": partial(gap_failures, gap=0),
     "a minus in the distance": partial(
