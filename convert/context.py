@@ -39,10 +39,14 @@ from torch.compiler import is_compiling
 from .errors import ConversionError
 
 
+# Asked once: torch.compile of torch 2.11 cannot follow the question.
+_WITH_AUTOCAST = frozenset(filter(torch.amp.is_autocast_available, ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "xla")))
+
+
 def autocast_dtype(device: torch.device) -> torch.dtype | None:
     """The dtype to which autocast rounds on a device now, or None where it is off."""
     kind = device.type
-    if not torch.amp.is_autocast_available(kind) or not torch.is_autocast_enabled(kind):
+    if kind not in _WITH_AUTOCAST or not torch.is_autocast_enabled(kind):
         return None
     return torch.get_autocast_dtype(kind)
 

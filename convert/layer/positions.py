@@ -131,8 +131,8 @@ class HeadPositions(nn.Module):
         if self.trains_positions:
             return
         device, regime = next(self.parameters()).device, self._regime
-        alpha = torch.tensor(regime.alpha, dtype=torch.float64, device=device)
-        centers = torch.tensor(regime.centers, dtype=regime.dtype, device=device)
+        alpha = constant(regime.alpha, torch.float64, device)
+        centers = constant(regime.centers, regime.dtype, device)
         self._parameters[TRAINED] = nn.Parameter(alpha.log().to(regime.dtype))
         self._parameters["centers"] = nn.Parameter(centers)
 

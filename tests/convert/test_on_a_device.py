@@ -204,6 +204,7 @@ def test_inference_mode_leaves_a_network_that_can_be_trained(engine: str, device
     assert torch.equal(output, expected)
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:TensorFloat32:UserWarning")  # the compiler's own
 @pytest.mark.parametrize("device", [CUDA])
 @pytest.mark.parametrize("alpha", ALPHAS)
 def test_a_compiled_network_gives_what_it_gives_uncompiled(alpha: float | None, device: str) -> None:
