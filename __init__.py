@@ -28,10 +28,12 @@ if TYPE_CHECKING:
         compare_layers,
         conv_from_attention,
         convert_model,
+        graft,
         load_converted,
         register_reader,
         restore_model,
         save_converted,
+        ungraft,
     )
     from .convert.export.hub import HubNetwork
     from .convert.layer.layer import set_engine
@@ -66,6 +68,7 @@ __all__ = [
     "convert_model",
     "export_onnx",
     "freeze",
+    "graft",
     "load_converted",
     "melt",
     "parameter_groups",
@@ -73,6 +76,7 @@ __all__ = [
     "restore_model",
     "save_converted",
     "set_engine",
+    "ungraft",
 ]
 
 

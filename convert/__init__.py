@@ -13,6 +13,7 @@ from .layer.construction import attention_from_conv, conv_from_attention
 from .layer.layer import SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
 from .layer.version1 import add_old_modules
 from .network.convert import Conversion, convert_model, restore_model
+from .network.graft import Graft, Ungraft, graft, ungraft
 from .spec import ConvSpec
 from .subclasses.readers import Reader, register_reader
 
@@ -21,6 +22,7 @@ __all__ = [
     "ConvSpec",
     "Conversion",
     "ConversionError",
+    "Graft",
     "ImagesCertificate",
     "NetworkCertificate",
     "Reader",
@@ -28,6 +30,7 @@ __all__ = [
     "SelfAttention1d",
     "SelfAttention2d",
     "SelfAttention3d",
+    "Ungraft",
     "alpha_for",
     "attention_from_conv",
     "certify",
@@ -37,11 +40,13 @@ __all__ = [
     "compare_layers",
     "conv_from_attention",
     "convert_model",
+    "graft",
     "load_converted",
     "measure_input",
     "register_reader",
     "restore_model",
     "save_converted",
+    "ungraft",
 ]
 
 add_old_modules()

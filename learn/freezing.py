@@ -28,6 +28,7 @@ from ..convert.certificate.distance import Window, kernel_at, kernel_difference
 from ..convert.certificate.layer import InputRange, padded_range
 from ..convert.errors import ConversionError, NotAConvolutionError, Problem
 from ..convert.layer.layer import SelfAttention
+from ..convert.layer.spare import TRAINED_SPARE
 from ..convert.network.modules import modules_of, replace, unguard
 from ..convert.spec import CONVOLUTIONS, Convolution, ConvSpec
 
@@ -147,6 +148,8 @@ def freeze(model: nn.Module, tolerance: float, *, input_range: InputRange = INPU
 
 def unfrozen(layer: SelfAttention) -> str | None:
     """Why a layer cannot be frozen, or None if it can."""
+    if not layer.spare_heads_are_off():
+        return TRAINED_SPARE
     if layer.content is not None and not layer.content.is_off():
         return "it looks at the image to decide where to look"
     if layer.axis_scores is not None:

@@ -31,6 +31,7 @@ from ..convert.errors import ConversionError, OptionError
 from ..convert.heads.regime import ONE_HOT_ALPHA
 from ..convert.layer.checked import changeable_model
 from ..convert.layer.layer import SelfAttention
+from ..convert.layer.spare import POSITION
 from ..convert.network.convert import Filter, convert_model, is_convolution
 from ..convert.network.modules import modules_of
 from .training.recipe import Groups, plain_groups
@@ -135,14 +136,23 @@ def _alpha(
 POSITION_RATE = 10.0  # times the learning rate: a step of Adam's is about the rate, and positions are in pixels
 
 
-def parameter_groups(model: nn.Module, lr: float, weight_decay: float, *, position_lr: float | None = None) -> Groups:
-    """Parameter groups for ``torch.optim``: weights that decay; biases and scales; alpha and centres.
+def parameter_groups(
+    model: nn.Module,
+    lr: float,
+    weight_decay: float,
+    *,
+    position_lr: float | None = None,
+    spare_lr: float | None = None,
+) -> Groups:
+    """Parameter groups for ``torch.optim``: weights that decay; biases and scales; positions; spare heads last.
 
     Args:
-        model: A network, melted or not.
+        model: A network, melted, grafted or neither.
         lr: Learning rate.
         weight_decay: Of weights of at least two dimensions, content's projections included.
-        position_lr: Learning rate of alpha and centres; by default ``POSITION_RATE`` times ``lr``.
+        position_lr: Learning rate of alpha, centres and spare heads' v; by default ``POSITION_RATE`` times ``lr``.
+        spare_lr: Learning rate of spare heads; by default ``lr``. Their groups come last, so that those of the CNN are
+            the groups that it had before the graft.
 
     Raises:
         ConversionError: A parameter requires a gradient that is always 0: alpha and centres of attention that is
@@ -151,7 +161,19 @@ def parameter_groups(model: nn.Module, lr: float, weight_decay: float, *, positi
     _check_gradients(model)
     apart = [parameter for _, layer in attention_layers(model) for parameter in _positions(layer)]
     faster = POSITION_RATE * lr if position_lr is None else position_lr
-    return [{"lr": lr, **each} for each in plain_groups(model, weight_decay=weight_decay, apart=apart, apart_lr=faster)]
+    groups = plain_groups(model, weight_decay=weight_decay, apart=apart, apart_lr=faster)
+    spare = {id(p): p for _, layer in attention_layers(model) for p in layer.spare_parameters()}
+    for group in groups:
+        group["params"] = [each for each in group["params"] if id(each) not in spare]
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad and id(p) in spare}
+    places = [p for name, p in trained.items() if name.endswith(POSITION)]
+    others = [p for name, p in trained.items() if not name.endswith(POSITION)]
+    new: Groups = [
+        {"params": [p for p in others if p.ndim > 1], "weight_decay": weight_decay, "lr": spare_lr or lr},
+        {"params": [p for p in others if p.ndim <= 1], "weight_decay": 0.0, "lr": spare_lr or lr},
+        {"params": places, "weight_decay": 0.0, "lr": faster},
+    ]
+    return [{"lr": lr, **each} for each in (*groups, *new) if each["params"]]
 
 
 def _check_gradients(model: nn.Module) -> None:

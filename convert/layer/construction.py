@@ -31,6 +31,7 @@ from ..subclasses.readers import reader_of
 from .checked import checked_layer, checked_model
 from .layer import LAYERS, SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
 from .of_subclass import OF_SUBCLASS, OfSubclass
+from .spare import TRAINED_SPARE
 from .supported import unsupported_reason
 
 
@@ -103,6 +104,8 @@ def conv_from_attention(layer: SelfAttention, *, tolerance: float | None = None)
     Raises:
         NotAConvolutionError: No convolution computes what the layer computes; the message says why.
     """
+    if isinstance(layer, SelfAttention) and not layer.spare_heads_are_off():
+        raise NotAConvolutionError(f"the layer is not a convolution: {TRAINED_SPARE}")
     checked_layer(layer)
     reason = not_a_convolution(layer, tolerance=as_tolerance(tolerance))
     if reason is not None:
@@ -135,6 +138,8 @@ def not_a_convolution(layer: SelfAttention, *, tolerance: float | None = None) -
     if not has_class(layer.spec) and not isinstance(layer, OfSubclass):
         return "its padding is one that no class of convolutions has"
     regime = layer.regime
+    if not layer.spare_heads_are_off():
+        return TRAINED_SPARE
     if layer.content is not None and not layer.content.is_off():
         return "its content terms are on, so it looks at the image to decide where to look"
     if layer.axis_scores is not None:

@@ -15,6 +15,7 @@ network. Its weight and bias stay the very parameters that they were, and so do 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, Self, overload
 
@@ -34,13 +35,14 @@ from ..heads.regime import Regime, compute_dtype
 from ..heads.values import LayerValues
 from ..spec import ConvSpec, batch_shape
 from .checked import checked_model
-from .positions import TRAINED, HeadPositions
+from .positions import TRAINED
+from .spare import TRAINED_SPARE, SpareHeads, WithSpareHeads
 
 DEFAULT_MEMORY_LIMIT = 2**30  # bytes
 _CONVOLVES = (AUTO, "factored")  # engines that make the convolution's own call where attention is one-hot
 
 
-class SelfAttention(HeadPositions):
+class SelfAttention(WithSpareHeads):
     """A multi-head self-attention layer with a quadratic relative positional encoding (Theorem 1).
 
     ``attention_from_conv`` makes one from a convolution. Its parameters are the convolution's; its positions, three
@@ -129,11 +131,27 @@ class SelfAttention(HeadPositions):
     kernel_size = property(lambda self: self.spec.kernel_size)
     stride = property(lambda self: self.spec.stride)
     padding = property(lambda self: self.spec.padding)
-    dilation = property(lambda self: self.spec.dilation)
     groups = property(lambda self: self.spec.groups)
     padding_mode = property(lambda self: self.spec.padding_mode)
-    transposed = property(lambda self: self.spec.transposed)
     output_padding = property(lambda self: self.spec.output_padding)
+
+    # Code that folds a batch normalisation into a convolution asks these two, and knows nothing of spare heads.
+    @property
+    def dilation(self) -> tuple[int, ...]:
+        """Of the convolution; refused once spare heads were trained, as by code that makes a new convolution of it."""
+        if not self.spare_heads_are_off():
+            raise ConversionError(f"no convolution takes the layer's place: {TRAINED_SPARE}")
+        return self.spec.dilation
+
+    @property
+    def transposed(self) -> bool:
+        """Whether the convolution is; refused once spare heads beside the taps were trained.
+
+        torch's ``fuse_conv_bn_eval`` asks it, and scales weight and bias: right where the heads stand in front.
+        """
+        if self.spare is not None and self.spare.beside and not self.spare_heads_are_off():
+            raise ConversionError(f"folding a scale into weight and bias leaves out its heads: {TRAINED_SPARE}")
+        return self.spec.transposed
 
     @overload
     def forward(
@@ -185,7 +203,14 @@ class SelfAttention(HeadPositions):
         spec = self.spec
         if output_size is not None:
             spec = spec.with_output_size(input.shape[input.ndim - spec.axes :], output_size)
-        if not need_weights and self._is_convolution():
+        weights = average_attn_weights if need_weights else None
+        if self.spare is not None:
+            return self._with_spare_heads(self.spare, input, spec, weights)
+        return self._taps(input, spec, weights)
+
+    def _taps(self, input: Tensor, spec: ConvSpec, average: bool | None) -> Tensor | tuple[Tensor, Tensor]:
+        """The layer without spare heads; ``average`` as ``forward``'s, None where no weights are wanted."""
+        if average is None and self._is_convolution():
             return self._convolve(input, spec)
         if not is_traced():
             self._check_input(input, spec)
@@ -196,11 +221,31 @@ class SelfAttention(HeadPositions):
             if dtype is not None:
                 images, values = rounded(images, dtype), values.rounded(dtype)
             results = [choose_engine(values, self._engine).attend(values, images)]
-            if need_weights:
-                results.append(_attention_weights(values, images, average=average_attn_weights))
+            if average is not None:
+                results.append(_attention_weights(values, images, average=average))
         if input.ndim == spec.axes + 1:
             results = [result.squeeze(0) for result in results]
-        return (results[0], results[1]) if need_weights else results[0]
+        return results[0] if average is None else (results[0], results[1])
+
+    def _with_spare_heads(
+        self, spare: SpareHeads, x: Tensor, spec: ConvSpec, average: bool | None
+    ) -> Tensor | tuple[Tensor, Tensor]:
+        """The layer with spare heads. Each sum has the CNN's summand first, and its dtype and strides.
+
+        The heads are computed before the taps also where they stand beside them: then the gradient of the taps is the
+        first of the input's, and gives the sum of both its strides.
+        """
+        if not is_traced():
+            self._check_input(x, spec)
+        is_single = x.ndim == spec.axes + 1
+        added = self._added(spare, x.unsqueeze(0) if is_single else x, spec)
+        added = added.squeeze(0) if is_single else added
+        if not spare.beside:
+            return self._taps(x + added.to(x.dtype), spec, average)
+        result = self._taps(x, spec, average)
+        if isinstance(result, tuple):
+            return result[0] + added.to(result[0].dtype), result[1]
+        return result + added.to(result.dtype)
 
     def _is_convolution(self) -> bool:
         """Whether what is left of the layer is the convolution's own call."""
@@ -239,7 +284,17 @@ class SelfAttention(HeadPositions):
         return LayerValues(spec, self.weight, self.bias, regime, self.memory_limit, *parts)
 
     def values(self) -> LayerValues:
-        """The layer as it is now, with its positions read: what engines and certificates take."""
+        """The layer as it is now, with its positions read: what engines and certificates take.
+
+        Raises:
+            ConversionError: Its spare heads were trained, which no engine and no bound knows of.
+        """
+        if not self.spare_heads_are_off():
+            raise ConversionError(f"no engine or certificate describes the whole layer: {TRAINED_SPARE}")
+        return self._tap_values()
+
+    def _tap_values(self) -> LayerValues:
+        """As ``values``, of the taps alone."""
         return self._values(self.spec)._replace(regime=self.regime)
 
     def _forward_other(self, x: Any, *, need_weights: bool) -> Any:
@@ -254,7 +309,7 @@ class SelfAttention(HeadPositions):
 
     def head_vectors(self) -> Tensor:
         """v_h = -alpha_h (1, -2 Delta_h1, -2 Delta_h2), [num_heads, axes + 1]."""
-        values = self.values()
+        values = self._tap_values()
         return head_vectors(values.alpha, values.centers)
 
     def attention_probabilities(
@@ -269,27 +324,41 @@ class SelfAttention(HeadPositions):
 
         Args:
             size: Size of an input, of an image rows and columns, without padding.
-            heads: Heads to return, by default all; head m * kernel columns + n plays tap (m, n).
+            heads: Heads to return, by default those of the taps; head m * kernel columns + n plays tap (m, n). From
+                ``num_heads`` on the numbers are those of spare heads, whose query is the pixel under the middle tap.
             queries: Output pixels (row, column) to return, by default all, row by row.
-            x: The input [batch, in_channels, *size]; only a layer with content terms needs it.
+            x: The input [batch, in_channels, *size]; only content terms and spare heads need it.
 
         Returns:
             [heads, queries, *padded size], a probability distribution over the padded input for every head and query;
-            with content terms, a batch dimension in front.
+            with content terms or spare heads, a batch dimension in front. Spare heads in front of the taps have no
+            query in the padding: zeros.
 
         Raises:
             ConversionError: A head or a query that does not exist, or maps larger than ``memory_limit``.
         """
         size = as_size(size, self.spec.axes)
         output, padded_size = self.spec.output_size(size), self.spec.padded_size(size)
-        head_numbers, query_numbers = as_heads(heads, self.num_heads), as_queries(queries, output)
+        spares = 0 if self.spare is None else self.spare.heads
+        head_numbers = as_heads(range(self.num_heads) if heads is None else heads, self.num_heads + spares)
+        query_numbers = as_queries(queries, output)
         if x is not None and as_tensor(x, "x").shape[1:] != (self.spec.in_channels, *size):
             wanted = ", ".join(map(str, (self.spec.in_channels, *size)))
             raise GeometryError(f"x must be [batch, {wanted}]; got {list(x.shape)}")
         positions = all_queries(self.spec, size, like=self.weight)[query_numbers]
         with without_autocast(self.weight.device):
-            maps = attention_maps(self.values(), size, positions, None if x is None else self.spec.pad(x))
-        return torch.unflatten(maps[..., head_numbers, :].transpose(-3, -2), -1, tuple(padded_size))
+            maps = attention_maps(self._tap_values(), size, positions, None if x is None else self.spec.pad(x))
+            maps = torch.unflatten(maps.transpose(-3, -2), -1, tuple(padded_size))
+            if any(number >= self.num_heads for number in head_numbers):
+                maps = self._beside_spare_maps(maps, x, positions)
+        return maps.movedim(-2 - self.spec.axes, 0)[head_numbers].movedim(0, -2 - self.spec.axes)
+
+    def _beside_spare_maps(self, maps: Tensor, x: Tensor | None, positions: Tensor) -> Tensor:
+        """The maps of the taps' heads, then those of the spare heads, [batch, all heads, queries, *padded size]."""
+        if x is None:
+            raise ConversionError("spare heads look at the image: x= gives it")
+        spare = self._spare_maps(x, positions)
+        return torch.cat([maps.expand(len(spare), *maps.shape[-spare.ndim + 1 :]).to(spare.dtype), spare], 1)
 
     def add_content(self, key_dim: int) -> ContentTerms:
         """Adds the content terms (a), (b) and (c), in place.
@@ -337,7 +406,7 @@ class SelfAttention(HeadPositions):
     def explain(self, size: Sequence[int], *, batch: int = 1) -> str:
         """Which engine computes inputs of this size, why, and what each engine costs in FLOPs and bytes."""
         size, batch = as_size(size, self.spec.axes), as_integer(batch, "batch", least=1)
-        values = self.values()
+        values = self._tap_values()
         chosen = choose_engine(values, self.engine)
         why = "asked for" if self.engine != AUTO else "the fastest that is exact for these parameters"
         lines = [f"{chosen.name}: {why}, for input {size}, batch {batch}"]
@@ -345,12 +414,15 @@ class SelfAttention(HeadPositions):
             cost, reason = engine.cost(values, size, batch=batch), engine.refusal(values)
             verdict = "exact" if reason is None else f"refuses: {reason}"
             lines.append(f"  {name:9} {cost.flops:.3g} FLOPs, {format_bytes(cost.bytes)}: {verdict}; {engine.summary}")
+        if self.spare is not None:
+            lines.append(f"  {self.spare}: every pixel looks at all {math.prod(size):,}, by one call of attention")
         return "\n".join(lines)
 
     def extra_repr(self) -> str:
         """The geometry, the heads, alpha and the engine, as ``print(model)`` shows them."""
         alpha = " to ".join(f"{end:g}" for end in sorted({min(self.regime.alpha), max(self.regime.alpha)}))
-        return f"{self.spec}, heads={self.num_heads}, alpha={alpha}, engine={self.engine}"
+        spare = "" if self.spare is None else f", {self.spare}"
+        return f"{self.spec}, heads={self.num_heads}, alpha={alpha}, engine={self.engine}{spare}"
 
 
 class SelfAttention1d(SelfAttention):

@@ -240,7 +240,7 @@ class HeadPositions(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         """As ``nn.Module``'s; positions never get less than float32, whether they are numbers or parameters."""
-        precise = [p for p in map(self._parameters.get, (TRAINED, "centers")) if p is not None]
+        precise = [p for p in map(self._parameters.get, (TRAINED, "centers", "spare_position")) if p is not None]
         kept = {id(tensor) for one in precise for tensor in (one, one.grad) if tensor is not None}
 
         def apply(tensor: Tensor) -> Tensor:

@@ -17,6 +17,7 @@ from ..subclasses.computed import class_of, is_computed, uncomputable, value
 from ..subclasses.padded import PADDED
 from ..subclasses.readers import disagreement, geometry, reader_of
 from .layer import SelfAttention
+from .spare import SPARE_KEYS
 
 OVERRIDABLE = ("forward", "_conv_forward", "_output_padding")  # methods that an instance can replace
 _QUANTIZED = torch.ao.nn.quantized.modules.conv._ConvNd
@@ -32,6 +33,7 @@ _TAKEN = (  # attributes of an attention layer that its class does not have
     "memory_limit",
     "alpha_follows_dtype",
     "origin",
+    *SPARE_KEYS,
 )
 
 

@@ -128,7 +128,7 @@ def convert_model(
     """
     model, calls = changeable_model(model), tuple[Problem, ...]()
     if trace:
-        model, calls = calls_as_modules(_copied(model, keep_tensors=inplace))
+        model, calls = calls_as_modules(copied(model, keep_tensors=inplace))
         inplace = True  # the copy
     plan = plan_conversion(model, filter_fn=filter_fn)
     plan = replace_fields(plan, unsupported=plan.unsupported + calls)
@@ -139,7 +139,7 @@ def convert_model(
     check_engine_name(engine)
     for names in plan.chosen:
         check_alpha(alpha, cast(Tensor, value(model.get_submodule(names[0]), "weight")).dtype)
-    model = model if inplace else _copied(model)
+    model = model if inplace else copied(model)
     reports, pairs = [], list[tuple[nn.Module, nn.Module]]()
     for names in plan.chosen:
         conv = cast(Convolution, model.get_submodule(names[0]))
@@ -190,7 +190,7 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
     if problems:
         count = f"{len(problems)} of {len(layers)} attention layers compute what no convolution computes"
         raise NotAConvolutionError(f"{count}: {'; '.join(problems)}")
-    model = model if inplace else _copied(model)
+    model = model if inplace else copied(model)
     pairs = []
     for names, layer in modules_of(model, SelfAttention).items():
         conv = conv_with(layer)
@@ -232,7 +232,7 @@ def is_convolution(module: nn.Module) -> bool:
     return known or is_deformed or getattr(module, "original_name", None) in _SCRIPTED
 
 
-def _copied(model: nn.Module, *, keep_tensors: bool = False) -> nn.Module:
+def copied(model: nn.Module, *, keep_tensors: bool = False) -> nn.Module:
     """A copy of a model, with copied or shared tensors."""
     kept = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())}
     try:
@@ -272,19 +272,20 @@ def name_filter(model: nn.Module, *, include: Sequence[str] = (), exclude: Seque
     """
     names = [name for name, module in model.named_modules(remove_duplicate=False) if is_convolution(module)]
     for pattern in (*include, *exclude):
-        if not any(_matches(name, pattern) for name in names):
+        if not any(matches(name, pattern) for name in names):
             shown = ", ".join(name or "'' (the model itself)" for name in names[:10])
             shown += f" and {len(names) - 10} more" if len(names) > 10 else ""
             raise SelectionError(f"the pattern {pattern!r} matches no convolution; there are {shown or 'none'}")
 
     def selected(_: nn.Module, name: str) -> bool:
-        included = not include or any(_matches(name, pattern) for pattern in include)
-        return included and not any(_matches(name, pattern) for pattern in exclude)
+        included = not include or any(matches(name, pattern) for pattern in include)
+        return included and not any(matches(name, pattern) for pattern in exclude)
 
     return selected
 
 
-def _matches(name: str, pattern: str) -> bool:
+def matches(name: str, pattern: str) -> bool:
+    """Whether a name matches a pattern, as ``name_filter`` takes it."""
     if not pattern.startswith("re:"):
         return name == pattern or fnmatchcase(name, pattern)
     try:

@@ -14,12 +14,19 @@ from ..engines import AUTO
 from ..errors import Problem
 from ..layer.layer import SelfAttention
 from ..layer.of_subclass import OfSubclass
+from ..layer.spare import SPARE_KEYS
 from ..spec import CONVOLUTIONS, ConvSpec
 from ..subclasses.computed import is_computed
 from .modules import modules_of
 
 _HEADER = "layer", "convolution", "heads", "alpha", "engine"
-_POSITIONAL = ("log_alpha", "centers", "content", "axis_scores")  # parameters that a convolution does not have
+_POSITIONAL = (
+    "log_alpha",
+    "centers",
+    "content",
+    "axis_scores",
+    *SPARE_KEYS,
+)  # parameters that a convolution does not have
 
 
 @dataclass(frozen=True)

@@ -111,7 +111,11 @@ def carry(source: nn.Module, target: nn.Module) -> None:
         getattr(target, table).update(getattr(source, table))
 
 
-_POSITIONAL = ("log_alpha", "centers")  # of the attention layer alone
+_POSITIONAL = (  # of the attention layer alone
+    "log_alpha",
+    "centers",
+    *("spare_query", "spare_query_bias", "spare_key", "spare_value", "spare_out", "spare_position"),
+)
 
 
 def detached(model: nn.Module) -> dict[int, Any]:

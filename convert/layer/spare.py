@@ -1,0 +1,313 @@
+"""Spare heads: attention to the image beside the heads of the taps, W_out = 0 at first.
+
+Theorem 1 asks for *at least* one head a kernel tap. So a layer may carry M more, whose output projection starts at 0:
+
+    head_j(q) = sum_k softmax_k( (W_qry^j x_q + b^j) . (W_key^j x_k) / sqrt(D_k)  [+ v^j . r_{k-q}] ) W_val^j x_k
+    added(q)  = sum_j W_out^j head_j(q),             W_out = 0 at first, and v = 0
+
+Keys are the pixels of the unpadded input. There are two places for such heads:
+
+    in front of the taps      output = conv(x + added)        queries are the pixels of the input
+    beside the taps           output = conv(x) + added        queries are the outputs
+
+An identity is a convolution with one tap, so heads in front are Theorem 1 once more, for the identity: with one head
+that is the non-local block of Wang et al. (2018). Beside the taps they are heads of the layer itself; a query then
+reads the pixel of the padded input under the kernel's middle tap.
+
+While W_out = 0 and values are finite, ``added`` is 0, exactly, and so are the gradients that it sends back: output and
+gradients are the convolution's, bit for bit (``proofs/claims/theorem/spare_heads.py``). A bias of the keys would cancel
+in the softmax, and one of the values only adds a constant, so there is none.
+
+v . r_{k-q}, with r = (|k - q|^2, k - q), differs by a constant of the query from v_0 |k|^2 + (v_a - 2 v_0 q_a) k_a:
+with (v_0, v_a - 2 v_0 q_a) behind a query and (|k|^2, k_a) behind a key it is part of the one product of both. Such
+scores are computed in at least float32, since bfloat16 rounds an offset of 257 to 256.
+
+The weights are plain parameters of the layer, so that a network's own ``model.apply(init)``, which looks for linear
+layers and convolutions, leaves W_out at 0.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..arguments import Size
+from ..context import without_autocast
+from ..errors import ConversionError
+from ..heads.encoding import grid_points
+from ..heads.regime import compute_dtype
+from ..spec import ConvSpec, reversed_pads
+from .positions import HeadPositions
+
+OUT, POSITION = "spare_out", "spare_position"
+SPARE_KEYS = ("spare_query", "spare_query_bias", "spare_key", "spare_value", OUT, POSITION)
+"""Parameters of spare heads; the last one only where their scores have positions."""
+TRAINED_SPARE = (
+    "its spare heads were trained, so it looks at the image: ungraft(model, all=True) takes them off and says what "
+    "that changes"
+)
+_WIDTH = 8  # kernels of attention without a table of all pairs want equal dimensions, multiples of this
+
+
+@dataclass(frozen=True)
+class SpareHeads:
+    """Description of a layer's spare heads.
+
+    Attributes:
+        heads: How many, M.
+        key_dim: Dimension D_k of a head's queries and keys.
+        value_dim: Dimension D_v of a head's values.
+        beside: Whether they stand beside the taps, at the outputs; else in front of them, at the input.
+        positions: Whether scores have the quadratic relative term, too.
+        in_place_of_conv: Whether the graft made the layer of a convolution, so that ``ungraft`` makes it one again.
+    """
+
+    heads: int
+    key_dim: int
+    value_dim: int
+    beside: bool = False
+    positions: bool = False
+    in_place_of_conv: bool = True
+
+    def __str__(self) -> str:
+        """The heads, as a table has them."""
+        count = "1 spare head" if self.heads == 1 else f"{self.heads} spare heads"
+        place = "beside the taps" if self.beside else "in front of the taps"
+        return f"{count} of width {self.key_dim}/{self.value_dim}{' with positions' * self.positions}, {place}"
+
+
+class WithSpareHeads(HeadPositions):
+    """A layer of one head a tap that may have spare heads.
+
+    Attributes:
+        spare: Description of the spare heads, or None.
+        spare_query: W_qry of all heads, [heads * key_dim, in_channels].
+        spare_query_bias: b, [heads * key_dim].
+        spare_key: W_key, [heads * key_dim, in_channels].
+        spare_value: W_val, [heads * value_dim, in_channels].
+        spare_out: W_out, [in_channels or, beside the taps, out_channels, heads * value_dim]; zero at first.
+        spare_position: v of each head, [heads, axes + 1], zero at first; only with positions.
+    """
+
+    spare: SpareHeads | None = None
+    spare_query: nn.Parameter
+    spare_query_bias: nn.Parameter
+    spare_key: nn.Parameter
+    spare_value: nn.Parameter
+    spare_out: nn.Parameter
+    spare_position: nn.Parameter
+
+    def add_spare_heads(self, spare: SpareHeads, *, seed: int = 0) -> None:
+        """Adds spare heads, in place; while W_out = 0 the layer computes what it computed.
+
+        Args:
+            spare: What heads.
+            seed: Of the generator that draws their weights, uniformly within 1 / sqrt(in_channels), as PyTorch's
+                1x1 convolutions start; the global generator is not used.
+
+        Raises:
+            ConversionError: The layer has spare heads, or is transposed and they stand beside its taps.
+        """
+        if self.spare is not None:
+            raise ConversionError(f"the layer has {self.spare} already")
+        if spare.beside and self.spec.transposed:
+            raise ConversionError(TRANSPOSED)
+        like, bound = next(self.parameters()), self.spec.in_channels**-0.5
+        generator = torch.Generator().manual_seed(seed)
+        for name, shape in self._spare_shapes(spare).items():
+            start = torch.zeros(shape, dtype=torch.float64)
+            if name not in (OUT, POSITION):
+                start.uniform_(-bound, bound, generator=generator)
+            dtype = compute_dtype(like.dtype) if name == POSITION else like.dtype
+            self.register_parameter(name, nn.Parameter(start.to(device=like.device, dtype=dtype)))
+        self.spare = spare
+
+    def remove_spare_heads(self) -> None:
+        """Takes the spare heads off, in place."""
+        for name in SPARE_KEYS:
+            self._parameters.pop(name, None)
+        self.spare = None
+
+    def spare_heads_are_off(self) -> bool:
+        """Whether the layer has no spare heads, or W_out = 0 keeps them from its outputs; reads W_out."""
+        return self.spare is None or not bool(self.spare_out.any())
+
+    def spare_parameters(self) -> list[nn.Parameter]:
+        """The parameters of the spare heads."""
+        return [self.get_parameter(name) for name in SPARE_KEYS if name in self._parameters]
+
+    def _spare_shapes(self, spare: SpareHeads) -> dict[str, tuple[int, ...]]:
+        keys, values, channels = spare.heads * spare.key_dim, spare.heads * spare.value_dim, self.spec.in_channels
+        shapes: dict[str, tuple[int, ...]] = {
+            "spare_query": (keys, channels),
+            "spare_query_bias": (keys,),
+            "spare_key": (keys, channels),
+            "spare_value": (values, channels),
+            OUT: (self.spec.out_channels if spare.beside else channels, values),
+        }
+        if spare.positions:
+            shapes[POSITION] = (spare.heads, self.spec.axes + 1)
+        return shapes
+
+    def _added(self, spare: SpareHeads, x: Tensor, spec: ConvSpec) -> Tensor:
+        """The sum of the spare heads: [batch, in_channels, *size], beside the taps [batch, out_channels, *output size].
+
+        Args:
+            spare: The heads.
+            x: The unpadded input, [batch, in_channels, *size].
+            spec: The geometry of this call.
+        """
+        size = Size(*x.shape[2:])
+        queries = _under_the_middle(spec, x, size) if spare.beside else x
+        pixels = x.flatten(2).transpose(1, 2)
+        asked = F.linear(queries.flatten(2).transpose(1, 2), self.spare_query, self.spare_query_bias)
+        projected = F.linear(pixels, torch.cat([self.spare_key, self.spare_value]))
+        shown, values = projected.split([len(self.spare_key), len(self.spare_value)], dim=-1)
+        asked, shown, values = (_by_head(each, spare.heads) for each in (asked, shown, values))
+        if spare.positions:
+            grid = _query_points(spec, size, x.device) if spare.beside else None
+            with without_autocast(x.device):
+                read = self._attend_by_place(spare, asked, shown, values, size, grid).to(values.dtype)
+        else:
+            read = _attend(asked, shown, values, scale=spare.key_dim**-0.5)
+        added = F.linear(read.transpose(1, 2).flatten(2), self.spare_out)
+        return torch.unflatten(added.transpose(1, 2), 2, queries.shape[2:])
+
+    def _attend_by_place(
+        self, spare: SpareHeads, asked: Tensor, shown: Tensor, values: Tensor, size: Size, grid: Tensor | None
+    ) -> Tensor:
+        """Attention whose scores have the quadratic term, in at least float32."""
+        asked, shown = self._placed(spare, asked, shown, size, grid)
+        return _attend(asked, shown, values.to(asked.dtype), scale=1.0)
+
+    def _placed(
+        self, spare: SpareHeads, asked: Tensor, shown: Tensor, size: Size, grid: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """Queries and keys with their places behind them, [batch, heads, number, D], of which scores are the products.
+
+        Args:
+            spare: The heads.
+            asked: Queries.
+            shown: Keys.
+            size: Of the unpadded input.
+            grid: Places of the queries on it, [num_queries, axes]; None for all its pixels.
+        """
+        v = self.spare_position.to(compute_dtype(self.spare_position.dtype))
+        middle = torch.tensor([(length - 1) / 2 for length in size], dtype=v.dtype, device=v.device)
+        keys = grid_points(*(torch.arange(n, dtype=v.dtype, device=v.device) for n in size)) - middle
+        places = keys if grid is None else grid.to(v.dtype) - middle
+        behind_keys = torch.cat([keys.square().sum(1, keepdim=True), keys], 1)
+        slopes = v[:, None, 1:] - 2 * v[:, None, :1] * places
+        behind_queries = torch.cat([v[:, None, :1].expand(-1, len(places), 1), slopes], 2)
+        batch = len(asked)
+        asked = torch.cat([asked.to(v.dtype) * spare.key_dim**-0.5, behind_queries.expand(batch, -1, -1, -1)], -1)
+        shown = torch.cat([shown.to(v.dtype), behind_keys.expand(batch, spare.heads, -1, -1)], -1)
+        return asked, shown
+
+    @torch.no_grad()
+    def _spare_maps(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Where the spare heads look, [batch, heads, num_queries, *padded size]; 0 at padding, which has no keys.
+
+        Args:
+            x: The unpadded input, [batch, in_channels, *size].
+            positions: Places of the queries on the padded input, [num_queries, axes]. In front of the taps a query in
+                the padding is none, and looks nowhere: zeros.
+        """
+        spare, spec, size = self.spare, self.spec, Size(*x.shape[2:])
+        if spare is None:
+            raise ConversionError("the layer has no spare heads: graft(model) adds them")
+        dtype = compute_dtype(self.spare_query.dtype)
+        places = _unpadded(spec, size, positions)
+        padded = spec.pad(x).to(dtype)
+        places_of_queries: tuple[Any, ...] = tuple(positions.long().T)
+        queries = padded[(..., *places_of_queries)].transpose(1, 2)
+        asked = F.linear(queries, self.spare_query.to(dtype), self.spare_query_bias.to(dtype))
+        shown = F.linear(x.to(dtype).flatten(2).transpose(1, 2), self.spare_key.to(dtype))
+        asked, shown = _by_head(asked, spare.heads), _by_head(shown, spare.heads)
+        if spare.positions:
+            asked, shown = self._placed(spare, asked, shown, size, places)
+        else:
+            asked = asked * spare.key_dim**-0.5
+        maps = (asked @ shown.transpose(-1, -2)).softmax(-1)
+        if not spare.beside:
+            lengths = torch.tensor(size, dtype=places.dtype, device=places.device)
+            inside = ((places >= 0) & (places < lengths) & (places == places.round())).all(1)
+            maps = maps * inside[:, None]
+        return _on_the_padded_grid(spec, size, maps.unflatten(-1, tuple(size)))
+
+    def _load_from_state_dict(
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
+        """As ``nn.Module``'s; the state dict of the CNN, without anything of attention, puts W_out back to 0."""
+        own = {key[len(prefix) :] for key in state_dict if key.startswith(prefix)}
+        added = {*SPARE_KEYS, "alpha", "centers", "log_alpha"}
+        if self.spare is not None and own and not own & added:
+            kept: dict[str, Tensor] = {}
+            self._save_to_state_dict(kept, "", keep_vars=False)
+            kept[OUT] = torch.zeros_like(kept[OUT])
+            state_dict = {**state_dict, **{prefix + name: kept[name].clone() for name in kept.keys() & added}}
+            name = prefix.removesuffix(".") or "the layer"
+            warnings.warn(f"the state dict has no spare heads for {name}: {_BACK_AT_0}", stacklevel=2)
+        rest = (local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
+
+_BACK_AT_0 = "their W_out is 0 now, and what computes is the CNN that was loaded"
+TRANSPOSED = (
+    "spare heads beside the taps of a transposed convolution would have queries where the input has no pixel: beside="
+    "False puts them in front"
+)
+
+
+def _by_head(vectors: Tensor, heads: int) -> Tensor:
+    """[batch, number, heads * D] as [batch, heads, number, D]."""
+    return torch.unflatten(vectors, -1, (heads, -1)).transpose(1, 2)
+
+
+def _attend(asked: Tensor, shown: Tensor, values: Tensor, *, scale: float) -> Tensor:
+    """One call of attention over all keys, [batch, heads, num_queries, value_dim]."""
+    width = max(asked.shape[-1], values.shape[-1])
+    width += -width % _WIDTH
+    q, k, v = (F.pad(each, (0, width - each.shape[-1])) for each in (asked, shown, values))
+    return F.scaled_dot_product_attention(q, k, v, scale=scale)[..., : values.shape[-1]]
+
+
+def _under_the_middle(spec: ConvSpec, x: Tensor, size: Size) -> Tensor:
+    """The pixel of the padded input under the kernel's middle tap, for each output, [batch, channels, *output size]."""
+    along = zip(spec.middle, spec.query_stride, spec.output_size(size), strict=True)
+    places: tuple[Any, ...] = tuple(slice(m, m + (n - 1) * step + 1, step) for m, step, n in along)
+    return spec.pad(x)[(..., *places)]
+
+
+def _query_points(spec: ConvSpec, size: Size, device: torch.device) -> Tensor:
+    """Places of the outputs' queries on the unpadded input, [num_queries, axes]."""
+    along = zip(spec.middle, spec.query_stride, spec.output_size(size), spec.pads_at(size), strict=True)
+    return grid_points(*(torch.arange(n, device=device) * step + (m - pads[0]) for m, step, n, pads in along))
+
+
+def _unpadded(spec: ConvSpec, size: Size, positions: Tensor) -> Tensor:
+    """Places on the padded input as places on the unpadded one; between pixels where the input is stuffed."""
+    before = torch.tensor([pads[0] for pads in spec.pads_at(size)], dtype=positions.dtype, device=positions.device)
+    return (positions - before) / torch.tensor(spec.stuffing, dtype=positions.dtype, device=positions.device)
+
+
+def _on_the_padded_grid(spec: ConvSpec, size: Sequence[int], maps: Tensor) -> Tensor:
+    """Maps over the unpadded input, [..., *size], as maps over the padded one, zeros between, [..., *padded size]."""
+    stuffed = [(length - 1) * step + 1 for length, step in zip(size, spec.stuffing, strict=True)]
+    full = maps.new_zeros(*maps.shape[: -spec.axes], *stuffed)
+    places: tuple[Any, ...] = tuple(slice(None, None, step) for step in spec.stuffing)
+    full[(..., *places)] = maps
+    return F.pad(full, reversed_pads(spec.pads_at(Size(*size))))

@@ -1,0 +1,430 @@
+"""From a trained CNN to one that can attend: spare heads on chosen layers, W_out = 0 at first, and the way back.
+
+1. find the layers that may carry spare heads, and the sizes of their maps on an example
+2. choose: the last that sees enough pixels, the last of all, or those that are named
+3. refuse, naming all problems at once, before anything is changed
+4. make the chosen convolutions attention layers, over the very parameters, and add the heads (``layer/spare.py``)
+5. report
+
+At step 0 outputs, gradients and buffers are the CNN's, bit for bit, for finite values. Every key of the CNN's state
+dict keeps its name and value, and the CNN's files load strictly.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import Size, as_integer, format_bytes, image_batches
+from ..errors import ConversionError, OptionError, Problem, UnsupportedLayerError, first_line
+from ..inputs import call_with, named_tensors
+from ..layer.checked import changeable_model
+from ..layer.construction import attention_with, conv_with, not_a_convolution
+from ..layer.layer import SelfAttention
+from ..layer.spare import TRANSPOSED, SpareHeads
+from ..layer.supported import unsupported_reason
+from ..spec import ConvSpec
+from ..subclasses.computed import in_eval_mode
+from ..subclasses.readers import geometry
+from .convert import Filter, copied, is_convolution, matches
+from .modules import guard, guard_fusing, modules_of, names_by_module, replace_held, unguard
+from .modules import replace as replace_module
+
+AUTO, LAST = "auto", "last"
+PIXELS = 100, 1_600  # of the map that "auto" wants: fewer say little, more cost much
+COSTLY = 4_096  # pixels
+UNSEEN = "without an example the sizes of maps are not known: the last convolution above 1x1 was taken"
+
+
+@dataclass(frozen=True)
+class GraftedLayer:
+    """A layer with spare heads.
+
+    Attributes:
+        names: Its names in the model; more than one if the model shares it.
+        spec: Its geometry.
+        spare: Its spare heads.
+        size: The largest map it sees on the example, or None without one.
+        parameters: Numbers that the spare heads add.
+        is_off: Whether W_out is 0, so that the layer computes what it did without them.
+    """
+
+    names: tuple[str, ...]
+    spec: ConvSpec
+    spare: SpareHeads
+    size: Size | None
+    parameters: int
+    is_off: bool = True
+
+    @classmethod
+    def of(cls, names: tuple[str, ...], layer: SelfAttention, size: Size | None = None) -> GraftedLayer:
+        """Describes a layer that has spare heads."""
+        if layer.spare is None:
+            raise ConversionError(f"the layer {names[0]} has no spare heads")
+        count = sum(parameter.numel() for parameter in layer.spare_parameters())
+        return cls(names, layer.spec, layer.spare, size, count, layer.spare_heads_are_off())
+
+    @property
+    def name(self) -> str:
+        """The first of the names."""
+        return self.names[0]
+
+    def __str__(self) -> str:
+        seen = "" if self.size is None else f" over {math.prod(self.size):,} pixels ({self.size})"
+        name = self.name or "the model itself"
+        return f"{name}: {self.spare}{seen}, {self.parameters:,} new parameters; {self.spec}"
+
+
+@dataclass(frozen=True)
+class GraftReport:
+    """Report of a graft.
+
+    Attributes:
+        layers: The layers with new heads, in the model's order.
+        notes: Remarks for the user.
+    """
+
+    layers: tuple[GraftedLayer, ...]
+    notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join([*map(str, self.layers), *self.notes])
+
+
+class Graft(NamedTuple):
+    """A network with spare heads and its report."""
+
+    model: nn.Module
+    report: GraftReport
+
+    def __str__(self) -> str:
+        """The report."""
+        return str(self.report)
+
+
+@dataclass(frozen=True)
+class UngraftReport:
+    """Report of an ungraft.
+
+    Attributes:
+        removed: The layers whose heads were taken off, as they were.
+        kept: The layers whose trained heads stayed.
+        change: By how much the outputs changed on the data, as root mean square, beside that of the outputs; None
+            without data.
+    """
+
+    removed: tuple[GraftedLayer, ...]
+    kept: tuple[GraftedLayer, ...]
+    change: tuple[float, float] | None = None
+
+    def __str__(self) -> str:
+        lines = [
+            f"{each.name or 'the model itself'}: {each.spare} taken off; "
+            + ("it was at 0, so nothing changes" if each.is_off else "it was trained, and what it computed is gone")
+            for each in self.removed
+        ]
+        lines += [f"{each.name or 'the model itself'}: {each.spare} stays, it was trained" for each in self.kept]
+        if self.change is not None:
+            lines.append("outputs changed by {:.3g} (root mean square), of outputs of {:.3g}".format(*self.change))
+        return "\n".join(lines)
+
+
+class Ungraft(NamedTuple):
+    """A network without spare heads and its report."""
+
+    model: nn.Module
+    report: UngraftReport
+
+    def __str__(self) -> str:
+        """The report."""
+        return str(self.report)
+
+
+def graft(
+    model: nn.Module,
+    *,
+    heads: int = 1,
+    key_dim: int | None = None,
+    value_dim: int | None = None,
+    where: str | Sequence[str] = AUTO,
+    beside: bool = False,
+    positions: bool = False,
+    example: Any = None,
+    filter_fn: Filter | None = None,
+    inplace: bool = False,
+) -> Graft:
+    """Gives chosen layers of a CNN spare heads, which add 0 until training changes their output projection.
+
+    Only the chosen layers change their class, to ``SelfAttention``; everything else stays. An optimizer's state from
+    before stays usable: the CNN's parameters come in the same order, with ``inplace`` they are the same objects, and
+    ``parameter_groups`` puts the new ones last.
+
+    Args:
+        model: A CNN, or a network of ``convert_model``'s.
+        heads: Spare heads of each layer.
+        key_dim: Dimension of a head's queries and keys; by default half the layer's input channels, shared among heads.
+        value_dim: Dimension of a head's values; by default likewise.
+        where: "auto", the last convolution above 1x1 that runs on ``example`` and sees 100 to 1,600 pixels there;
+            "last", the last above 1x1 in the model's order; or names of layers, or patterns as ``name_filter`` takes
+            them. Without an example "auto" is "last", and the report says so.
+        beside: Put the heads beside the taps, at the layer's outputs, in place of in front of them, at its input.
+        positions: Let scores read the relative position, too, with v = 0 at first.
+        example: An input, as ``inputs.as_inputs`` takes it.
+        filter_fn: Called with each candidate and its name; False leaves it out.
+        inplace: Change the model instead of a copy. Use the returned model all the same: the root may be new.
+
+    Returns:
+        The network and the report. A map of more than 4,096 pixels is warned of.
+
+    Raises:
+        UnsupportedLayerError: Layers that cannot carry the heads, all of them, or none is found. Nothing is changed.
+        ConversionError: An argument is not what it must be; the model cannot be copied, or does not run on the example.
+    """
+    wanted = _numbers(heads=heads, key_dim=key_dim, value_dim=value_dim)
+    model = changeable_model(model)
+    candidates = _candidates(model, filter_fn)
+    sizes = None if example is None else _sizes_on(model, example, candidates)
+    chosen, notes = _choose(model, candidates, where, sizes, beside=beside)
+    problems = [each for names in chosen if (each := _problem(model, names, sizes, beside=beside)) is not None]
+    if problems:
+        raise UnsupportedLayerError(f"nothing was grafted: {'; '.join(map(str, problems))}", problems)
+    model = model if inplace else copied(model)
+    layers, pairs = [], list[tuple[nn.Module, nn.Module]]()
+    for names in chosen:
+        old = model.get_submodule(names[0])
+        layer = old if isinstance(old, SelfAttention) else attention_with(old)  # type: ignore[arg-type]
+        _add(layer, names[0], wanted, beside=beside, positions=positions, in_place_of_conv=layer is not old)
+        model = model if layer is old else replace_module(model, names, old, layer)
+        pairs.append((old, layer))
+        layers.append(GraftedLayer.of(names, layer, None if sizes is None else sizes.get(names[0])))
+    replace_held(model, pairs)
+    guard(model)
+    guard_fusing(model, has_spare_heads)
+    costs = [_cost(each) for each in layers if each.size is not None and math.prod(each.size) > COSTLY]
+    for cost in costs:
+        warnings.warn(cost, stacklevel=2)
+    return Graft(model, GraftReport(tuple(layers), (*notes, *costs)))
+
+
+def ungraft(model: nn.Module, *, all: bool = False, data: Any = None) -> Ungraft:
+    """Takes spare heads off, in a copy: those that stayed at 0, which changes nothing, bit for bit, or all.
+
+    Args:
+        model: A network with spare heads.
+        all: Take off trained heads, too. What they computed is gone; the rest stays as it was trained.
+        data: Batches of inputs, as ``image_batches`` takes them; the report then says how much the outputs change.
+
+    Returns:
+        The network, with convolutions in place of layers that ``graft`` made of them, and the report.
+
+    Raises:
+        ConversionError: No layer has spare heads, or the model cannot be copied.
+    """
+    bare = copied(changeable_model(model))
+    removed, kept, pairs = [], [], list[tuple[nn.Module, nn.Module]]()
+    for names, layer in modules_of(bare, SelfAttention).items():
+        if layer.spare is None:
+            continue
+        found = GraftedLayer.of(names, layer)
+        if not (found.is_off or all):
+            kept.append(found)
+            continue
+        removed.append(found)
+        layer.remove_spare_heads()
+        if found.spare.in_place_of_conv and not_a_convolution(layer) is None:
+            pairs.append((layer, conv_with(layer)))
+            bare = replace_module(bare, names, *pairs[-1])
+    if not (removed or kept):
+        raise ConversionError("no layer of the model has spare heads: graft(model) adds them")
+    replace_held(bare, pairs)
+    guard_fusing(bare, has_spare_heads)
+    if not modules_of(bare, SelfAttention):
+        unguard(bare)
+    change = None if data is None else _change(model, bare, data)
+    return Ungraft(bare, UngraftReport(tuple(removed), tuple(kept), change))
+
+
+def has_spare_heads(module: nn.Module) -> bool:
+    """Whether a module is an attention layer with spare heads, at 0 or trained."""
+    return isinstance(module, SelfAttention) and module.spare is not None
+
+
+def _numbers(**given: int | None) -> dict[str, int | None]:
+    """The numbers of heads and dimensions, checked, all problems at once."""
+    found, problems = dict[str, int | None](), list[str]()
+    for name, value in given.items():
+        try:
+            found[name] = None if value is None and name != "heads" else as_integer(value, name, least=1)
+        except ConversionError as error:
+            problems.append(str(error))
+    if problems:
+        raise ConversionError("; ".join(problems))
+    return found
+
+
+def _candidates(model: nn.Module, filter_fn: Filter | None) -> list[tuple[str, ...]]:
+    """Names of the convolutions and attention layers that the filter leaves, in the model's order."""
+    if filter_fn is not None and not callable(filter_fn):
+        raise ConversionError(f"filter_fn must be a function of a module and its name; got {filter_fn!r:.80}")
+    groups = names_by_module(model, lambda module: isinstance(module, SelfAttention) or is_convolution(module))
+    if not groups:
+        raise UnsupportedLayerError("nothing was grafted: the model has no convolution", [])
+    left = [
+        names
+        for names in groups
+        if filter_fn is None or any(filter_fn(model.get_submodule(names[0]), name) for name in names)
+    ]
+    if not left:
+        raise UnsupportedLayerError(f"nothing was grafted: filter_fn leaves none of {len(groups)} layers", [])
+    return left
+
+
+def _sizes_on(model: nn.Module, example: Any, candidates: Iterable[tuple[str, ...]]) -> dict[str, Size]:
+    """The largest map that each layer sees on the example, by its first name, in the order in which they last ran."""
+    sizes: dict[str, Size] = {}
+
+    def note(name: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
+        axes = len(getattr(module, "kernel_size", ()))
+        if inputs and isinstance(inputs[0], Tensor) and axes:
+            size, before = Size(*inputs[0].shape[-axes:]), sizes.pop(name, None)
+            sizes[name] = max(size, before or size, key=math.prod)
+
+    with ExitStack() as stack:
+        for names in candidates:
+            hook = model.get_submodule(names[0]).register_forward_pre_hook(partial(note, names[0]))
+            stack.callback(hook.remove)
+        stack.enter_context(in_eval_mode(model))
+        try:
+            call_with(model, example)
+        except OptionError:
+            raise
+        except Exception as error:  # whatever the network's code raises
+            raise ConversionError(f"the model does not run on the example: {first_line(error)}") from error
+    return sizes
+
+
+def _choose(
+    model: nn.Module,
+    candidates: Sequence[tuple[str, ...]],
+    where: str | Sequence[str],
+    sizes: dict[str, Size] | None,
+    *,
+    beside: bool,
+) -> tuple[list[tuple[str, ...]], list[str]]:
+    """The layers that get heads, and remarks."""
+    if where not in (AUTO, LAST):
+        return _named(candidates, [where] if isinstance(where, str) else where), []
+    able = [names for names in candidates if _sees_several(model, names[0], beside=beside)]
+    if where == AUTO and sizes is not None:
+        by_name = {names[0]: names for names in able}
+        low, high = PIXELS
+        fitting = [name for name, size in sizes.items() if name in by_name and low <= math.prod(size) <= high]
+        if not fitting:
+            seen = ", ".join(f"{name} {size}" for name, size in list(sizes.items())[-5:] if name in by_name) or "none"
+            raise UnsupportedLayerError(
+                f"nothing was grafted: no convolution above 1x1 that can be attention sees {low} to {high:,} pixels on "
+                f"the example (the last that run: {seen}); where= names layers",
+                [],
+            )
+        return [by_name[fitting[-1]]], []
+    if not able:
+        raise UnsupportedLayerError(
+            "nothing was grafted: no convolution above 1x1 can be attention; where= names layers", []
+        )
+    return [able[-1]], [UNSEEN] * (where == AUTO)
+
+
+def _sees_several(model: nn.Module, name: str, *, beside: bool) -> bool:
+    """Whether a layer sees more than one pixel and can carry heads."""
+    module = model.get_submodule(name)
+    if _reason(module, beside=beside) is not None:
+        return False
+    return math.prod(_spec(module).kernel_size) > 1
+
+
+def _named(candidates: Sequence[tuple[str, ...]], patterns: Sequence[str]) -> list[tuple[str, ...]]:
+    """The layers that patterns name.
+
+    Raises:
+        UnsupportedLayerError: Patterns match nothing, all of them named.
+    """
+    if not isinstance(patterns, Sequence) or not all(isinstance(each, str) for each in patterns) or not patterns:
+        raise ConversionError(f'where must be "auto", "last", or names of layers; got {patterns!r:.80}')
+    vain = [each for each in patterns if not any(matches(name, each) for names in candidates for name in names)]
+    if vain:
+        shown = ", ".join(names[0] or "'' (the model itself)" for names in candidates[-10:])
+        raise UnsupportedLayerError(
+            f"nothing was grafted: {', '.join(map(repr, vain))} match no layer; the last layers are {shown}", []
+        )
+    return [names for names in candidates if any(matches(name, each) for each in patterns for name in names)]
+
+
+def _problem(
+    model: nn.Module, names: tuple[str, ...], sizes: dict[str, Size] | None, *, beside: bool
+) -> Problem | None:
+    """Why a chosen layer cannot carry heads, or None if it can."""
+    reason = _reason(model.get_submodule(names[0]), beside=beside)
+    if reason is None and sizes is not None:
+        size = sizes.get(names[0])
+        if size is None:
+            reason = "it did not run on the example"
+        elif math.prod(size) == 1:
+            reason = "its map has one pixel on the example, so there is nothing to attend to"
+    return None if reason is None else Problem(names[0], reason)
+
+
+def _reason(module: nn.Module, *, beside: bool) -> str | None:
+    if isinstance(module, SelfAttention):
+        reason = None if module.spare is None else f"it has {module.spare} already"
+    else:
+        reason = unsupported_reason(module)
+    return TRANSPOSED if reason is None and beside and _spec(module).transposed else reason
+
+
+def _spec(module: nn.Module) -> ConvSpec:
+    return module.spec if isinstance(module, SelfAttention) else geometry(module)  # type: ignore[arg-type]
+
+
+def _add(layer: SelfAttention, name: str, wanted: dict[str, int | None], **options: bool) -> None:
+    """Adds heads to a layer, whose start depends on its name and on the global generator's seed, not on its state."""
+    heads = wanted["heads"] or 1
+    share = max(1, layer.spec.in_channels // 2 // heads)
+    spare = SpareHeads(heads, wanted["key_dim"] or share, wanted["value_dim"] or share, **options)
+    layer.add_spare_heads(spare, seed=(torch.initial_seed() ^ crc32(name.encode())) % 2**63)
+
+
+def _cost(layer: GraftedLayer) -> str:
+    """A sentence on what heads over a large map cost."""
+    pixels = math.prod(layer.size or ())
+    width = layer.spare.heads * (layer.spare.key_dim + layer.spare.value_dim)
+    table = format_bytes(4 * layer.spare.heads * pixels**2)
+    return (
+        f"{layer.name or 'the model itself'}: {pixels:,} pixels look at as many, {2.0 * pixels**2 * width:.2g} FLOPs "
+        f"an image; where no memory-efficient kernel runs, a table of {table} as well"
+    )
+
+
+@torch.no_grad()
+def _change(model: nn.Module, bare: nn.Module, data: Any) -> tuple[float, float]:
+    """Root mean square of the outputs' change, and of the outputs, in eval mode."""
+    change = size = count = 0.0
+    with in_eval_mode(model), in_eval_mode(bare):
+        for images in image_batches(data):
+            before, after = (named_tensors(call_with(each, images)) for each in (model, bare))
+            for name, tensor in before.items():
+                if tensor.is_floating_point():
+                    change += float((tensor.double() - after[name].double()).square().sum())
+                    size += float(tensor.double().square().sum())
+                    count += tensor.numel()
+    if not count:
+        raise ConversionError("data has no batch")
+    return (change / count) ** 0.5, (size / count) ** 0.5
