@@ -24,7 +24,7 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.module import _has_any_global_hook
 
 from ..arguments import Size, as_heads, as_integer, as_queries, as_size, as_tensor, format_bytes
-from ..context import autocast_dtype, is_scripted, is_traced, refuse_script, rounded, without_autocast
+from ..context import autocast_dtype, is_scripted, is_traced, is_transformed, refuse_script, rounded, without_autocast
 from ..engines import AUTO, ENGINES, check_engine_name, choose_engine
 from ..engines.convolution import own_call
 from ..engines.literal import all_queries, attention_maps
@@ -133,25 +133,15 @@ class SelfAttention(WithSpareHeads):
     padding = property(lambda self: self.spec.padding)
     groups = property(lambda self: self.spec.groups)
     padding_mode = property(lambda self: self.spec.padding_mode)
+    transposed = property(lambda self: self.spec.transposed)
     output_padding = property(lambda self: self.spec.output_padding)
 
-    # Code that folds a batch normalisation into a convolution asks these two, and knows nothing of spare heads.
     @property
     def dilation(self) -> tuple[int, ...]:
-        """Of the convolution; refused once spare heads were trained, as by code that makes a new convolution of it."""
+        """Of the convolution; refused once spare heads were trained, to code that makes a new convolution of it."""
         if not self.spare_heads_are_off():
             raise ConversionError(f"no convolution takes the layer's place: {TRAINED_SPARE}")
         return self.spec.dilation
-
-    @property
-    def transposed(self) -> bool:
-        """Whether the convolution is; refused once spare heads beside the taps were trained.
-
-        torch's ``fuse_conv_bn_eval`` asks it, and scales weight and bias: right where the heads stand in front.
-        """
-        if self.spare is not None and self.spare.beside and not self.spare_heads_are_off():
-            raise ConversionError(f"folding a scale into weight and bias leaves out its heads: {TRAINED_SPARE}")
-        return self.spec.transposed
 
     @overload
     def forward(
@@ -241,11 +231,11 @@ class SelfAttention(WithSpareHeads):
         added = self._added(spare, x.unsqueeze(0) if is_single else x, spec)
         added = added.squeeze(0) if is_single else added
         if not spare.beside:
-            return self._taps(x + added.to(x.dtype), spec, average)
+            return self._taps(_plus(x, added), spec, average)
         result = self._taps(x, spec, average)
         if isinstance(result, tuple):
-            return result[0] + added.to(result[0].dtype), result[1]
-        return result + added.to(result.dtype)
+            return _plus(result[0], added), result[1]
+        return _plus(result, added)
 
     def _is_convolution(self) -> bool:
         """Whether what is left of the layer is the convolution's own call."""
@@ -256,11 +246,6 @@ class SelfAttention(WithSpareHeads):
         """The convolution's own call; in eager mode, an input that it does not take is named in our words."""
         if is_traced():
             return own_call(spec, x, self.weight, self.bias)
-        dtype = autocast_dtype(x.device)
-        if dtype is not None:
-            values = self._values(spec).rounded(dtype)
-            with without_autocast(x.device):
-                return own_call(spec, rounded(x, dtype), values.weight, values.bias)
         try:
             return own_call(spec, x, self.weight, self.bias)
         except (RuntimeError, GeometryError):
@@ -348,17 +333,16 @@ class SelfAttention(WithSpareHeads):
         positions = all_queries(self.spec, size, like=self.weight)[query_numbers]
         with without_autocast(self.weight.device):
             maps = attention_maps(self._tap_values(), size, positions, None if x is None else self.spec.pad(x))
-            maps = torch.unflatten(maps.transpose(-3, -2), -1, tuple(padded_size))
             if any(number >= self.num_heads for number in head_numbers):
                 maps = self._beside_spare_maps(maps, x, positions)
-        return maps.movedim(-2 - self.spec.axes, 0)[head_numbers].movedim(0, -2 - self.spec.axes)
+        return torch.unflatten(maps[..., head_numbers, :].transpose(-3, -2), -1, tuple(padded_size))
 
     def _beside_spare_maps(self, maps: Tensor, x: Tensor | None, positions: Tensor) -> Tensor:
-        """The maps of the taps' heads, then those of the spare heads, [batch, all heads, queries, *padded size]."""
+        """The maps of the taps' heads, then those of the spare heads, [batch, queries, all heads, keys]."""
         if x is None:
             raise ConversionError("spare heads look at the image: x= gives it")
-        spare = self._spare_maps(x, positions)
-        return torch.cat([maps.expand(len(spare), *maps.shape[-spare.ndim + 1 :]).to(spare.dtype), spare], 1)
+        spare = self._spare_maps(x, positions).flatten(3).transpose(1, 2)
+        return torch.cat([maps.expand(len(spare), *maps.shape[-3:]).to(spare.dtype), spare], 2)
 
     def add_content(self, key_dim: int) -> ContentTerms:
         """Adds the content terms (a), (b) and (c), in place.
@@ -444,6 +428,14 @@ class SelfAttention3d(SelfAttention):
 
 
 LAYERS: dict[int, type[SelfAttention]] = {1: SelfAttention1d, 2: SelfAttention2d, 3: SelfAttention3d}
+
+
+def _plus(x: Tensor, added: Tensor) -> Tensor:
+    """The sum, in the dtype and with the strides of x."""
+    total = x + added.to(x.dtype)
+    if is_transformed() or total.stride() == x.stride():
+        return total
+    return x.clone().add_(added)  # a new sum chooses strides for axes of one pixel or channel
 
 
 def _attention_weights(values: LayerValues, x: Tensor, *, average: bool) -> Tensor:

@@ -43,6 +43,7 @@ from ..errors import ConversionError
 from ..heads.encoding import grid_points
 from ..heads.regime import compute_dtype
 from ..spec import ConvSpec, reversed_pads
+from ..subclasses.computed import COMPUTABLE
 from .positions import HeadPositions
 
 OUT, POSITION = "spare_out", "spare_position"
@@ -96,6 +97,7 @@ class WithSpareHeads(HeadPositions):
     """
 
     spare: SpareHeads | None = None
+    _loads: bool = False  # a state dict, whose tensors may become the parameters
     spare_query: nn.Parameter
     spare_query_bias: nn.Parameter
     spare_key: nn.Parameter
@@ -241,6 +243,18 @@ class WithSpareHeads(HeadPositions):
             maps = maps * inside[:, None]
         return _on_the_padded_grid(spec, size, maps.unflatten(-1, tuple(size)))
 
+    def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
+        """As ``nn.Module``'s, which assigning a parameter calls.
+
+        Raises:
+            ConversionError: A new weight or bias, as ``fuse_conv_bn_eval`` makes them, would leave trained heads beside
+                the taps as they are; heads in front of them are scaled with the rest.
+        """
+        is_new = name in COMPUTABLE and self._parameters.get(OUT) is not None and not self._loads
+        if is_new and self.spare is not None and self.spare.beside and not self.spare_heads_are_off():
+            raise ConversionError(f"a new {name}, as of a folded batch norm, would leave heads out: {TRAINED_SPARE}")
+        super().register_parameter(name, param)
+
     def _load_from_state_dict(
         self,
         state_dict: Mapping[str, Any],
@@ -259,10 +273,15 @@ class WithSpareHeads(HeadPositions):
             self._save_to_state_dict(kept, "", keep_vars=False)
             kept[OUT] = torch.zeros_like(kept[OUT])
             state_dict = {**state_dict, **{prefix + name: kept[name].clone() for name in kept.keys() & added}}
-            name = prefix.removesuffix(".") or "the layer"
-            warnings.warn(f"the state dict has no spare heads for {name}: {_BACK_AT_0}", stacklevel=2)
+            if not self.spare_heads_are_off():
+                name = prefix.removesuffix(".") or "the layer"
+                warnings.warn(f"the state dict has no spare heads for {name}: {_BACK_AT_0}", stacklevel=2)
         rest = (local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
-        super()._load_from_state_dict(state_dict, prefix, *rest)
+        self._loads = True
+        try:
+            super()._load_from_state_dict(state_dict, prefix, *rest)
+        finally:
+            del self._loads
 
 
 _BACK_AT_0 = "their W_out is 0 now, and what computes is the CNN that was loaded"

@@ -1,0 +1,306 @@
+"""Spare heads add exactly 0 while W_out is 0, and are attention over the unpadded input once it is not."""
+
+from __future__ import annotations
+
+import copy
+import math
+import pickle
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from conv2attn.convert import ConversionError, SelfAttention, attention_from_conv, certify, conv_from_attention
+from conv2attn.convert.engines import ENGINES
+from conv2attn.convert.layer import spare
+from conv2attn.convert.layer.construction import attention_with
+from conv2attn.convert.layer.spare import SpareHeads
+from conv2attn.convert.spec import CONVOLUTIONS
+from conv2attn.convert.subclasses.padded import convolution, has_class
+from conv2attn.proofs.campaign.layers import RandomLayer, draw_layer
+from tests.integers import integers, with_integers
+
+DTYPES = ("float64", "float32", "bfloat16")
+HEADS = [
+    SpareHeads(heads, 5, 3, beside, positions) for heads, beside, positions in [(1, False, False), (2, True, True)]
+]
+Context = Callable[[], AbstractContextManager[Any]]
+
+
+def layers(conv: nn.Module, heads: SpareHeads) -> SelfAttention:
+    """The convolution's layer over copies of its parameters, with spare heads."""
+    layer = attention_with(copy.deepcopy(conv))  # type: ignore[arg-type]
+    layer.add_spare_heads(heads, seed=1)
+    return layer
+
+
+def trained(layer: SelfAttention) -> SelfAttention:
+    """The layer with heads that are not at 0."""
+    for parameter in layer.spare_parameters():
+        parameter.data.normal_()
+    return layer
+
+
+def results(layer: nn.Module, x: Tensor, context: Context = nullcontext) -> list[Tensor]:
+    """The output, and the gradients of the input and of the convolution's parameters."""
+    x = x.clone(memory_format=torch.preserve_format).requires_grad_()
+    with context():
+        y = layer(x)
+    y.backward(torch.randn(y.shape, generator=torch.Generator().manual_seed(2)).to(y))
+    own = [p.grad for name, p in layer.named_parameters() if not name.startswith("spare") and p.grad is not None]
+    return [y.detach(), x.grad, *own]
+
+
+def check_bits(conv: nn.Module, layer: nn.Module, x: Tensor, context: Context = nullcontext) -> None:
+    for expected, found in zip(results(conv, x, context), results(layer, x, context), strict=True):
+        assert torch.equal(expected, found)
+        assert expected.dtype == found.dtype
+        assert expected.stride() == found.stride()
+
+
+def drawn_conv(drawn: RandomLayer) -> nn.Module:
+    torch.manual_seed(drawn.seed)
+    spec = drawn.spec
+    return (convolution(spec) if has_class(spec) else CONVOLUTIONS[spec.axes, False](spec.in_channels, 2, 1)).to(
+        drawn.torch_dtype
+    )
+
+
+@given(st.integers(0, 2**31), st.sampled_from(DTYPES), st.booleans(), st.booleans(), st.booleans())
+def test_a_layer_with_spare_heads_has_the_bits_and_strides_of_its_convolution(
+    index: int, dtype: str, beside: bool, positions: bool, mixed: bool
+) -> None:
+    drawn = draw_layer(0, index, dtypes=(dtype,), max_size=12)
+    conv = drawn_conv(drawn)
+    heads = SpareHeads(2, 5, 3, beside and not drawn.spec.transposed, positions)
+    x = drawn.lay_out(torch.randn(drawn.batch, drawn.spec.in_channels, *drawn.size, dtype=drawn.torch_dtype))
+    context = partial(torch.autocast, "cpu", dtype=torch.bfloat16) if mixed and dtype == "float32" else nullcontext
+    check_bits(conv, layers(conv, heads), x, context)
+
+
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+def test_an_image_without_a_batch_has_the_bits_of_the_convolution(heads: SpareHeads) -> None:
+    conv = nn.Conv2d(4, 6, 3, stride=(2, 1), padding=1, groups=2)
+    check_bits(conv, layers(conv, heads), torch.randn(4, 9, 7))
+
+
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+def test_every_engine_adds_trained_heads_to_what_it_computes(heads: SpareHeads) -> None:
+    layer, x = trained(layers(with_integers(nn.Conv2d(2, 3, 3, padding=1)), heads)), integers(2, 2, 5, 6)
+    outputs = {}
+    for layer.engine in ENGINES:
+        added = layer._added(heads, x, layer.spec)
+        bare = copy.deepcopy(layer)
+        bare.remove_spare_heads()
+        outputs[layer.engine] = layer(x)
+        assert torch.equal(outputs[layer.engine], bare(x) + added if heads.beside else bare(x + added))
+        assert not torch.equal(outputs[layer.engine], bare(x))
+
+
+def test_a_planted_start_of_w_out_is_noticed() -> None:
+    conv = nn.Conv2d(4, 6, 3, padding=1)
+    layer = layers(conv, HEADS[0])
+    layer.spare_out.data.fill_(1e-3)
+    with pytest.raises(AssertionError):
+        check_bits(conv, layer, torch.randn(2, 4, 5, 6))
+
+
+def test_a_planted_order_of_summands_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    conv = nn.Conv2d(4, 6, 1)
+    layer = layers(conv, SpareHeads(1, 5, 3, beside=True))
+
+    def turned(self: SelfAttention, heads: SpareHeads, x: Tensor, spec: Any, average: Any) -> Any:
+        y = self._taps(x, spec, average)
+        return self._added(heads, x, spec) + torch.as_tensor(y)
+
+    monkeypatch.setattr(SelfAttention, "_with_spare_heads", turned)
+    with pytest.raises(AssertionError):
+        check_bits(conv, layer, torch.randn(2, 4, 5, 6))
+
+
+@given(st.integers(1, 3), st.data())
+def test_heads_with_positions_beside_the_taps_are_the_heads_of_the_theorem(axes: int, data: st.DataObject) -> None:
+    """A layer of no kernel at all, whose spare heads stand where a convolution's heads do, is that convolution."""
+
+    def numbers(low: int, high: int) -> tuple[int, ...]:
+        return tuple(data.draw(st.integers(low, high)) for _ in range(axes))
+
+    kernel, stride, dilation = numbers(1, 3), numbers(1, 2), numbers(1, 2)
+    kind: Any = CONVOLUTIONS[axes, False]
+    conv = with_integers(kind(2, 3, kernel, stride=stride, dilation=dilation, bias=False))
+    layer = attention_from_conv(conv)
+    nn.init.zeros_(layer.weight)
+    taps = torch.tensor(layer.spec.tap_offsets, dtype=torch.float32)
+    layer.add_spare_heads(SpareHeads(len(taps), 1, 2, beside=True, positions=True))
+    layer.spare_query_bias.data.zero_()
+    layer.spare_query.data.zero_()
+    layer.spare_position.data = -200.0 * torch.cat([torch.ones(len(taps), 1), -2 * taps], 1)
+    layer.spare_value.data = torch.eye(2).repeat(len(taps), 1)
+    layer.spare_out.data = conv.weight.detach().flatten(2).transpose(1, 2).flatten(1)  # [out, taps * in]
+    x = integers(2, 2, *(d * (k - 1) + 1 + more for k, d, more in zip(kernel, dilation, numbers(0, 4), strict=True)))
+    assert torch.equal(layer(x), conv(x))
+
+
+@pytest.mark.parametrize("kind", [nn.Conv2d, nn.ConvTranspose2d])
+def test_heads_in_front_attend_to_the_pixels_of_the_unpadded_input_by_content(kind: Any) -> None:
+    """Pixel i holds the unit vector i, asks for the pixel that holds unit vector order[i], and gets it alone."""
+    rows, columns = 3, 4
+    count = rows * columns
+    order = torch.randperm(count)
+    conv = with_integers(kind(count, 3, 3, stride=2, padding=1, groups=1))
+    layer = layers(conv, SpareHeads(1, count, count))
+    layer.spare_query_bias.data.zero_()
+    layer.spare_query.data = 2_000 * torch.eye(count)[order].T
+    layer.spare_key.data = torch.eye(count)
+    layer.spare_value.data = torch.eye(count)
+    layer.spare_out.data = integers(count, count)
+    x = torch.eye(count).unflatten(1, (rows, columns)).unsqueeze(0)
+    seen = torch.eye(count)[:, order].unflatten(1, (rows, columns)).unsqueeze(0)  # channels of the pixels asked for
+    expected = conv(x + torch.einsum("oc,bcrk->bork", layer.spare_out, seen))
+    assert torch.equal(layer(x), expected)
+    maps = layer.attention_probabilities((rows, columns), heads=[9], x=x)
+    assert maps.shape[:2] == (1, 1)
+    assert set(maps.unique().tolist()) == {0.0, 1.0}
+
+
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+def test_the_maps_of_spare_heads_are_distributions_over_the_input_and_zero_at_padding(heads: SpareHeads) -> None:
+    layer = trained(layers(nn.Conv2d(2, 3, (3, 2), stride=(2, 1), padding=(1, 0)), heads))
+    x, size = torch.randn(2, 2, 6, 5), (6, 5)
+    maps = layer.attention_probabilities(size, heads=range(6, 6 + heads.heads), x=x)
+    assert maps.shape == (2, heads.heads, 12, 8, 5)
+    assert not maps[..., 0, :].any()
+    assert not maps[..., -1, :].any()
+    assert torch.equal(maps.flatten(3).sum(-1).round(decimals=3), torch.ones(2, heads.heads, 12))
+
+
+def test_maps_of_spare_heads_need_the_image() -> None:
+    with pytest.raises(ConversionError, match="spare heads look at the image"):
+        layers(nn.Conv2d(2, 3, 3), HEADS[0]).attention_probabilities((5, 5), heads=[9])
+    with pytest.raises(ConversionError, match="numbered 0 to 9"):
+        layers(nn.Conv2d(2, 3, 3), HEADS[0]).attention_probabilities((5, 5), heads=[10])
+
+
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+def test_a_layer_whose_heads_are_at_0_is_its_convolution_and_one_with_trained_heads_is_none(heads: SpareHeads) -> None:
+    conv = nn.Conv2d(4, 6, 3, padding=1, groups=2)
+    layer = layers(conv, heads)
+    assert certify(layer, input_range=(-1, 1)) == certify(attention_from_conv(conv), input_range=(-1, 1))
+    assert torch.equal(conv_from_attention(layer).weight, conv.weight)
+    trained(layer)
+    for refused in (partial(certify, input_range=(-1, 1)), conv_from_attention):
+        with pytest.raises(ConversionError, match="ungraft"):
+            refused(layer)
+
+
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+def test_a_cnns_state_dict_loads_strictly_and_puts_w_out_back_to_0(heads: SpareHeads) -> None:
+    conv, layer = nn.Conv2d(4, 6, 3, padding=1), trained(layers(nn.Conv2d(4, 6, 3, padding=1), heads))
+    with pytest.warns(UserWarning, match="their W_out is 0 now"):
+        layer.load_state_dict(conv.state_dict())
+    check_bits(conv, layer, torch.randn(2, 4, 5, 6))
+
+
+@pytest.mark.parametrize("dropped", [*spare.SPARE_KEYS, "alpha", "centers"])
+def test_a_state_dict_that_lacks_some_keys_of_attention_is_refused(dropped: str) -> None:
+    layer = trained(layers(nn.Conv2d(4, 6, 3), HEADS[1]))
+    state = layer.state_dict()
+    del state[dropped]
+    with pytest.raises(RuntimeError, match=dropped):
+        layer.load_state_dict(state)
+
+
+def test_a_planted_key_that_is_not_saved_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = SelfAttention._save_to_state_dict
+
+    def forgetful(self: SelfAttention, destination: dict[str, Any], prefix: str, keep_vars: bool) -> None:
+        honest(self, destination, prefix, keep_vars)
+        destination.pop(prefix + "spare_key")
+
+    monkeypatch.setattr(SelfAttention, "_save_to_state_dict", forgetful)
+    layer = trained(layers(nn.Conv2d(4, 6, 3), HEADS[0]))
+    with pytest.raises(RuntimeError, match="spare_key"):
+        layer.load_state_dict(layer.state_dict())
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))])
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+def test_copies_and_pickles_compute_the_same(heads: SpareHeads, copied: Callable[[nn.Module], nn.Module]) -> None:
+    layer, x = trained(layers(nn.Conv2d(4, 6, 3), heads)), torch.randn(2, 4, 5, 6)
+    other = copied(layer)
+    assert torch.equal(other(x), layer(x))
+    with pytest.warns(UserWarning, match="W_out"):
+        other.load_state_dict(nn.Conv2d(4, 6, 3).state_dict())
+    assert not torch.equal(other(x), layer(x))
+
+
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+def test_checkpointing_gives_the_same_gradients(heads: SpareHeads) -> None:
+    layer, x = trained(layers(nn.Conv2d(4, 6, 3), heads)), torch.randn(2, 4, 5, 6)
+
+    def gradients(call: Callable[[Tensor], Tensor]) -> list[Tensor]:
+        return list(torch.autograd.grad(call(x).square().sum(), layer.spare_parameters()))
+
+    again = partial(checkpoint, layer, use_reentrant=False)
+    for one, other in zip(gradients(layer), gradients(again), strict=True):
+        assert torch.equal(one, other)
+        assert bool(one.any())
+
+
+def test_positions_stay_in_single_precision_in_a_half_layer() -> None:
+    layer = layers(nn.Conv2d(4, 6, 3), HEADS[1]).to(torch.bfloat16)
+    assert {name for name, p in layer.named_parameters() if p.dtype == torch.float32} == {"spare_position"}
+
+
+def test_values_that_are_not_finite_reach_the_output() -> None:
+    conv, x = nn.Conv2d(2, 3, 1), torch.zeros(1, 2, 3, 3)
+    x[0, 0, 0, 0] = math.inf
+    y = layers(conv, HEADS[0])(x)
+    assert bool(conv(x)[..., 1:, :].isfinite().all())
+    assert bool(y[..., 1:, :].isnan().any())
+
+
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+def test_a_state_dict_may_give_its_tensors_to_a_layer(heads: SpareHeads) -> None:
+    layer, other = (trained(layers(nn.Conv2d(4, 6, 3), heads)) for _ in range(2))
+    layer.load_state_dict(other.state_dict(), assign=True)
+    x = torch.randn(2, 4, 5, 6)
+    assert torch.equal(layer(x), other(x))
+
+
+def test_batch_norm_is_folded_rightly_or_not_at_all() -> None:
+    conv, norm, x = nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6).eval(), torch.randn(2, 4, 5, 6)
+    norm.running_var = torch.full((6,), 0.25 - norm.eps)
+    for heads in HEADS:
+        layer = trained(layers(conv, heads)).eval()
+        if heads.beside:
+            with pytest.raises(ConversionError, match="ungraft"):
+                nn.utils.fuse_conv_bn_eval(layer, norm)  # type: ignore[type-var]
+        else:
+            fused = nn.utils.fuse_conv_bn_eval(layer, norm)  # type: ignore[type-var]
+            assert torch.equal(fused(x), layer(x) * 2)
+        with pytest.raises(ConversionError, match="ungraft"):
+            layer.dilation  # noqa: B018 - which ultralytics' and timm's folding asks
+
+
+def test_heads_beside_a_transposed_convolution_and_second_heads_are_refused() -> None:
+    with pytest.raises(ConversionError, match="transposed"):
+        layers(nn.ConvTranspose2d(2, 3, 3), HEADS[1])
+    with pytest.raises(ConversionError, match="already"):
+        layers(nn.Conv2d(2, 3, 3), HEADS[0]).add_spare_heads(HEADS[0])
+
+
+def test_the_global_generator_is_not_used() -> None:
+    layer = attention_from_conv(nn.Conv2d(2, 3, 3))
+    state = torch.get_rng_state()
+    layer.add_spare_heads(HEADS[1])
+    assert torch.equal(torch.get_rng_state(), state)
+    torch.rand(1)
+    assert not torch.equal(torch.get_rng_state(), state)

@@ -1,0 +1,350 @@
+"""A grafted network is its CNN until training changes that, keeps the CNN's names, and gives the CNN back."""
+
+from __future__ import annotations
+
+import copy
+import io
+import pickle
+import warnings
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import conv2attn as c2a
+from conv2attn.convert.layer.layer import SelfAttention
+from conv2attn.learn import parameter_groups
+
+KINDS = [{}, {"beside": True}, {"heads": 3, "positions": True}, {"beside": True, "positions": True, "key_dim": 5}]
+Context = Callable[[], AbstractContextManager[Any]]
+
+
+class Net(nn.Module):
+    """A small network with a normalisation, a strided and a grouped convolution, and a part that is used twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+        self.mix = nn.Conv2d(8, 8, (3, 2), padding="same", groups=2)
+        self.again = self.mix
+        self.norm = nn.BatchNorm2d(8)
+        self.point = nn.Conv2d(8, 4, 1)
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps [batch, 3, rows, columns] to [batch, 5]."""
+        y = torch.relu(self.norm(self.mix(self.stem(x))))
+        return self.head(self.point(torch.relu(self.again(y))).mean((2, 3)))  # type: ignore[no-any-return]
+
+
+def images(batch: int = 3, **options: Any) -> Tensor:
+    return torch.randn(batch, 3, 24, 22, generator=torch.Generator().manual_seed(4)).to(**options)
+
+
+def layer_of(model: nn.Module) -> SelfAttention:
+    (layer,) = {module for module in model.modules() if isinstance(module, SelfAttention)}
+    return layer
+
+
+def trained(model: nn.Module) -> nn.Module:
+    """The network with heads that are not at 0."""
+    with torch.no_grad():
+        for parameter in layer_of(model).spare_parameters():
+            parameter.normal_()
+    return model
+
+
+def check_same_step(cnn: nn.Module, other: nn.Module, x: Tensor, context: Context = nullcontext) -> None:
+    """Asserts that outputs, gradients of the CNN's parameters, and buffers after it are the same bits."""
+    outputs = []
+    for model in (cnn, other):
+        model.zero_grad()
+        with context():
+            outputs.append(model(x))
+        outputs[-1].float().square().sum().backward()
+    assert torch.equal(*outputs)
+    assert outputs[0].stride() == outputs[1].stride()
+    grafted = dict(other.named_parameters())
+    for name, parameter in cnn.named_parameters():
+        assert parameter.grad is not None
+        assert torch.equal(parameter.grad, grafted[name].grad), name  # type: ignore[arg-type]
+    state = other.state_dict()
+    assert all(torch.equal(value, state[key]) for key, value in cnn.state_dict().items())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64, "autocast"])
+@pytest.mark.parametrize("memory", [torch.contiguous_format, torch.channels_last])
+def test_step_0_is_the_cnn_bit_for_bit(kind: Any, training: bool, dtype: Any, memory: torch.memory_format) -> None:
+    mixed = dtype == "autocast"
+    cnn = Net().to(torch.float32 if mixed else dtype).train(training)
+    model = c2a.graft(cnn, where="mix", **kind).model
+    context = partial(torch.autocast, "cpu", dtype=torch.bfloat16) if mixed else nullcontext
+    x = images(dtype=torch.float32 if mixed else dtype).contiguous(memory_format=memory)
+    check_same_step(cnn, model, x, context)
+    assert model.training == training
+    assert layer_of(model).spare_out.grad is not None
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_only_the_chosen_layer_changes_its_class_and_every_key_keeps_its_value(kind: Any) -> None:
+    cnn = Net()
+    model, report = c2a.graft(cnn, where="mix", **kind)
+    own = {name for name, module in model.named_modules() if type(module) is not type(cnn.get_submodule(name))}
+    assert own == {"mix"}
+    assert model.get_submodule("again") is model.get_submodule("mix")
+    assert report.layers[0].names == ("mix", "again")
+    keys = list(cnn.state_dict())
+    assert [key for key in model.state_dict() if key in cnn.state_dict()] == keys
+    missing, unexpected = cnn.load_state_dict(model.state_dict(), strict=False)
+    assert missing == []
+    assert all(key.startswith(("mix.", "again.")) for key in unexpected)
+    names = [name for name, _ in model.named_parameters()]
+    assert [name for name in names if "spare" not in name] == [name for name, _ in cnn.named_parameters()]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_cnns_file_loads_strictly_into_a_trained_graft_which_is_that_cnn_then(kind: Any) -> None:
+    model, cnn, file = trained(c2a.graft(Net(), where="mix", **kind).model), Net(), io.BytesIO()
+    torch.save(cnn.state_dict(), file)
+    file.seek(0)
+    with pytest.warns(UserWarning, match="no spare heads for mix"):
+        model.load_state_dict(torch.load(file, weights_only=True), strict=True)
+    check_same_step(cnn, model, images())
+
+
+def test_weights_for_other_layers_alone_leave_trained_heads_as_they_are() -> None:
+    model = trained(c2a.graft(Net(), where="mix").model)
+    before = layer_of(model).spare_out.clone()
+    model.load_state_dict({"head.bias": torch.zeros(5)}, strict=False)
+    assert torch.equal(layer_of(model).spare_out, before)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_ungraft_after_no_step_gives_the_cnn_back(kind: Any) -> None:
+    cnn = Net()
+    bare, report = c2a.ungraft(c2a.graft(cnn, where="mix", **kind).model)
+    assert [type(one) for one in bare.modules()] == [type(one) for one in cnn.modules()]
+    check_same_step(cnn, bare, images())
+    assert "nothing changes" in str(report)
+    Net().load_state_dict(bare.state_dict())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_ungraft_of_trained_heads_waits_for_all_and_then_gives_the_cnn_that_was_trained(kind: Any) -> None:
+    model = trained(c2a.graft(Net(), where="mix", **kind).model).eval()
+    same, report = c2a.ungraft(model)
+    assert torch.equal(same(images()), model(images()))
+    assert [each.name for each in report.kept] == ["mix"]
+    bare, report = c2a.ungraft(model, all=True, data=[images()])
+    expected = Net().eval()
+    expected.load_state_dict(model.state_dict(), strict=False)
+    assert torch.equal(bare(images()), expected(images()))
+    assert report.change is not None
+    assert report.change[0] > 0
+    Net().load_state_dict(bare.state_dict())
+
+
+def test_a_network_of_attention_stays_one_when_its_heads_are_taken_off() -> None:
+    converted = c2a.convert_model(Net(), alpha=2.0).model
+    model = c2a.graft(converted, where="mix").model
+    assert torch.equal(model.eval()(images()), converted.eval()(images()))
+    bare = c2a.ungraft(model).model
+    assert isinstance(bare.get_submodule("mix"), SelfAttention)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_copies_and_pickles_of_a_graft_compute_the_same(copied: Callable[[nn.Module], nn.Module]) -> None:
+    model = trained(c2a.graft(Net(), where="mix").model).eval()
+    assert torch.equal(copied(model)(images()), model(images()))
+
+
+def test_an_average_of_weights_of_a_graft_takes_a_cnns_weights() -> None:
+    cnn = Net()
+    average = torch.optim.swa_utils.AveragedModel(trained(c2a.graft(Net(), where="mix").model))
+    with pytest.warns(UserWarning, match="no spare heads"):
+        average.module.load_state_dict(cnn.state_dict())
+    check_same_step(cnn, average.module, images())
+
+
+def test_a_networks_own_initialisation_leaves_w_out_at_0() -> None:
+    def init(module: nn.Module) -> None:
+        if isinstance(module, nn.Conv2d | nn.Linear):
+            nn.init.normal_(module.weight)
+        if "Conv" in type(module).__name__ or "Linear" in type(module).__name__:
+            nn.init.normal_(module.weight)  # type: ignore[arg-type]
+
+    model = c2a.graft(Net(), where="mix").model.apply(init)
+    assert layer_of(model).spare_heads_are_off()
+
+
+def test_an_optimizers_state_from_before_stays_usable() -> None:
+    cnn = Net()
+    before = torch.optim.AdamW(parameter_groups(cnn, 1e-3, 0.01))
+    cnn(images()).sum().backward()
+    before.step()
+    model = c2a.graft(cnn, where="mix", positions=True).model
+    groups = parameter_groups(model, 1e-3, 0.01, spare_lr=1e-2)
+    after = torch.optim.AdamW(groups[: len(before.param_groups)])
+    after.load_state_dict(copy.deepcopy(before.state_dict()))  # else both have the very tensors
+    for group in groups[len(before.param_groups) :]:
+        after.add_param_group(group)
+    assert sum(len(group["params"]) for group in after.param_groups) == len(list(model.parameters()))
+    for network, optimizer in ((cnn, before), (model, after)):
+        network.zero_grad()
+        network(images()).sum().backward()
+        optimizer.step()
+    new = model.state_dict()
+    assert all(torch.equal(value, new[key]) for key, value in cnn.state_dict().items())
+    assert not layer_of(model).spare_heads_are_off()
+
+
+def test_an_optimizer_goes_on_in_place() -> None:
+    cnn = Net()
+    optimizer = torch.optim.SGD(cnn.parameters(), 0.1, momentum=0.9)
+    model = c2a.graft(cnn, where="mix", inplace=True).model
+    kept = {id(p) for group in optimizer.param_groups for p in group["params"]}
+    assert {id(p) for name, p in model.named_parameters() if "spare" not in name} == kept
+
+
+def test_spare_heads_have_groups_of_their_own_and_their_positions_do_not_decay() -> None:
+    model = c2a.graft(Net(), where="mix", positions=True).model
+    named = {id(parameter): name for name, parameter in model.named_parameters()}
+    groups = parameter_groups(model, 1e-3, 0.01, spare_lr=1e-2)
+    found = [(group["lr"], group["weight_decay"], {named[id(p)] for p in group["params"]}) for group in groups]
+    assert found[-3] == (1e-2, 0.01, {f"mix.spare_{name}" for name in ("query", "key", "value", "out")})
+    assert found[-2] == (1e-2, 0.0, {"mix.spare_query_bias"})
+    assert found[-1] == (1e-2, 0.0, {"mix.spare_position"})
+    plain = [set(map(id, group["params"])) for group in parameter_groups(model, 1e-3, 0.01)]
+    assert plain == [set(map(id, group["params"])) for group in groups]
+
+
+def test_starts_follow_the_seed_and_use_no_random_numbers() -> None:
+    starts = []
+    for seed in (1, 1, 2):
+        torch.manual_seed(seed)
+        state = torch.get_rng_state()
+        starts.append(layer_of(c2a.graft(Net(), where="mix").model).spare_query)
+        torch.manual_seed(seed)
+        Net()
+    assert torch.equal(starts[0], starts[1])
+    assert not torch.equal(starts[0], starts[2])
+    cnn = Net()
+    state = torch.get_rng_state()
+    c2a.graft(cnn, where="mix")
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_auto_takes_the_last_convolution_that_sees_enough_pixels() -> None:
+    auto = c2a.graft(Net(), example=images(1)).report
+    assert [each.name for each in auto.layers] == ["mix"]
+    assert auto.layers[0].size == (12, 11)
+    large = c2a.graft(Net(), example=torch.randn(1, 3, 40, 40)).report  # 1,600 pixels in the image, 400 behind the stem
+    assert large.layers[0].size == (20, 20)
+    stem = c2a.graft(Net(), example=torch.randn(1, 3, 12, 10)).report  # 30 pixels behind the stem
+    assert [each.name for each in stem.layers] == ["stem.0"]
+    blind = c2a.graft(Net()).report
+    assert [each.name for each in blind.layers] == ["mix"]
+    assert "without an example" in str(blind)
+    assert [each.name for each in c2a.graft(Net(), where="last").report.layers] == ["mix"]
+    chosen = c2a.graft(Net(), filter_fn=lambda _, name: name.startswith("stem")).report
+    assert [each.name for each in chosen.layers] == ["stem.0"]
+    assert [each.name for each in c2a.graft(Net(), where=["stem.*", "point"]).report.layers] == ["stem.0", "point"]
+
+
+def test_a_large_map_is_warned_of() -> None:
+    with pytest.warns(UserWarning, match="6,400 pixels look at as many"):
+        report = c2a.graft(Net(), where="stem.0", example=torch.randn(1, 3, 80, 80)).report
+    assert "memory-efficient" in str(report)
+
+
+class Decoder(nn.Module):
+    """One convolution of each kind that spare heads cannot have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.ConvTranspose2d(3, 4, 3)
+        self.idle = nn.Conv2d(3, 4, 3)
+        self.pooled = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Maps an image to [batch, 4, 1, 1]."""
+        return self.pooled(self.up(x).mean((2, 3), keepdim=True))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "words"),
+    [
+        (nn.Linear(2, 3), {}, ["no convolution"]),
+        (Net(), {"where": ["mix", "nose", "ear*"]}, ["'nose', 'ear*' match no layer"]),
+        (Net(), {"heads": 0, "key_dim": -1, "value_dim": 1.5}, ["heads", "key_dim", "value_dim"]),
+        (Net(), {"example": torch.randn(1, 3, 4, 4)}, ["100 to 1,600 pixels"]),
+        (Net(), {"example": torch.randn(1, 2, 24, 24)}, ["does not run on the example"]),
+        (Net(), {"filter_fn": lambda *_: False}, ["filter_fn leaves none"]),
+        (Net(), {"filter_fn": 3}, ["filter_fn"]),
+        (Net(), {"where": 3}, ["where"]),
+        (Decoder(), {"where": "*", "beside": True, "example": torch.randn(1, 3, 9, 9)}, ["up", "idle", "pooled"]),
+        (c2a.graft(Net(), where="mix").model, {"where": "mix"}, ["mix", "already"]),
+    ],
+)
+def test_bad_input_is_refused_in_one_sentence_and_nothing_changes(model: Any, options: Any, words: list[str]) -> None:
+    before = copy.deepcopy(model)
+    with pytest.raises(c2a.ConversionError) as refused:
+        c2a.graft(model, **{"inplace": True, **options})
+    assert all(word in str(refused.value) for word in words)
+    assert "\n" not in str(refused.value)
+    assert [type(one) for one in model.modules()] == [type(one) for one in before.modules()]
+    assert list(model.state_dict()) == list(before.state_dict())
+
+
+def test_ungraft_of_a_network_without_spare_heads_is_refused() -> None:
+    with pytest.raises(c2a.ConversionError, match="graft"):
+        c2a.ungraft(Net())
+
+
+@pytest.mark.parametrize("back", [c2a.restore_model, partial(c2a.freeze, tolerance=0.1)])
+def test_the_ways_back_to_convolutions_name_ungraft_once_heads_were_trained(back: Any) -> None:
+    model = c2a.graft(Net(), where="mix").model
+    found = back(model)
+    assert not any(isinstance(module, SelfAttention) for module in getattr(found, "model", found).modules())
+    with pytest.raises(c2a.ConversionError, match="ungraft"):
+        back(trained(model))
+
+
+class Folding(Net):
+    """A network whose own method folds its batch norms, as ultralytics' and timm's do."""
+
+    def fuse(self) -> nn.Module:
+        """Folds nothing, yet."""
+        return self
+
+
+def test_a_networks_own_folding_is_refused_until_its_heads_are_taken_off() -> None:
+    model = c2a.graft(Folding(), where="mix").model
+    with pytest.raises(c2a.ConversionError, match="ungraft"):
+        model.fuse()  # type: ignore[operator]
+    bare = c2a.ungraft(model).model
+    assert bare.fuse() is bare  # type: ignore[operator]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_compiled_and_exported_grafts_compute_what_they_compute_in_eager_mode(kind: Any) -> None:
+    """Up to the rounding of attention: both are compared with the CNN at 0, whose bits export keeps."""
+    cnn = Net().eval()
+    model = c2a.graft(cnn, where="mix", **kind).model.eval()
+    program = torch.export.export(model, (images(),))
+    file = io.BytesIO()
+    torch.export.save(program, file)
+    file.seek(0)
+    with torch.no_grad():
+        assert torch.equal(torch.export.load(file).module()(images()), cnn(images()))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
+        assert torch.equal(compiled(images()), cnn(images()))
