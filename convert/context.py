@@ -38,7 +38,6 @@ from torch.compiler import is_compiling
 
 from .errors import ConversionError
 
-
 # Asked once: torch.compile of torch 2.11 cannot follow the question.
 _WITH_AUTOCAST = frozenset(filter(torch.amp.is_autocast_available, ("cpu", "cuda", "xpu", "mps", "hpu", "mtia", "xla")))
 
