@@ -94,6 +94,26 @@ def all_equal(name: str, pairs: Pairs | Callable[[], Pairs], cases: str = "") ->
     return Check(name, run, cases)
 
 
+def nonnegative(name: str, *expressions: Any) -> Check:
+    """Every expression is at least 0 under its symbols' assumptions."""
+    return Check(name, lambda: [reason for each in expressions for reason in not_nonnegative(each, "the expression")])
+
+
+def positive_form(name: str, expression: Any) -> Check:
+    """An expression is a quotient without negative coefficients, so at least 0 where its symbols are positive."""
+    return Check(name, lambda: has_negative_coefficient(expression, plain(expression)))
+
+
+def invertible(name: str, matrices: Mapping[str, Any]) -> Check:
+    """Every matrix is square and has a determinant that is not 0 under its symbols' assumptions."""
+
+    def run() -> list[str]:
+        singular = {what: m for what, m in matrices.items() if not (m.is_square and sympy.simplify(m.det()).is_nonzero)}
+        return [f"{what} of shape {matrix.shape} is not known to be invertible" for what, matrix in singular.items()]
+
+    return Check(name, run)
+
+
 def chained(name: str, *expressions: Any) -> Check:
     """Every expression is equal to the one before it."""
     return all_equal(name, {f"step {n}": (b, a) for n, (a, b) in enumerate(pairwise(expressions), start=2)})

@@ -12,7 +12,7 @@ from typing import Any
 
 import sympy
 
-from ...prover.checks import Expr, has_negative_coefficient, not_nonnegative
+from ...prover.checks import Expr, nonnegative, positive_form
 from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.sums import added, folded, gamma, round_to, shapes
 
@@ -65,12 +65,6 @@ def _joined(left: tuple[bool, int], right: tuple[bool, int]) -> tuple[bool, int]
     return left[0] or right[0], left[1] + right[1] + (left[0] and right[0])
 
 
-def far_failures(*, share: Expr = QUARTER, factor: Expr = 2) -> Failures:
-    """Fails unless far terms err by at most factor times their weight: gamma among themselves, one more joined."""
-    lost = gamma(1, share / (1 + sympy.Symbol("s", positive=True)))
-    return has_negative_coefficient(factor - lost - (1 + lost), f"{factor} minus 1 + 2 gamma")
-
-
 def sum_failures(*, leaves: int = LEAVES, factor: Fraction = Fraction(1)) -> Failures:
     """Fails unless every order of one near and some far terms stays within factor times the bound, exactly computed."""
     unit = Fraction(1, 2**PRECISION)
@@ -96,7 +90,7 @@ def sum_failures(*, leaves: int = LEAVES, factor: Fraction = Fraction(1)) -> Fai
         "test_attention_with_too_many_keys_to_add_up_has_no_bound",
     ),
 )
-def key_accumulation() -> Checks:
+def key_accumulation(*, share: Expr = QUARTER, far: Expr = 2) -> Checks:
     r"""Adding up all keys errs by a bound without their number.
 
     ```math
@@ -136,7 +130,8 @@ def key_accumulation() -> Checks:
         f"numbers of {PRECISION} bits up to {PRECISION + 2} binades apart, and products of two",
     )
     yield Check("$n - 1$ additions join near terms", joining_failures, f"all orders and choices of 1 to {LEAVES} terms")
-    yield Check("far terms err by at most twice their weight, if $m u \\le 1/4$", far_failures)
+    lost = gamma(1, share / (1 + sympy.Symbol("s", positive=True)))  # among themselves, and once more when joined
+    yield positive_form("far terms err by at most twice their weight, if $m u \\le 1/4$", far - lost - (1 + lost))
     yield Check(
         "the bound holds", sum_failures, f"one near and {LEAVES - 2} far terms of {PRECISION} bits, every order"
     )
@@ -147,11 +142,6 @@ LOST = 1 - (1 - FIRST) * (1 - SECOND)  # what a product of two softmaxes leaves 
 LENGTHS = (1, 4, 7)
 RATIOS = (Fraction(1, 2), Fraction(1, 8))  # q = exp(-alpha)
 UNITS = (Fraction(1, 2), Fraction(1, 64), Fraction(1, 4096))
-
-
-def axes_failures(*, bound: Expr = FIRST + SECOND) -> Failures:
-    """Fails unless what two axes leave out weighs no more than the bound."""
-    return not_nonnegative(bound - LOST, "the bound minus what is left out")
 
 
 def kept(probabilities: list[Fraction], most: Fraction) -> list[Fraction]:
@@ -192,7 +182,7 @@ def left_out_failures(*, share: Fraction = Fraction(1, 2), factor: Fraction = Fr
     ),
     is_lemma=True,
 )
-def left_out_keys() -> Checks:
+def left_out_keys(*, bound: Expr = FIRST + SECOND) -> Checks:
     r"""Keys that weigh next to nothing may be left out.
 
     ```math
@@ -204,7 +194,7 @@ def left_out_keys() -> Checks:
     axes or in one after the other; the $p_k$ that are left out are not negative.
     """
     lengths, ratios, units = (", ".join(map(str, each)) for each in (LENGTHS, RATIOS, UNITS))
-    yield Check("two axes leave out no more than both together", axes_failures)
+    yield nonnegative("two axes leave out no more than both together", bound - LOST)
     yield Check(
         "sums without the far keys along one axis differ by at most $u$ times the largest pixel",
         left_out_failures,

@@ -13,7 +13,7 @@ from itertools import product
 
 import sympy
 
-from ...prover.checks import Expr, not_nonnegative, unequal
+from ...prover.checks import Expr, equal, nonnegative, not_nonnegative, unequal
 from ...prover.claim import Check, Checks, Failures, Status, claim
 
 SILU_SLOPE, GELU_SLOPE, HARDSWISH_SLOPE = sympy.Rational(11, 10), sympy.Rational(113, 100), sympy.Rational(3, 2)
@@ -37,14 +37,6 @@ def affine_failures(*, factor: Expr = 1) -> Failures:
     yield from outside(-size * value, -size * high, -size * low, "w <= 0")
     passed_on = size * (error - slack)  # w (a - c), where a - c has the sign of w
     yield from not_nonnegative(factor * size * error - passed_on, "|w| e minus w (a - c)")
-
-
-def chain_failures(*, own: int = 1, inherited: int = 1) -> Failures:
-    """Fails unless two computed layers differ by what the layer's certificate covers and what it inherits."""
-    names = ("flA(a)", "A(a)", "C(a)", "C(c)", "flC(c)")
-    computed, attention, same, other, convolution = (sympy.Symbol(name) for name in names)
-    own_difference = (computed - attention) + (attention - same) + (other - convolution)
-    return unequal(computed - convolution, own * own_difference + inherited * (same - other), "flA(a) - flC(c)")
 
 
 def slope_failures(
@@ -94,7 +86,7 @@ def _extreme_failures() -> Failures:
     ),
     tests=("convert/certificate/network/test_certificate.py: test_networks_stay_within_their_bound_and_most_have_one",),
 )
-def error_propagation() -> Checks:
+def error_propagation(*, own: int = 1, inherited: int = 1) -> Checks:
     r"""A difference on its way through a network.
 
     For an attention layer $A$ with input $a$ and its convolution $C$ with input $c$, where $|a - c| \le e$ for each
@@ -117,8 +109,12 @@ def error_propagation() -> Checks:
     $\sum w^+ l + w^- u \le \sum w x \le \sum w^+ u + w^- l$ for the values, with $w = w^+ + w^-$ split by sign.
     Averages and batch norm are such maps. $\square$
     """
+    names = ("flA(a)", "A(a)", "C(a)", "C(c)", "flC(c)")
+    computed, attention, same, other, convolution = map(sympy.Symbol, names)
+    certified = (computed - attention) + (attention - same) + (other - convolution)
+    passed_on = own * certified + inherited * (same - other)
     yield Check("a weight passes on $|w| e$, and the ends of its range", affine_failures)
-    yield Check("the difference of two computed layers", chain_failures)
+    yield equal("the difference of two computed layers", computed - convolution, passed_on)
 
 
 @claim(
@@ -186,53 +182,12 @@ def product_failures(
     yield from unequal(sum(weights.values()), 1, "the sum of the weights")
 
 
-def quotient_failures(*, identity: Expr = QUOTIENT) -> Failures:
-    """Fails unless a / b - c / b is the identity: a positive number divides ends and difference."""
-    return unequal(A / B - C / B, identity, "a / b - c / b")
-
-
-def mean_failures(*, total: Expr = 1) -> Failures:
-    """Fails unless sum_i w_i x_i is at most an end times total = sum_i w_i, for w_i >= 0: one value after the other.
-
-    What is at most an end is x_i (at most u), -x_i (at most -l), and x_i - y_i (at most e).
-    """
-    end, so_far = sympy.symbols("u R", real=True)
-    weight, weights, slack = sympy.symbols("w W s", nonnegative=True)
-    before = total * weights * end - so_far  # is not negative; so_far is the sum of all values before
-    after = total * (weights + weight) * end - (so_far + weight * (end - slack))
-    return not_nonnegative(after - before, "what one more value adds to the bound minus the sum")
-
-
-def maximum_failures(*, factor: Expr = 1) -> Failures:
-    """Fails unless max_i a_i <= max_i c_i + factor e if a_i <= c_i + e for all i; the rest is by symmetry.
-
-    Whichever a_j is the maximum: c_j is M - b, with M = max_i c_i, and a_j is c_j + e - p.
-    """
-    top, (below, slack) = sympy.Symbol("M", real=True), sympy.symbols("b p", nonnegative=True)
-    return not_nonnegative(top + factor * E - ((top - below) + E - slack), "bound minus a_j")
-
-
 def gate_failures(*, low: Callable[[Expr, Expr], Expr] = lambda positive, x: sympy.Integer(0)) -> Failures:
     """Fails unless x s is between min(x, 0) and max(x, 0) for 0 <= s <= 1, as of SiLU, GELU and hardswish."""
     x, s, rest = sympy.symbols("x s r", nonnegative=True)  # s + r stands for 1
     one = s + rest
     yield from outside(x * s, low(one, x), x * one, "x >= 0")
     yield from outside(-x * s, -x * one, -low(one, x), "x <= 0")
-
-
-def range_failures(*, width: int = 1) -> Failures:
-    """Fails unless |a - c| <= width (u - l) for two numbers between l and u."""
-    below, apart, above = sympy.symbols("w r x", nonnegative=True)  # one is r above the other
-    whole = width * (below + apart + above)
-    return [reason for sign in (1, -1) for reason in not_nonnegative(whole - sign * apart, f"sign {sign}: u - l minus")]
-
-
-def rounding_failures(*, roundings: int = 2) -> Failures:
-    """Fails unless |fl f - fl g| <= |f - g| + roundings r if both are rounded with an error of at most r."""
-    f, g = sympy.symbols("f g", real=True)
-    r, p, q = sympy.symbols("r p q", nonnegative=True)
-    computed = (f + r - p) - (g - r + q)  # the worst signs; the others are symmetric
-    return not_nonnegative((f - g) + roundings * r - computed, "bound minus difference")
 
 
 @claim(
@@ -246,7 +201,9 @@ def rounding_failures(*, roundings: int = 2) -> Failures:
     tests=("convert/certificate/network/test_rules.py: test_an_operation_stays_within_its_bounds",),
     is_lemma=True,
 )
-def propagation_rules() -> Checks:
+def propagation_rules(
+    *, quotient: Expr = QUOTIENT, total: Expr = 1, factor: Expr = 1, width: int = 1, roundings: int = 2
+) -> Checks:
     r"""Rules that carry bounds on values and on differences through operations.
 
     | operation | bounds on its value | bound on its difference |
@@ -266,11 +223,16 @@ def propagation_rules() -> Checks:
     are maxima and minima with a constant; SiLU, GELU and hardswish are of the form $x s$. Each network rounds once;
     where both compute on the same numbers, the difference stays 0.
     """
+    end, so_far = sympy.symbols("u R", real=True)  # so_far is the sum of some of the w_i x_i, whose w_i sum to W
+    weight, weights, p, q, r = sympy.symbols("w W p q r", nonnegative=True)
+    mean = total * weights * end - so_far  # not negative, nor with one more value of at most the end
+    below, apart, above = sympy.symbols("b a c", nonnegative=True)  # one number of the range is ``apart`` above another
+    length = width * (below + apart + above)
     yield Check("sums and differences", sum_failures)
     yield Check("products", product_failures)
-    yield Check("quotients by a number", quotient_failures)
-    yield Check("means", mean_failures)
-    yield Check("maxima", maximum_failures)
+    yield equal("quotients by a number", A / B - C / B, quotient)
+    yield nonnegative("means", total * (weights + weight) * end - (so_far + weight * (end - p)) - mean)
+    yield nonnegative("maxima", end + factor * E - ((end - q) + E - p))  # c_j = M - q, a_j = c_j + e - p, and M = end
     yield Check("a number times $x$, between 0 and 1", gate_failures)
-    yield Check("differences of numbers in a range", range_failures)
-    yield Check("two roundings", rounding_failures)
+    yield nonnegative("differences of numbers in a range", length - apart, length + apart)
+    yield nonnegative("two roundings", roundings * r - ((r - p) + (r - q)))  # in the worst directions

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import sympy
 
-from ...prover.checks import Expr, has_negative_coefficient, not_nonnegative
+from ...prover.checks import Expr, has_negative_coefficient, nonnegative, not_nonnegative, positive_form
 from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.sums import U, added, gamma, round_to, shapes
 
@@ -127,24 +127,6 @@ SHARE, ERROR, TOTAL = sympy.symbols("a E T", positive=True)  # a is |e_k|
 UPPER = (1 + SHARE) * (1 + U) / ((1 - ERROR) * (1 - TOTAL)) - 1
 
 
-def quotient_failures(*, upper: Expr = UPPER) -> Failures:
-    """Fails unless the upper error exceeds the lower, 1 - (1 - a)(1 - u) / ((1 + E)(1 + T)).
-
-    a, u, E and T are between 0 and 1; each is 1 / (1 + s) with its own s > 0.
-    """
-    lower = 1 - (1 - SHARE) * (1 - U) / ((1 + ERROR) * (1 + TOTAL))
-    small = {part: 1 / (1 + sympy.Symbol(f"s_{part}", positive=True)) for part in (SHARE, U, ERROR, TOTAL)}
-    return has_negative_coefficient((upper - lower).subs(small), "the upper error minus the lower")
-
-
-def exponential_failures(*, factor: Expr = FIVE_QUARTERS, largest: Expr = TWO_FIFTHS, ratio: int = 2) -> Failures:
-    """Fails unless s / (1 - s / 2) <= factor s up to the largest s, and n! >= ratio^(n - 1) for n >= 1."""
-    below = largest / (1 + SLACK)  # runs through 0 < s < largest
-    yield from has_negative_coefficient(factor - 1 / (1 - below / 2), "factor minus 1 / (1 - s / 2)")
-    n = sympy.Symbol("n", integer=True, nonnegative=True)
-    yield from not_nonnegative((n + 2) - ratio, f"(n + 2)! / (n + 1)! minus {ratio}")  # and 1! = ratio^0
-
-
 @claim(
     status=Status.COQ,
     scope=r"$\mathrm{fl}(p_k)$ is the quotient, rounded, of a computed $e^{s_k} (1 + e_k)$ and of the computed sum of "
@@ -157,7 +139,9 @@ def exponential_failures(*, factor: Expr = FIVE_QUARTERS, largest: Expr = TWO_FI
     ),
     is_lemma=True,
 )
-def softmax_rounding() -> Checks:
+def softmax_rounding(
+    *, worst: Expr = UPPER, share: Expr = FIVE_QUARTERS, largest: Expr = TWO_FIFTHS, ratio: int = 2
+) -> Checks:
     r"""Computed attention probabilities.
 
     They are $\mathrm{fl}(p_k) = p_k (1 + e_k)(1 + d_k) / ((1 + \sum_l p_l e_l)(1 + t))$ with $|d_k| \le u$ and
@@ -169,32 +153,24 @@ def softmax_rounding() -> Checks:
     """
     upper = UPPER.subs(SHARE, ERROR)
     half, factor = SLACK / (1 - SLACK / 2), FIVE_QUARTERS * SLACK
-    yield Check("the error upwards is the larger one", quotient_failures)
-    yield Check("the bound of $e^s - 1$", exponential_failures)
+    lower = 1 - (1 - SHARE) * (1 - U) / ((1 + ERROR) * (1 + TOTAL))
+    small = {part: 1 / (1 + sympy.Symbol(f"s_{part}", positive=True)) for part in (SHARE, U, ERROR, TOTAL)}
+    yield positive_form("the error upwards is the larger one", (worst - lower).subs(small))  # all are below 1
+    yield Check("the bound of $e^s - 1$", lambda: _beyond(share, largest, ratio))
+
+
+def _beyond(share: Expr, largest: Expr, ratio: int) -> Failures:
+    """Fails unless s / (1 - s / 2) <= share s up to the largest s, and n! >= ratio^(n - 1) for n >= 1."""
+    below = largest / (1 + SLACK)  # runs through 0 < s < largest
+    yield from has_negative_coefficient(share - 1 / (1 - below / 2), "the share minus 1 / (1 - s / 2)")
+    n = sympy.Symbol("n", integer=True, nonnegative=True)
+    yield from not_nonnegative((n + 2) - ratio, f"(n + 2)! / (n + 1)! minus {ratio}")  # and 1! = ratio^0
 
 
 DISTANCE, REACH = sympy.symbols("D Delta", nonnegative=True)
 AXES = sympy.Symbol("n", positive=True)
 ROUNDINGS = AXES + 4
 DISTANCES = 2 * DISTANCE**2 + 4 * REACH * DISTANCE + 3 * REACH**2
-
-
-def score_failures(*, factor: Expr = ROUNDINGS) -> Failures:
-    """Fails unless n + 2 roundings of a term and one of the difference are at most factor u if (n + 3) (n + 4) u <= 1.
-
-    Together they are n + 3 roundings, at most gamma_{n + 3} by the claim ``rounded-sum``.
-    """
-    roundings = AXES + 3
-    unit = 1 / (roundings * (roundings + 1) + SLACK)
-    return has_negative_coefficient(
-        factor * unit - gamma(roundings, unit), f"{factor} u minus gamma of n + 3 roundings"
-    )
-
-
-def distance_failures(*, bound: Expr = DISTANCES) -> Failures:
-    """Fails unless |delta|^2 + 2 |Delta||delta| + D^2, growing with |delta| <= D + |Delta|, is at most the bound."""
-    largest = DISTANCE + REACH
-    return not_nonnegative(bound - (largest**2 + 2 * REACH * largest + DISTANCE**2), "the bound minus the distances")
 
 
 @claim(
@@ -205,7 +181,7 @@ def distance_failures(*, bound: Expr = DISTANCES) -> Failures:
     tests=("convert/certificate/test_certificate.py: test_each_part_bounds_what_it_says_in_exact_arithmetic",),
     is_lemma=True,
 )
-def score_rounding() -> Checks:
+def score_rounding(*, factor: Expr = ROUNDINGS, distances: Expr = DISTANCES) -> Checks:
     r"""Scores that are not exact.
 
     For a key at distance $D$ of the target, with $\Delta$ for the length of the centre,
@@ -219,5 +195,10 @@ def score_rounding() -> Checks:
     rounds $\alpha D^2$ once more: together at most $\gamma_{n + 3} \le {=ROUNDINGS * U}$ (`rounded-sum`). And
     $|\delta| \le D + \Delta$.
     """
-    yield Check("$n + 3$ roundings come to at most $(n + 4) u$, for every $n$", score_failures)
-    yield Check("the triangle inequality for the distances", distance_failures)
+    together, farthest = AXES + 3, DISTANCE + REACH
+    unit = 1 / (together * (together + 1) + SLACK)
+    terms = farthest**2 + 2 * REACH * farthest + DISTANCE**2
+    yield positive_form(
+        "$n + 3$ roundings come to at most $(n + 4) u$, for every $n$", factor * unit - gamma(together, unit)
+    )
+    yield nonnegative("the triangle inequality for the distances", distances - terms)

@@ -22,7 +22,7 @@ from itertools import product
 
 import sympy
 
-from ...prover.checks import Expr, has_negative_coefficient, not_nonnegative, on_unit_interval, unequal
+from ...prover.checks import Expr, has_negative_coefficient, nonnegative, not_nonnegative, on_unit_interval, unequal
 from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.lattice import (
     LISTED,
@@ -39,6 +39,7 @@ from ..common.small import points
 from ..theorem.one_hot import Q
 
 OTHER_KEYS = (1, 2, 3, 5, 8)
+TAU = sympy.Symbol("tau", nonnegative=True)
 
 
 def read_error(probabilities: Iterable[Expr], differences: Iterable[Expr], target_value: Expr) -> Expr:
@@ -59,15 +60,6 @@ def lemma_failures(counts: Iterable[int] = OTHER_KEYS, *, factor: Expr = 1) -> F
         yield from unequal(bound, error.subs(dict.fromkeys(slack, 0)), f"{count} other keys: the extreme case")
 
 
-def sum_failures(*, tail: Expr | None = None) -> Failures:
-    """Fails unless |sum w_i e_i| <= tail sum |w_i| osc_i if |e_i| <= tau osc_i: one head and channel after another."""
-    tau, size, osc, slack, before, before_slack = sympy.symbols("tau w osc s R r", nonnegative=True)
-    so_far = tau * before - before_slack  # R: the sum of |w_i| osc_i so far
-    pushed = size * (tau * osc - slack)  # w e, where e has the sign of w
-    bound = (tau if tail is None else tail) * (before + size * osc)
-    return not_nonnegative(bound - (so_far + pushed), "bound minus sum")
-
-
 @claim(
     status=Status.COQ,
     scope=r"Exact arithmetic. The layer of `head-assembly`, with an $\alpha_h > 0$ for each head; the keys are all "
@@ -85,7 +77,7 @@ def sum_failures(*, tail: Expr | None = None) -> Failures:
         "proofs/formal/test_formal_bridge.py: test_the_certificate_of_one_tap_is_at_least_the_bound_that_coq_proves",
     ),
 )
-def error_bound() -> Checks:
+def error_bound(*, tail: Expr = TAU) -> Checks:
     r"""Soft attention is at most its tail away from the convolution.
 
     With the tail $\tau_n$ of `tail-bound`, for every output channel $o$ and at every query,
@@ -111,7 +103,12 @@ def error_bound() -> Checks:
     yield Check(
         "what a head misreads is at most $(1 - p_t)$ times $\\mathrm{osc}$, attained", lemma_failures, f"{keys} keys"
     )
-    yield Check("one more head or channel adds at most $\\tau |w|$ times its $\\mathrm{osc}$", sum_failures)
+    size, osc, slack, before, rest = sympy.symbols("w osc s R r", nonnegative=True)  # R: sum of |w_i| osc_i so far
+    errors = (TAU * before - rest) + size * (TAU * osc - slack)  # so far, and w e where e has the sign of w
+    yield nonnegative(
+        "one more head or channel adds at most $\\tau |w|$ times its $\\mathrm{osc}$",
+        tail * (before + size * osc) - errors,
+    )
 
 
 GRIDS = ((1,), (7,), (1, 1), (1, 4), (3, 2), (3, 5), (6, 6), (1, 2, 3), (3, 2, 3), (2, 2, 2, 2))

@@ -12,7 +12,7 @@ from typing import Any
 
 import sympy as sp
 
-from ...prover.checks import all_equal, constant, equal
+from ...prover.checks import all_equal, constant, equal, invertible
 from ...prover.claim import Check, Checks, Failures, Status, claim
 from ...prover.document import latex
 from ..common.scores import alpha, dot, squared_distance
@@ -155,20 +155,13 @@ def gaussian_reduction(
     ten, five = dot(DRAFT_ENCODING, DRAFT_HEAD_VECTOR), dot(encoding, head_vector)
     yield equal("ten and five components differ by $c_h$", ten, five + dropped)
     yield constant("$c_h$ does not depend on the key", dropped, (x_1, x_2))
-    yield Check(
-        r"$V$ and $[R;\ 1^\top]$ are invertible for the listed heads and positions",
-        lambda: _dependent(encoding, head_vector),
+    heads = [dict(zip((a, b, c, mu_1, mu_2), head, strict=True)) for head in HEADS]
+    keys = [dict(zip((x_1, x_2), position, strict=True)) for position in POSITIONS]
+    vectors = sp.Matrix([[sp.sympify(entry).subs(head) for entry in head_vector] for head in heads])
+    encoded = sp.Matrix([[sp.sympify(entry).subs(key) for entry in (*encoding, ONE)] for key in keys])
+    yield invertible(
+        r"$V$ and $[R;\ 1^\top]$ are invertible for the listed heads and positions", {"V": vectors, "[R; 1^T]": encoded}
     )
-
-
-def _dependent(encoding: tuple[Any, ...], head_vector: tuple[Any, ...]) -> Failures:
-    """The matrices of the lower bound that are not invertible."""
-    vectors = [
-        [sp.sympify(e).subs(dict(zip((a, b, c, mu_1, mu_2), h, strict=True))) for e in head_vector] for h in HEADS
-    ]
-    encoded = [[sp.sympify(e).subs(dict(zip((x_1, x_2), p, strict=True))) for e in (*encoding, ONE)] for p in POSITIONS]
-    matrices = {"V": sp.Matrix(vectors), "[R; 1^T]": sp.Matrix(encoded)}
-    return [f"{name} of shape {m.shape} has rank {m.rank()}" for name, m in matrices.items() if m.rank() < max(m.shape)]
 
 
 @claim(

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv
-from conv2attn.proofs.claims.certificate.tail import SHARP_BOUND, N, lemma_failures, sum_failures
+from conv2attn.proofs.claims.certificate.tail import SHARP_BOUND, TAU, N, error_bound, lemma_failures
 from conv2attn.proofs.claims.common.small import Case, Entries, attention, convolution, entries, softmax
 from conv2attn.proofs.claims.computing.factorisation import (
     CASES,
@@ -32,6 +32,11 @@ SMALL = ((2, 2),)
 FEW = CASES[4:6]  # with strides and a dilation
 ALPHA, DELTA_1, CENTER_1 = sympy.symbols("alpha delta1 Delta1", real=True)
 
+FALSE = {
+    "a sum with half the tail": error_bound(tail=TAU / 2),
+    "a sum with the tail squared": error_bound(tail=TAU**2),
+}
+
 FALSE_VARIANTS: dict[str, partial[Failures]] = {
     "a product of row and column": partial(separability_failures, SMALL, score=lambda a, b: a * b),
     "a cross term": partial(separability_failures, SMALL, score=lambda a, b: a + b + a * b),
@@ -48,8 +53,6 @@ FALSE_VARIANTS: dict[str, partial[Failures]] = {
     "half the error": partial(lemma_failures, factor=sympy.Rational(1, 2)),
     "twice the error, never attained": partial(lemma_failures, factor=2),
     "an error of the other sign": partial(lemma_failures, factor=-1),
-    "a sum with half the tail": partial(sum_failures, tail=sympy.Symbol("tau", nonnegative=True) / 2),
-    "a sum with the tail squared": partial(sum_failures, tail=sympy.Symbol("tau", nonnegative=True) ** 2),
 }
 
 

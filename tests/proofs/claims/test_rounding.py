@@ -14,17 +14,15 @@ from hypothesis import strategies as st
 from conv2attn.convert.bounds import rounding as code
 from conv2attn.convert.certificate.network import rules as pointwise
 from conv2attn.convert.certificate.network.roundings import ROUNDINGS as ROUNDINGS_OF_CALLS
-from conv2attn.proofs.claims.certificate import accumulation as left_out
+from conv2attn.proofs.claims.certificate import accumulation, propagation, underflow
 from conv2attn.proofs.claims.certificate import operation_roundings as roundings
-from conv2attn.proofs.claims.certificate import propagation, underflow
 from conv2attn.proofs.claims.certificate import propagation as rules
 from conv2attn.proofs.claims.certificate.accumulation import (
     addition_failures,
-    far_failures,
     joining_failures,
     sum_failures,
 )
-from conv2attn.proofs.claims.certificate.propagation import affine_failures, chain_failures, slope_failures
+from conv2attn.proofs.claims.certificate.propagation import affine_failures, slope_failures
 from conv2attn.proofs.claims.certificate.rounding import (
     DISTANCE,
     DISTANCES,
@@ -33,13 +31,11 @@ from conv2attn.proofs.claims.certificate.rounding import (
     ROUNDINGS,
     SHARE,
     TOTAL,
-    distance_failures,
-    exponential_failures,
     induction_failures,
     order_failures,
-    quotient_failures,
-    score_failures,
+    score_rounding,
     sharpness_failures,
+    softmax_rounding,
 )
 from conv2attn.proofs.claims.certificate.tail import (
     CHANGES,
@@ -55,20 +51,34 @@ from tests.convert.certificate.network.operations import OPERATIONS, box, number
 
 HALF = Fraction(1, 2)
 
+FALSE = {
+    "a layer's own difference forgotten": propagation.error_propagation(own=0),
+    "what a layer inherits forgotten": propagation.error_propagation(inherited=0),
+    "a quotient that multiplies": rules.propagation_rules(quotient=(rules.A - rules.C) * rules.B),
+    "a mean of half the weight": rules.propagation_rules(total=sympy.Rational(1, 2)),
+    "a maximum that moves by half": rules.propagation_rules(factor=sympy.Rational(1, 2)),
+    "two numbers of a range that are equal": rules.propagation_rules(width=0),
+    "one rounding for both networks": rules.propagation_rules(roundings=1),
+    "an error of the sum that makes probabilities smaller": softmax_rounding(
+        worst=(1 + SHARE) * (1 + U) / ((1 + ERROR) * (1 + TOTAL)) - 1
+    ),
+    "a smaller exponential": softmax_rounding(share=sympy.Rational(9, 8)),
+    "larger scores": softmax_rounding(largest=sympy.Rational(1, 2)),
+    "factorials above powers of 3": softmax_rounding(ratio=3),
+    "a rounding of the score forgotten": score_rounding(factor=ROUNDINGS - 1),
+    "a distance without its cross term": score_rounding(distances=DISTANCES - REACH * DISTANCE),
+    "a smaller constant": score_rounding(distances=DISTANCES - REACH**2),
+    "far terms counted once": accumulation.key_accumulation(far=1),
+    "more far terms": accumulation.key_accumulation(share=sympy.Rational(1, 2)),
+    "two axes that leave out what one does": accumulation.left_out_keys(bound=accumulation.FIRST),
+    "an addition that loses one operand less": underflow.underflow_errors(addition=3),
+}
+
 FALSE_VARIANTS: dict[str, partial[Failures]] = {
     "gamma without its denominator": partial(induction_failures, bound=lambda m: m * U),
     "half of gamma": partial(induction_failures, bound=lambda m: gamma(m) / 2),
     "a bound on sums divided by 100": partial(order_failures, factor=Fraction(1, 100)),
     "a bound on sums that is never reached": partial(sharpness_failures, share=Fraction(1)),
-    "an error of the sum that makes probabilities smaller": partial(
-        quotient_failures, upper=(1 + SHARE) * (1 + U) / ((1 + ERROR) * (1 + TOTAL)) - 1
-    ),
-    "a smaller exponential": partial(exponential_failures, factor=sympy.Rational(9, 8)),
-    "larger scores": partial(exponential_failures, largest=sympy.Rational(1, 2)),
-    "factorials above powers of 3": partial(exponential_failures, ratio=3),
-    "a rounding of the score forgotten": partial(score_failures, factor=ROUNDINGS - 1),
-    "a distance without its cross term": partial(distance_failures, bound=DISTANCES - REACH * DISTANCE),
-    "a smaller constant": partial(distance_failures, bound=DISTANCES - REACH**2),
     "additions that err by half as much": partial(addition_failures, bound=lambda a, b, u, _: u * abs(a + b) / 2),
     "additions that err by less than the smaller term": partial(
         addition_failures, bound=lambda a, b, *_: min(abs(a), abs(b)) / 4
@@ -78,13 +88,9 @@ FALSE_VARIANTS: dict[str, partial[Failures]] = {
     ),
     "one join too few": partial(joining_failures, joins=lambda near: near - 2),
     "one join too many": partial(joining_failures, joins=lambda near: near),
-    "far terms counted once": partial(far_failures, factor=1),
-    "more far terms": partial(far_failures, share=sympy.Rational(1, 2)),
     "a bound on all keys divided by 100": partial(sum_failures, factor=Fraction(1, 100)),
-    "two axes that leave out what one does": partial(left_out.axes_failures, bound=left_out.FIRST),
-    "keys that are left out twice as far": partial(left_out.left_out_failures, share=Fraction(1)),
-    "what is left out divided by 100": partial(left_out.left_out_failures, factor=Fraction(1, 100)),
-    "an addition that loses one operand less": partial(underflow.addition_failures, factor=3),
+    "keys that are left out twice as far": partial(accumulation.left_out_failures, share=Fraction(1)),
+    "what is left out divided by 100": partial(accumulation.left_out_failures, factor=Fraction(1, 100)),
     "subnormal weights that are always read": partial(underflow.order_failures, flushed=0),
     "inputs and results that are never lost": partial(underflow.order_failures, inputs=0, each=0),
     "an underflow divided by 100": partial(underflow.order_failures, factor=Fraction(1, 100)),
@@ -97,19 +103,12 @@ FALSE_VARIANTS: dict[str, partial[Failures]] = {
     "a border that gives back": partial(smoothed_bound_failures, LISTED, border=-1),
     "a quarter of the sum over all keys": partial(smoothed_bound_failures, LISTED, half=sympy.Rational(1, 4)),
     "half of what a weight passes on": partial(affine_failures, factor=HALF),
-    "a layer's own difference forgotten": partial(chain_failures, own=0),
-    "what a layer inherits forgotten": partial(chain_failures, inherited=0),
     "a sum with one error": partial(rules.sum_failures, error=rules.E),
     "a product with the other value": partial(
         rules.product_failures, identity=rules.A * (rules.B - rules.D) + rules.B * (rules.A - rules.C)
     ),
     "corners that are not weighted by both": partial(rules.product_failures, corners=lambda s, t: s),
-    "a quotient that multiplies": partial(rules.quotient_failures, identity=(rules.A - rules.C) * rules.B),
-    "a mean of half the weight": partial(rules.mean_failures, total=sympy.Rational(1, 2)),
-    "a maximum that moves by half": partial(rules.maximum_failures, factor=sympy.Rational(1, 2)),
     "a gate that does not close": partial(rules.gate_failures, low=lambda one, x: one * x),
-    "two numbers of a range that are equal": partial(rules.range_failures, width=0),
-    "one rounding for both networks": partial(rules.rounding_failures, roundings=1),
     "two precisions that add up": partial(roundings.compound_failures, bound=lambda a, b: a + b),
     **{
         f"one {what} of {name} less": partial(roundings.count_failures, fewer={name: fewer})

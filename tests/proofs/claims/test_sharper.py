@@ -17,11 +17,10 @@ from conv2attn.proofs.claims.sharper.encoding_dimension import (
     flattened,
     flattened_failures,
     fold,
-    identity_failures,
     injectivity_failures,
-    line_tail_failures,
     pairing,
     two_dimensions_for_every_width,
+    two_dimensions_suffice,
 )
 from conv2attn.proofs.claims.sharper.head_count import (
     bounded_failures,
@@ -32,7 +31,7 @@ from conv2attn.proofs.claims.sharper.head_count import (
 )
 from conv2attn.proofs.claims.sharper.head_dimension import SLICES, factor_failures, minor_failures, rank, rank_factors
 from conv2attn.proofs.claims.sharper.head_mixtures import KERNELS, Kernel, column_basis, dimension, mixed_heads, rays
-from conv2attn.proofs.claims.sharper.one_dimension import between_failures, hull_failures
+from conv2attn.proofs.claims.sharper.one_dimension import hull_failures, one_dimension_two_targets
 from conv2attn.proofs.claims.theorem.one_hot import Q
 from conv2attn.proofs.prover.claim import Failures
 
@@ -42,6 +41,13 @@ def _has_basis(kernel: Kernel) -> bool:
 
 
 FALSE = {
+    "the encoding (t, t)": two_dimensions_suffice(encoding=lambda t: (*t, *t)),
+    "a cubic encoding": two_dimensions_suffice(encoding=lambda t: (t[0] ** 3, *t)),
+    "a head vector of the other sign": two_dimensions_suffice(head_vector=lambda T, a: (-a, -2 * a * T[0])),
+    "a head vector without the factor 2": two_dimensions_suffice(head_vector=lambda T, a: (-a, a * T[0])),
+    "a tail of q / (1 + q)": two_dimensions_suffice(tail=Q / (1 + Q)),
+    "the tail of the plane": two_dimensions_suffice(tail=4 * Q / (1 + Q) ** 2),
+    "the middle of three leads": one_dimension_two_targets(lead=1),
     "folding by the absolute value": two_dimensions_for_every_width(fold=abs),
     "folding without the half": two_dimensions_for_every_width(fold=lambda z: abs(2 * z)),
     "pairing by the sum": two_dimensions_for_every_width(pairing=lambda m, n: m + n),
@@ -49,20 +55,13 @@ FALSE = {
 }
 
 FALSE_VARIANTS: dict[str, partial[Failures]] = {
-    "the encoding (t, t)": partial(identity_failures, encoding=lambda t: (*t, *t)),
-    "a cubic encoding": partial(identity_failures, encoding=lambda t: (t[0] ** 3, *t)),
-    "a head vector of the other sign": partial(identity_failures, head_vector=lambda T, a: (-a, -2 * a * T[0])),
-    "a head vector without the factor 2": partial(identity_failures, head_vector=lambda T, a: (-a, a * T[0])),
     "M = 2 W - 2 for all offsets": partial(injectivity_failures, all_offsets=2 * COLUMNS - 2),
     "M = 2 W as the smallest for all offsets": partial(injectivity_failures, all_offsets=2 * COLUMNS),
     "M = W - 1 for one query": partial(injectivity_failures, one_query=COLUMNS - 1),
     "M = 2 W - 1 as the smallest for one query": partial(injectivity_failures, one_query=2 * COLUMNS - 1),
     "M = W - 1 in numbers": partial(flattened_failures, multiplier=lambda width: width - 1),
     "no multiplier": partial(flattened_failures, multiplier=lambda width: 1),
-    "a tail of q / (1 + q)": partial(line_tail_failures, bound=Q / (1 + Q)),
-    "the tail of the plane": partial(line_tail_failures, bound=4 * Q / (1 + Q) ** 2),
     "weights that do not sum to 1": partial(hull_failures, weights=(sympy.Symbol("l"), sympy.Symbol("m"))),
-    "the middle of three leads": partial(between_failures, lead=1),
     "heads of dimension rank - 1": partial(factor_failures, head_dim=lambda matrix: rank(matrix) - 1),
     "heads of dimension min(C_in, C_out) at least": partial(
         factor_failures, head_dim=lambda matrix: min(len(matrix), len(matrix[0]))
