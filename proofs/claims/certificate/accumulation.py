@@ -1,7 +1,4 @@
-"""Justifies ``_accumulation`` in ``convert/bounds/rounding.py``: the error of adding up all keys.
-
-Justifies ``left_out`` in ``convert/bounds/rounding.py``: keys that weigh next to nothing may be left out.
-"""
+"""The error of adding up all keys, and keys that may be left out. For ``convert/bounds/rounding.py``."""
 
 from __future__ import annotations
 

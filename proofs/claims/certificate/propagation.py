@@ -1,6 +1,4 @@
-"""Justifies ``convert/certificate/network``: how operations pass on a difference between two networks.
-
-Justifies the rules of ``convert/certificate/network``: what operations make of bounds on values and differences.
+"""How operations pass on a difference between two networks, for ``convert/certificate/network``.
 
 Known of a tensor in both networks are ends l <= a, c <= u, and |a - c| <= e. A symbol that is at least 0 stands for
 every slack in an inequality; what is to be shown is then a polynomial of such symbols without a negative coefficient.

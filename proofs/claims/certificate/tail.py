@@ -1,17 +1,12 @@
-"""The tail: how far soft attention can be from the convolution in exact arithmetic. For ``bounds/tail.py``.
-
-From the tail to the certificate: how far soft attention can be from the convolution in exact arithmetic.
-
-How much of a head's attention can miss its target: the tail that ``bounds/tail.py`` relies on.
+"""The tail: how far soft attention can be from the convolution in exact arithmetic. For ``convert/bounds/tail.py``.
 
 With q = exp(-alpha), a key at squared distance m from the target weighs q^m against the target's 1. The keys are
 some of the points of Z^n, so all weights together are at most theta_3(q)^n, whatever the image size. The bounds of
 theta_3 are those of one axis; what n axes make of them is one of Bernoulli's inequalities.
 
-The tail of a whole kernel: what neighbouring heads lose to each other, they give back. For ``bounds/tail.py``.
-
-Per head, the tail is attained; over heads it is not, because the triangle inequality forgets the signs. Here the heads
-are added up first, as if all of Z^n were keys, and what the border of an image changes is bounded separately.
+For a head this tail is attained; for a whole kernel it is not, because the triangle inequality forgets the signs: what
+neighbouring heads lose to each other, they give back. The last claim adds the heads up first, as if all of Z^n were
+keys, and bounds separately what the border of an image changes.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""Parts that several claims share: symbols, small convolutions, lattices."""
+"""What several claims share: scores, small convolutions and attention, heads beside a kernel, rounded sums."""

@@ -1,4 +1,4 @@
-"""Small convolutions in symbols or in numbers, plain and transposed, and attention that is to be the same.
+"""Small convolutions in symbols or in numbers, plain and transposed, and the attention that is to equal them.
 
 All are along any number of axes. The convolution works out by index arithmetic what lies outside the image; the padded
 image, on whose pixels attention looks, is made by adding pixels to the ends of lines. Neither knows of the other.

@@ -17,9 +17,12 @@ from sympy.matrices.exceptions import ShapeError
 
 from ...prover.checks import Expr, unequal
 from ...prover.claim import Check, Checks, Failures, Status, claim
-from ..common.scores import Point
+from ..common.scores import Point, alpha, minus, squared_distance
 from ..common.small import Case, Keys, padded_keys
+from ..other_encodings.gaussian import EXPONENT, a, b, c, mu_1, mu_2, x_1, x_2
+from ..theorem.absolute import KEY_WEIGHT, QUERY_WEIGHT, appended, k_1, k_2, q_1, q_2
 from ..theorem.assembly import assembly_failures
+from ..theorem.encoding import CENTER
 from ..theorem.one_hot import ALPHA
 
 erratum = partial(claim, tests=("proofs/claims/test_errata.py: test_a_false_erratum_is_rejected",), is_lemma=True)
@@ -207,13 +210,11 @@ def errata_border(*, printed: Keys = image_keys, corrected: Keys = padded_keys) 
 
 def absolute_failures(suffices: bool) -> Failures:
     """Fails unless ``suffices`` says if absolute encodings (|p|^2, p, 1) give the relative scores up to a constant."""
-    alpha, k1, k2, q1, q2, D1, D2 = sympy.symbols("alpha k1 k2 q1 q2 Delta1 Delta2", real=True)
-    key = sympy.Matrix([k1**2 + k2**2, k1, k2, 1])
-    query = sympy.Matrix([q1**2 + q2**2, q1, q2, 1])
-    bilinear = alpha * sympy.Matrix([[0, 0, 0, -1], [0, 2, 0, 2 * D1], [0, 0, 2, 2 * D2], [0, 0, 0, 0]])
-    relative = -alpha * ((k1 - q1 - D1) ** 2 + (k2 - q2 - D2) ** 2)
-    rest = sympy.expand((key.T * bilinear * query)[0, 0] - relative)
-    found = not rest.has(k1, k2)
+    query = QUERY_WEIGHT * sympy.Matrix(appended(q_1, q_2))
+    key = KEY_WEIGHT * sympy.Matrix(appended(k_1, k_2))
+    relative = -alpha * squared_distance(minus((k_1, k_2), (q_1, q_2)), CENTER)
+    rest = sympy.expand(query.dot(key) - relative)
+    found = not rest.has(k_1, k_2)
     return [] if found == suffices else [f"absolute minus relative score is {rest}; free of the key: {found}"]
 
 
@@ -304,10 +305,9 @@ def product_failures(shape: tuple[int, int]) -> Failures:
 
 def constant_failures(constants: Callable[[Expr], tuple[Expr, Expr]]) -> Failures:
     """Fails unless eq. (16) with b = 0 and these a and c is eq. (11)."""
-    alpha, x1, x2, m1, m2 = sympy.symbols("alpha x1 x2 mu1 mu2", real=True)
-    a, c = constants(alpha)
-    general = -(a * (x1 - m1) ** 2 + c * (x2 - m2) ** 2) / 2
-    return unequal(general, -alpha * ((x1 - m1) ** 2 + (x2 - m2) ** 2), "eq. (16) minus eq. (11)")
+    first, last = constants(alpha)
+    general = EXPONENT.subs({a: first, b: 0, c: last})
+    return unequal(general, -alpha * squared_distance((x_1, x_2), (mu_1, mu_2)), "eq. (16) minus eq. (11)")
 
 
 class Typo(NamedTuple):

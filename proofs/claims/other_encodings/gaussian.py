@@ -1,9 +1,8 @@
-"""Non-isotropic Gaussians, draft section 3.2: heads that look at an ellipse instead of a disc.
+"""Heads that look at an ellipse instead of a disc: the non-isotropic Gaussians of the draft's section 3.2.
 
-Gaussian heads with fewer components: five for all of them, three for the isotropic ones.
-
-The isotropic head of ``convert/heads/encoding.py`` is the special case a = c = 2 alpha, b = 0, not a = c = alpha as the
-draft says after eq. (16).
+Five components are enough for all of them, three for the isotropic ones. The isotropic head of
+``convert/heads/encoding.py`` is the special case a = c = 2 alpha, b = 0, not a = c = alpha as the draft says after
+eq. (16).
 """
 
 from __future__ import annotations

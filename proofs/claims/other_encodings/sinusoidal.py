@@ -1,6 +1,7 @@
-"""Sinusoidal encodings, one frequency w per axis: what the draft's section 3.3 left open.
+"""Sinusoidal encodings, one frequency w per axis, which the draft's section 3.3 left open.
 
-The locality strength that sinusoidal encodings need, against the quadratic encoding's.
+When their score has its only maximum at the target, and the locality strength that they need against the quadratic
+encoding's.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""Non-negative vectors of a subspace, or the positive vector at right angles to it that rules them out.
-
-Stiemke's alternative, decided in fractions: a subspace of R^n holds a vector >= 0 other than 0, or its orthogonal
-complement holds one that is positive everywhere; never both.
-
-Heads that mix taps: a kernel U as attention over the taps times values, exactly or as nearly as one likes.
+"""Heads that mix taps: a kernel U as attention over the taps times values, exactly or as nearly as one likes.
 
 U is unfolded: a row for each tap, a column for each pair of channels. U = A W with columns of A that are probability
 distributions over the taps means that heads with these distributions and the values W compute the convolution.
+
+Which heads there are is decided in fractions by Stiemke's alternative: a subspace of R^n holds a vector >= 0 other than
+0, or its orthogonal complement holds one that is positive everywhere; never both.
 """
 
 from __future__ import annotations
