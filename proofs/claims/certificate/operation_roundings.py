@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from ...prover.checks import Expr, not_nonnegative
+from ...prover.checks import Expr, nonnegative
 from ...prover.claim import Check, Checks, Failures, Status, claim
 
 EXP, ACTIVATION = 64, 64  # roundings that an error of 32 units in the last place counts for
@@ -141,25 +141,6 @@ def count_failures(*, fewer: Mapping[str, tuple[int, int]] | None = None) -> Fai
                 yield f"{name} of {count}: {found}"
 
 
-def compound_failures(*, bound: Callable[[Expr, Expr], Expr] = lambda a, b: (1 + a) * (1 + b) - 1) -> Failures:
-    """Fails unless |(1 + a)(1 + b) - 1| is at most the bound for |a| <= A and |b| <= B."""
-    a, b, p, q = sympy.symbols("a b p q", nonnegative=True)  # A = a + p, B = b + q
-    allowed = bound(a + p, b + q)
-    signs = [(x, y) for x in (a, -a) for y in (b, -b)]
-    errors = [sign * ((1 + x) * (1 + y) - 1) for x, y in signs for sign in (1, -1)]
-    return [
-        reason for error in errors for reason in not_nonnegative(sympy.expand(allowed - error), "bound minus error")
-    ]
-
-
-def root_failures(*, factor: Expr = sympy.S.One) -> Failures:
-    """Fails unless 1 / sqrt(1 - t) is at most 1 + factor t for 0 < t <= 1/2."""
-    slack = sympy.Symbol("s", nonnegative=True)
-    share = 1 / (2 * (1 + slack))
-    above = ((1 + factor * share) ** 2 * (1 - share) - 1) / share**3
-    return not_nonnegative(sympy.expand(sympy.simplify(above)), "the square of the bound, times 1 - t, minus 1")
-
-
 @claim(
     status=Status.INSTANCES,
     scope=r"Sums, products, quotients and roots are rounded to nearest, to $u$ or better, in any order of each sum; "
@@ -176,7 +157,9 @@ def root_failures(*, factor: Expr = sympy.S.One) -> Failures:
     ),
     is_lemma=True,
 )
-def operation_roundings() -> Checks:
+def operation_roundings(
+    *, bound: Callable[[Expr, Expr], Expr] = lambda a, b: (1 + a) * (1 + b) - 1, factor: Expr = sympy.S.One
+) -> Checks:
     r"""How often each operation rounds.
 
     | operation, on $n$ values | roundings to $u$ | to $v$ | steps that torch may store as a tensor |
@@ -208,7 +191,11 @@ def operation_roundings() -> Checks:
     is taken twice, for the variance, both sums are on the way. The table is at least that; where an implementation may
     take another step, as an inverse and a product for a quotient, it is counted. $\square$
     """
-    yield Check("two precisions compound", compound_failures)
-    yield Check("a root of a sum that is stored as a subnormal number", root_failures)
+    a, b, p, q, slack = sympy.symbols("a b p q s", nonnegative=True)  # a + p and b + q bound |x| and |y|
+    errors = [sign * ((1 + x) * (1 + y) - 1) for x in (a, -a) for y in (b, -b) for sign in (1, -1)]
+    share = 1 / (2 * (1 + slack))  # t of 1 / sqrt(1 - t), at most 1 + factor t
+    squared = ((1 + factor * share) ** 2 * (1 - share) - 1) / share**3
+    yield nonnegative("two precisions compound", *(bound(a + p, b + q) - error for error in errors))
+    yield nonnegative("a root of a sum that is stored as a subnormal number", sympy.simplify(squared))
     names = len(FORMULAS)
     yield Check("no formula rounds more often", count_failures, f"{names} operations, sums of {SIZES} terms")

@@ -37,20 +37,14 @@ OTHER_KEYS = (1, 2, 3, 5, 8)
 TAU = sympy.Symbol("tau", nonnegative=True)
 
 
-def read_error(probabilities: Iterable[Expr], differences: Iterable[Expr], target_value: Expr) -> Expr:
-    """sum_k p_k x_k - x_t, with p_t = 1 - (the other probabilities) and x_k = x_t + difference."""
-    p = list(probabilities)
-    others = sum(p_k * (target_value + d_k) for p_k, d_k in zip(p, differences, strict=True))
-    return (1 - sum(p)) * target_value + others - target_value
-
-
 def lemma_failures(counts: Iterable[int] = OTHER_KEYS, *, factor: Expr = 1) -> Failures:
     """Fails unless sum_k p_k x_k - x_t <= factor (1 - p_t) osc, with equality for some x; so it is with -x for x."""
     x_t, osc = sympy.Symbol("x_t", real=True), sympy.Symbol("osc", positive=True)
     for count in counts:
         p, slack = (sympy.symbols(f"{name}1:{count + 1}", nonnegative=True) for name in "ps")
         bound = factor * sum(p) * osc
-        error = read_error(p, [osc - s for s in slack], x_t)  # x_k - x_t <= osc
+        others = sum(p_k * (x_t + osc - s) for p_k, s in zip(p, slack, strict=True))  # x_k - x_t <= osc
+        error = (1 - sum(p)) * x_t + others - x_t
         yield from not_nonnegative(bound - error, f"{count} other keys: bound minus error")
         yield from unequal(bound, error.subs(dict.fromkeys(slack, 0)), f"{count} other keys: the extreme case")
 

@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from functools import partial
 
 import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv
-from conv2attn.proofs.claims.theorem.padded_keys import (
-    CORNER,
-    MIDDLE,
-    box_failures,
-    constant_failures,
-    error_failures,
-    positioned_failures,
-)
+from conv2attn.proofs.claims.theorem.padded_keys import CORNER, MIDDLE, padded_keys
 
-FALSE_VARIANTS = {
-    "weights that add up to 2": partial(constant_failures, total=2),
-    "five taps in the corner": partial(box_failures, corner=5),
-    "eight taps in the middle": partial(box_failures, middle=8),
-    "padding with ones": partial(box_failures, mode="replicate"),
-    "an error of 3": partial(error_failures, error=Fraction(3)),
-    "values that see the content alone": partial(positioned_failures, value=(1, 0)),
-    "an error of 2": partial(error_failures, error=Fraction(2)),
+FALSE = {
+    "weights that add up to 2": padded_keys(total=2),
+    "five taps in the corner": padded_keys(corner=5),
+    "eight taps in the middle": padded_keys(middle=8),
+    "padding with ones": padded_keys(mode="replicate"),
+    "an error of 3": padded_keys(error=Fraction(3)),
+    "values that see the content alone": padded_keys(value=(1, 0)),
+    "an error of 2": padded_keys(error=Fraction(2)),
 }
 
 

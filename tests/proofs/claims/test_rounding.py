@@ -52,6 +52,8 @@ from tests.convert.certificate.network.operations import OPERATIONS, box, number
 HALF = Fraction(1, 2)
 
 FALSE = {
+    "two precisions that add up": roundings.operation_roundings(bound=lambda a, b: a + b),
+    "half of what a stored variance takes": roundings.operation_roundings(factor=sympy.Rational(1, 2)),
     "a layer's own difference forgotten": propagation.error_propagation(own=0),
     "what a layer inherits forgotten": propagation.error_propagation(inherited=0),
     "a quotient that multiplies": rules.propagation_rules(quotient=(rules.A - rules.C) * rules.B),
@@ -109,7 +111,6 @@ FALSE_VARIANTS: dict[str, partial[Failures]] = {
     ),
     "corners that are not weighted by both": partial(rules.product_failures, corners=lambda s, t: s),
     "a gate that does not close": partial(rules.gate_failures, low=lambda one, x: one * x),
-    "two precisions that add up": partial(roundings.compound_failures, bound=lambda a, b: a + b),
     **{
         f"one {what} of {name} less": partial(roundings.count_failures, fewer={name: fewer})
         for name, what, fewer in (
@@ -122,7 +123,6 @@ FALSE_VARIANTS: dict[str, partial[Failures]] = {
     },
     "a SiLU of slope 1": partial(slope_failures, silu=sympy.Integer(1)),
     "a GELU of slope 1.12": partial(slope_failures, gelu=sympy.Rational(112, 100)),
-    "half of what a stored variance takes": partial(roundings.root_failures, factor=sympy.Rational(1, 2)),
     "a hardswish of slope 1": partial(slope_failures, hardswish=sympy.Integer(1)),
     "a sigmoid of slope 1/5": partial(slope_failures, sigmoid=sympy.Rational(1, 5)),
     "a tanh of slope 1/2": partial(slope_failures, tanh=sympy.Rational(1, 2)),
