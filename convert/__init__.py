@@ -9,6 +9,7 @@ from .certificate.tolerance import alpha_for
 from .errors import ConversionError
 from .files.folder import save_converted
 from .files.open import load_converted
+from .files.report import certify_report
 from .layer.construction import attention_from_conv, conv_from_attention
 from .layer.layer import SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
 from .layer.version1 import add_old_modules
@@ -37,6 +38,7 @@ __all__ = [
     "certify_data",
     "certify_images",
     "certify_network",
+    "certify_report",
     "compare_layers",
     "conv_from_attention",
     "convert_model",

@@ -38,7 +38,7 @@ from .architecture import Architecture
 from .layers import Layers, attention_named, described, state_key
 from .preprocessing import Preprocessing
 from .readers import digest, read_safetensors
-from .report import CertifiedReport, certify_report, checksum
+from .report import checksum
 from .weights import Checkpoint
 
 FORMAT_VERSION = 4
@@ -121,8 +121,8 @@ def save_converted(
     Args:
         model: A model with self-attention layers, perhaps trained further.
         folder: Where to; its parent must exist.
-        report: The report of the conversion, perhaps certified; by default what the model shows now. Certificates that
-            are not given are made, for inputs from -1 to 1.
+        report: The report of the conversion; by default what the model shows now. The folder has certificates, which
+            ``conv2attn check`` checks, if it is that of ``certify_report(model, report)``.
         architecture: Recipe of the CNN, for those who load the folder; its name alone (``timm:resnet18``) suffices.
         preprocessing: Preprocessing of the CNN in training, likewise.
         source: The checkpoint that the weights came from; the folder must not hold it.
@@ -165,8 +165,7 @@ def save_converted(
         "source": None if source is None else {"file": as_unicode(source.path.name), "sha256": source.sha256},
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
     }
-    certified = report if isinstance(report, CertifiedReport) else certify_report(model, report)
-    told = json.loads(json_text(certified.to_json()))  # as it will be read
+    told = json.loads(json_text(report.to_json()))  # as it will be read
     told["sha256"] = checksum(told, json.loads(_json(config)), state)
     texts = {CONFIG: _json(config), REPORT: json_text(told) + "\n"} | ({} if page is None else {PAGE: page})
     tensors = independent({name: value for name, value in state.items() if name not in shared})

@@ -15,7 +15,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -154,7 +154,6 @@ def is_the_cnn(model: nn.Module, image: Tensor) -> bool:
         return False
 
 
-REPORT_VERSION = 1
 ALONE = "its bound counts each head by itself, which is larger: kernel and attention are too wide for the sharper sum"
 _UNCHECKED = ("attention", "comparison", "network", "sha256", "version")
 _UNCHECKED_OF_LAYERS = ("engine", "literal")
@@ -183,14 +182,12 @@ class CertifiedReport(Report):
         """The report as plain data, with the version of its form."""
         samples = self.summary.samples
         literal = {name: sample.to_json() for name, sample in samples.items()}
-        return {
-            "version": REPORT_VERSION,
+        return super().to_json() | {
             "attention": self.summary.to_json(),
             "certified_range": list(self.input_range),
             "layers": [layer.to_json() | {"literal": literal.get(layer.name)} for layer in self.layers],
             "network": None if self.network is None else self.network.to_json(),
             "comparison": None if self.comparison is None else [layer.to_json() for layer in self.comparison],
-            "skipped": [asdict(problem) for problem in self.skipped],
         }
 
 

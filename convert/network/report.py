@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from html import escape
 from typing import Any, Self
 
@@ -19,6 +19,7 @@ from ..spec import CONVOLUTIONS, ConvSpec
 from ..subclasses.computed import is_computed
 from .modules import modules_of
 
+REPORT_VERSION = 1
 _HEADER = "layer", "convolution", "heads", "alpha", "engine"
 _POSITIONAL = (
     "log_alpha",
@@ -152,6 +153,18 @@ class Report:
         if originals is not None:
             layers = (replace(layer, original=originals.get(layer.name)) for layer in layers)
         return replace(self, layers=tuple(layers))
+
+    def to_json(self) -> dict[str, Any]:
+        """The report as plain data, with the version of its form; None where ``certify_report`` knows more."""
+        return {
+            "version": REPORT_VERSION,
+            "attention": None,
+            "certified_range": None,
+            "layers": [layer.to_json() | {"literal": None} for layer in self.layers],
+            "network": None,
+            "comparison": None,
+            "skipped": [asdict(problem) for problem in self.skipped],
+        }
 
     def __str__(self) -> str:
         """A table of the layers, for a terminal."""

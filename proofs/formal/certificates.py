@@ -292,6 +292,8 @@ def check_folder(folder: Path, *, progress: Callable[[int], None] = lambda _: No
     """
     config, saved = read_folder(folder)
     report = read_object(folder / REPORT)
+    if report.get("certified_range", ()) is None:
+        raise CheckpointError(f"{folder} has no certificates: conv2attn convert writes them, save_converted does not")
     input_range, records = _read(report, folder / REPORT)
     description: Any = read_json(path_in(folder, CONFIG))
     is_whole = report.get("sha256") == checksum(report, description, saved.state_dict)

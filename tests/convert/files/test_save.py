@@ -100,13 +100,13 @@ def test_a_layer_s_every_name_is_listed_and_its_parameters_are_written_once(tmp_
         }
 
 
-def test_the_report_is_the_one_given_with_bounds_or_is_made_with_bounds_from_minus_one_to_one(tmp_path: Path) -> None:
+def test_the_report_is_the_one_given_and_has_bounds_where_that_has_bounds(tmp_path: Path) -> None:
     model = network()
     report = Report.of(model).noted({"0": "a note"})
     certified = certify_report(model, report, input_range=(-2.0, 3.0))
     for name, given, note, limits in (
-        ("none", None, None, [-1.0, 1.0]),
-        ("report", report, "a note", [-1.0, 1.0]),
+        ("none", None, None, None),
+        ("report", report, "a note", None),
         ("certified", certified, "a note", [-2.0, 3.0]),
     ):
         save_converted(model, tmp_path / name, report=given)

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from conv2attn.convert import SelfAttention2d, attention_from_conv, convert_model, save_converted
+from conv2attn.convert import SelfAttention2d, attention_from_conv, certify_report, convert_model, save_converted
 from conv2attn.convert.errors import CheckpointError, ToolError
 from conv2attn.convert.files.folder import read_folder
 from conv2attn.convert.network.report import LayerRecord, Report
@@ -77,7 +77,7 @@ def saved(folder: Path, *layers: nn.Module, alpha: float | None = None) -> Path:
         conversion = convert_model(nn.ModuleList(layers))
     else:
         conversion = convert_model(nn.ModuleList(layers), alpha=alpha)
-    save_converted(conversion.model, folder, report=conversion.report)
+    save_converted(conversion.model, folder, report=certify_report(*conversion))
     return folder
 
 
@@ -256,7 +256,7 @@ def test_what_no_theorem_is_about_is_named_as_not_covered(tmp_path: Path) -> Non
     computed = convert_model(nn.utils.parametrizations.weight_norm(nn.Conv2d(2, 3, 3))).model
     transposed = attention_from_conv(nn.ConvTranspose2d(2, 3, 3).bfloat16())
     model = nn.ModuleList([*layers, computed, transposed])
-    save_converted(model, tmp_path / "folder", report=Report.of(model))
+    save_converted(model, tmp_path / "folder", report=certify_report(model, Report.of(model)))
     found = [(layer.verdict, layer.reason) for layer in check_folder(tmp_path / "folder").layers]
     assert found == [
         (Verdict.NOT_COVERED, "it has content terms"),
@@ -356,3 +356,9 @@ def test_a_program_that_ends_early_is_named(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(program, "find_program", lambda: "/bin/true")
     with pytest.raises(ValueError, match="conv2attn-checker ended"):
         check_folder(saved(tmp_path / "folder", nn.Conv2d(2, 3, 3)))
+
+
+def test_a_folder_without_certificates_says_who_writes_them(tmp_path: Path) -> None:
+    save_converted(convert_model(nn.Conv2d(1, 1, 1)).model, tmp_path / "folder")
+    with pytest.raises(CheckpointError, match="has no certificates: conv2attn convert writes them"):
+        check_folder(tmp_path / "folder")
