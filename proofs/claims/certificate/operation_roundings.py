@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import sympy
 
-from ...prover.checks import Expr, nonnegative
+from ...prover.checks import Expr, nonnegative, positive_form
 from ...prover.claim import Check, Checks, Failures, Status, claim
 
 EXP, ACTIVATION = 64, 64  # roundings that an error of 32 units in the last place counts for
@@ -196,6 +196,6 @@ def operation_roundings(
     share = 1 / (2 * (1 + slack))  # t of 1 / sqrt(1 - t), at most 1 + factor t
     squared = ((1 + factor * share) ** 2 * (1 - share) - 1) / share**3
     yield nonnegative("two precisions compound", *(bound(a + p, b + q) - error for error in errors))
-    yield nonnegative("a root of a sum that is stored as a subnormal number", sympy.simplify(squared))
+    yield positive_form("a root of a sum that is stored as a subnormal number", squared)
     names = len(FORMULAS)
     yield Check("no formula rounds more often", count_failures, f"{names} operations, sums of {SIZES} terms")

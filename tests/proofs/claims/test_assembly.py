@@ -24,6 +24,7 @@ from conv2attn.proofs.claims.errata.passages import image_keys
 from conv2attn.proofs.claims.theorem.assembly import (
     CASES,
     DILATION,
+    OTHER_AXES,
     OUTPUT,
     QUERY,
     STRIDE,
@@ -32,6 +33,8 @@ from conv2attn.proofs.claims.theorem.assembly import (
 )
 from conv2attn.proofs.prover.claim import Failures
 from tests.claims import integers
+
+CONVOLUTIONS: dict[int, type[nn.Conv1d | nn.Conv2d | nn.Conv3d]] = {1: nn.Conv1d, 2: nn.Conv2d, 3: nn.Conv3d}  # by axes
 
 
 def _swapped(positions: Positions) -> Positions:
@@ -92,8 +95,8 @@ def spec_of(case: Case) -> ConvSpec:
 
 
 def test_the_polynomial_of_the_proof_takes_the_values_of_the_code() -> None:
-    for case in (case for case in CASES if all(axis.before == axis.after for axis in case.axes)):
-        conv = nn.Conv2d(**spec_of(case).arguments(), dtype=torch.float64)
+    for case in (case for case in (*CASES, *OTHER_AXES) if all(axis.before == axis.after for axis in case.axes)):
+        conv = CONVOLUTIONS[len(case.axes)](**spec_of(case).arguments(), dtype=torch.float64)
         x = integers(1, case.channels[0], *(axis.pixels for axis in case.axes))
         with torch.no_grad():
             for parameter in conv.parameters():

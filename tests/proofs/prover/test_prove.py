@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from conv2attn.proofs import Outcome, Status, prove
-from conv2attn.proofs.prover.claim import all_claims, claim_modules
+from conv2attn.proofs.prover.claim import Check, all_claims, claim_modules
+from conv2attn.proofs.prover.run import decide
 from tests.claims import all_results
 from tests.processes import finished
 
@@ -92,6 +94,11 @@ def test_nothing_that_goes_wrong_is_a_proof(planted: tuple[str, ...]) -> None:
     assert found["endless"].failures == ("check 1: stopped after 3 s",)
     assert found["raising"].failures == ("check 0: it raised ArithmeticError: no sum",)
     assert found["dying"].failures == ("check 1: the process that ran it ended with exit status 3",)
+
+
+def test_a_check_is_stopped_at_its_fifth_failure() -> None:
+    verdict = decide(Check("no number is a number", lambda: map(str, count())))
+    assert (verdict.outcome, verdict.failures) == (Outcome.FAILS, ("0", "1", "2", "3", "4"))
 
 
 def test_what_a_claim_says_of_itself_is_what_its_checks_can_show() -> None:
