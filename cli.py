@@ -60,7 +60,6 @@ from .commands.terminal import (
 if TYPE_CHECKING:
     from .convert.files.weights import Opening
     from .learn.training.recipe import Session
-    from .proofs.campaign.results import Settings, Shard
 
 app = typer.Typer(
     name="conv2attn",
@@ -393,11 +392,12 @@ def verify(
     and the certificate on N random layers, as soak does.
     """
     from .commands.convert import is_onnx
+    from .commands.soak import soak_layers
     from .commands.verify import verify_checkpoint
     from .commands.verify_onnx import verify_onnx_file
     from .convert.inputs import parse_inputs
     from .convert.write import PROGRAM
-    from .proofs.campaign.results import Settings, Shard
+    from .proofs.campaign.results import Settings
 
     images: dict[str, object] = {
         "--arch": opening.architecture,
@@ -413,7 +413,7 @@ def verify(
             "random layers", images | {"--alpha": alpha, "--size": size, "--original": original, "--form": form}
         )
         settings = Settings.of(engine, [] if dtype is None else [dtype], device=device)
-        return _campaign("verify", settings, Shard(), random, seed=seed or 0, out=out)
+        return soak_layers(settings, random, seed=seed or 0, shard="0/1", out=out, name="verify")
     if original is None and opening.architecture is None and (checkpoint / PROGRAM).is_file():
         raise typer.BadParameter(
             "is missing: the ONNX file that the folder was converted from", param_hint="--original"
@@ -510,34 +510,11 @@ def soak(
     ] = None,
 ) -> Outcome:
     """Try to break theorem, code and certificate on random layers."""
-    from .proofs.campaign.results import Settings, Shard
-    from .proofs.campaign.run import DEFAULT_LAYERS, ENDLESS
+    from .commands.soak import soak_layers
+    from .proofs.campaign.results import Settings
 
     settings = Settings.of(engine, dtype, device=device, max_size=max_size)
-    part = Shard.parse(shard)
-    own = out if out is None or (shard is not None and "{shard}" not in out.name) else part.own_file(out)
-    count = layers or (DEFAULT_LAYERS if minutes is None else ENDLESS)
-    return _campaign("soak", settings, part, count, seed=seed, out=own, minutes=minutes)
-
-
-def _campaign(
-    name: str,
-    settings: Settings,
-    shard: Shard,
-    layers: int,
-    *,
-    seed: int,
-    out: Path | None,
-    minutes: float | None = None,
-) -> Outcome:
-    """Checks random layers, for ``soak`` and ``verify --random``."""
-    from .proofs.campaign.run import run_campaign
-
-    with result_file(out, name) as write:
-        with progress("Checking layers", total=len(shard.indices(layers))) as advance:
-            found = run_campaign(settings, layers=layers, seed=seed, shard=shard, minutes=minutes, progress=advance)
-        write(found)
-    return found
+    return soak_layers(settings, layers, seed=seed, minutes=minutes, shard=shard, out=out)
 
 
 @command(app, CHECK, result="soak", example="shard-0.json shard-1.json")
@@ -546,12 +523,9 @@ def merge(
     out: ResultOption = None,
 ) -> Outcome:
     """Add up the results of several soaks (shards or seeds)."""
-    from .proofs.campaign.results import merge
+    from .commands.soak import merge_results
 
-    with result_file(out, "soak", sources=files) as write:
-        found = merge(files)
-        write(found)
-    return found
+    return merge_results(files, out=out)
 
 
 @command(app, TRAIN, example="attention --data pictures --out melted")
