@@ -28,7 +28,7 @@ Layer = dict[str, Any]
 
 
 def dyadic(number: float) -> tuple[int, int]:
-    """M and e with m 2^e the number."""
+    """m and e with m 2^e the number."""
     fraction = Fraction(number)
     return fraction.numerator, 1 - fraction.denominator.bit_length()
 

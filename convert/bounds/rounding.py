@@ -352,7 +352,7 @@ def _accumulation(alpha: float, unit: float, *, axes: int, copies: int = 1) -> f
 
 
 def moment(alpha: float, power: int) -> float:
-    """Sum over all integers n of |n|^power exp(-alpha n^2)."""
+    """sum over all integers n of |n|^power exp(-alpha n^2)."""
     return (power == 0) + 2 * math.fsum(powers(alpha, power))
 
 

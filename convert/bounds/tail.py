@@ -41,7 +41,7 @@ _Points = tuple[tuple[int, ...], ...]
 
 
 def tail_fraction(alpha: float, *, axes: int = 2) -> float:
-    """Tau = 1 - theta_3(exp(-alpha))^-n: most of a head's attention that can miss its target, for any image size.
+    """tau = 1 - theta_3(exp(-alpha))^-n: most of a head's attention that can miss its target, for any image size.
 
     Args:
         alpha: Locality strength.

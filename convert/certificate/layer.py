@@ -220,7 +220,7 @@ def _sums(layer: LayerValues, largest: Tensor, measured: Tensor | None) -> Sums:
 
 
 def _variation(low: Tensor, high: Tensor) -> Tensor:
-    """High - low, which the processor may take for 0 where it is subnormal."""
+    """high - low, which the processor may take for 0 where it is subnormal."""
     return torch.where(high > low, (high - low).clamp(min=torch.finfo(low.dtype).smallest_normal), 0.0)
 
 

@@ -370,7 +370,7 @@ def _by_table(layer: LayerValues, x: Tensor) -> Tensor:
 
 
 def _attend(layer: LayerValues, size: Size, weight: Tensor, source: Tensor) -> Tensor:
-    """Sum over column tables C of ( sum over their heads of W_h (R_h X) ) C^T.
+    """sum over column tables C of ( sum over their heads of W_h (R_h X) ) C^T.
 
     Args:
         layer: The layer.

@@ -39,7 +39,7 @@ def encoding_dim(axes: int) -> int:
 
 
 def relative_positions(queries: Tensor, keys: Tensor) -> Tensor:
-    """Delta = k - q for every pair, in pixels.
+    """delta = k - q for every pair, in pixels.
 
     Args:
         queries: Positions of the queries, [num_queries, axes].

@@ -58,11 +58,11 @@ class Grid:
         return grid_points(*(self._along(length, like) for length in (self.key_rows, self.key_columns)))
 
     def offsets(self, like: Tensor) -> Tensor:
-        """Delta = k - q of every pair, [rows * columns, key_rows * key_columns, 2]."""
+        """delta = k - q of every pair, [rows * columns, key_rows * key_columns, 2]."""
         return relative_positions(self.queries(like), self.keys(like))
 
     def offsets_along(self, axis: int, like: Tensor) -> Tensor:
-        """Delta along one axis, of the rows (0) or the columns (1): [queries on it, keys on it]."""
+        """delta along one axis, of the rows (0) or the columns (1): [queries on it, keys on it]."""
         queries, keys = ((self.rows, self.key_rows), (self.columns, self.key_columns))[axis]
         return self._along(keys, like) - (self._along(queries, like) + self.padding).unsqueeze(1)
 

@@ -180,7 +180,7 @@ def checked(interval: Interval, limit: float = math.inf) -> Interval:
 
 
 def _width(low: Tensor, high: Tensor) -> Tensor:
-    """High - low, rounded up, also where a processor takes the difference for 0."""
+    """high - low, rounded up, also where a processor takes the difference for 0."""
     width = (high - low).clamp(min=torch.finfo(low.dtype).smallest_normal)
     return torch.where(high == low, 0.0, torch.nextafter(width, torch.full_like(width, math.inf)))
 

@@ -231,7 +231,7 @@ def _increasing(slope: float, function: Callable[[Tensor], Tensor]) -> Activatio
 
 
 def _gated(slope: float, reach: float = 1.0) -> Activation:
-    """X times a number between 0 and 1: between min(x, 0) and max(x, 0)."""
+    """x times a number between 0 and 1: between min(x, 0) and max(x, 0)."""
     return Activation(slope, lambda low, high: (low.clamp(max=0), high.clamp(min=0)), reach=reach)
 
 
@@ -257,7 +257,7 @@ def gelu(call: Call) -> Interval:
 
 
 def elu(call: Call) -> Interval:
-    """X above 0, and alpha (e^x - 1) below, both times a scale: ELU, and SELU.
+    """x above 0, and alpha (e^x - 1) below, both times a scale: ELU, and SELU.
 
     It grows, is no steeper than the scale times the larger of 1 and alpha, and no larger than that times |x|.
 

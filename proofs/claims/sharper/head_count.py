@@ -69,7 +69,7 @@ def _not_attention(heads: Heads, *, zeros: bool = False) -> Failures:
 
 
 def needed_heads(kernel: Kernel) -> int:
-    """Rank U if its column space holds a vector >= 0 other than 0, else rank U + 1."""
+    """rank U if its column space holds a vector >= 0 other than 0, else rank U + 1."""
     return rank(kernel) + (0 if rays(column_basis(kernel), len(kernel)) else 1)
 
 

@@ -97,7 +97,7 @@ def mixed_heads(kernel: Kernel) -> Heads:
 
 
 def near_heads(kernel: Kernel, eta: Any) -> Heads | None:
-    """Rank U positive heads for a kernel that is eta w off, w fixed; None if no vector >= 0 is in the column space.
+    """rank U positive heads for a kernel that is eta w off, w fixed; None if no vector >= 0 is in the column space.
 
     With such an a, and b_2, ..., b_r that complete it to a basis, U = a w_1 + b_2 w_2 + ... + b_r w_r. The heads are
     a + eta 1, which is positive, and a + eta 1 + epsilon b_i; they give U + eta 1 w_1.

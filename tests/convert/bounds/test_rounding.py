@@ -46,7 +46,7 @@ def exact_gamma(terms: int, unit: mpf) -> mpf:
 
 @cache
 def theta(alpha: float, power: int) -> mpf:
-    """Sum over all integers of |n|^power exp(-alpha n^2)."""
+    """sum over all integers of |n|^power exp(-alpha n^2)."""
     last = math.ceil(math.sqrt(160 / alpha)) + 1  # exp(-160) is below the last digit
     return (power == 0) + 2 * mp.fsum(mpf(n) ** power * mp.exp(-mpf(alpha) * n * n) for n in range(1, last + 1))
 
