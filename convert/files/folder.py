@@ -88,6 +88,8 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
     if said.get("format_version") != FORMAT_VERSION:
         version, own = said.get("format_version"), metadata.version("conv2attn")
         raise CheckpointError(f"{path} has format version {version!r:.100}; conv2attn {own} reads {FORMAT_VERSION}")
+    if isinstance(said.get("layers"), list):  # before spare heads there was no word on them
+        said["layers"] = [{"spare": None} | each if isinstance(each, dict) else each for each in said["layers"]]
     try:
         config = from_plain(Config, {each.name: said.get(each.name) for each in fields(Config)})
     except ValueError as error:

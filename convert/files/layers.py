@@ -25,6 +25,7 @@ from ..errors import CheckpointError, ConversionError, first_line, listed
 from ..heads.content import AXES, GATED
 from ..layer.construction import attention_with
 from ..layer.layer import SelfAttention
+from ..layer.spare import OUT, SPARE_KEYS
 from ..layer.supported import ForeignConvolution
 from ..network.convert import is_convolution
 from ..network.modules import names_by_module
@@ -41,6 +42,7 @@ ATTENTION_KEYS = (
     "centers",
     *(f"content.{name}" for name in ("query_weight", "key_weight", "position_weight", "key_bias")),
     *(f"axis_scores.{axis}" for axis in AXES),
+    *SPARE_KEYS,
 )
 """Keys that the state dict of an attention layer can have beside its convolution's."""
 GATE_KEY = "content.gate"
@@ -174,6 +176,8 @@ def configure(record: LayerRecord, layer: SelfAttention, saved: Mapping[str, Ten
             layer.add_content(keys.shape[1])
         if any(table is not None for table in tables):
             layer.set_axis_scores(*(table for table in tables if table is not None))
+        if record.spare is not None:
+            layer.add_spare_heads(record.spare)
     except ConversionError as error:
         raise CheckpointError(f"the tensors of layer {name} do not fit: {error}") from error
 
@@ -194,6 +198,11 @@ def expected_keys(cnn: nn.Module) -> Expected:
 def attention_layers(cnn: nn.Module, state: Mapping[str, Tensor]) -> tuple[LayerRecord, ...]:
     """The convolutions of a CNN that are attention in the state dict of the converted CNN."""
     groups = names_by_module(cnn, lambda module: isinstance(module, Convolution))
+    if spare := [names[0] for names in groups if state_key(names[0], OUT) in state]:
+        raise CheckpointError(
+            f"spare heads in {listed(spare)}: tensors do not tell how many they are; load "
+            "the state dict into graft(model, heads=...).model, and keep it by save_converted"
+        )
     found = ((names, cnn.get_submodule(names[0])) for names in groups if _is_attention(state, names[0]))
     return tuple(LayerRecord(names, geometry(conv)) for names, conv in found if isinstance(conv, Convolution))
 

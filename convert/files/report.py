@@ -146,7 +146,8 @@ def _within(flops: float) -> Callable[[SelfAttention, Tensor], bool]:
 def is_the_cnn(model: nn.Module, image: Tensor) -> bool:
     """Whether a network is its CNN's program; False at once if a layer is not in the exact regime."""
     layers = [module for module in model.modules() if isinstance(module, SelfAttention)]
-    if model.training or not all(layer.regime.is_exact and layer.content is None for layer in layers):
+    calls = (layer.regime.is_exact and layer.content is None and layer.spare is None for layer in layers)
+    if model.training or not all(calls):
         return False
     try:
         return is_same_program(restore_model(model), model, image)

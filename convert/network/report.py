@@ -14,7 +14,7 @@ from ..engines import AUTO
 from ..errors import Problem
 from ..layer.layer import SelfAttention
 from ..layer.of_subclass import OfSubclass
-from ..layer.spare import SPARE_KEYS
+from ..layer.spare import SPARE_KEYS, SpareHeads
 from ..spec import CONVOLUTIONS, ConvSpec
 from ..subclasses.computed import is_computed
 from .modules import modules_of
@@ -40,6 +40,7 @@ class LayerRecord:
         engine: Its engine.
         alpha_follows_dtype: As ``SelfAttention.alpha_follows_dtype``.
         kind: The convolution's class where it is not a plain one of PyTorch's, so that only the architecture makes it.
+        spare: Its spare heads, or None.
     """
 
     names: tuple[str, ...]
@@ -47,11 +48,12 @@ class LayerRecord:
     engine: str = AUTO
     alpha_follows_dtype: bool = True
     kind: str | None = None
+    spare: SpareHeads | None = None
 
     @classmethod
     def of(cls, names: tuple[str, ...], layer: SelfAttention) -> Self:
         """Describes a layer."""
-        return cls(names, layer.spec, layer.engine, layer.alpha_follows_dtype, kind_of(layer))
+        return cls(names, layer.spec, layer.engine, layer.alpha_follows_dtype, kind_of(layer), layer.spare)
 
     @property
     def name(self) -> str:
@@ -65,7 +67,8 @@ class LayerRecord:
 
     def to_json(self) -> dict[str, Any]:
         """The record as plain data, which ``plain.from_plain`` reads."""
-        return vars(self) | {"names": list(self.names), "spec": self.spec.to_json()}
+        spare = None if self.spare is None else vars(self.spare)
+        return vars(self) | {"names": list(self.names), "spec": self.spec.to_json(), "spare": spare}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -135,6 +135,7 @@ def _trained(model: nn.Module, entries: Sequence[LayerReport]) -> list[str]:
     counts = {
         "positions of heads": sum(not layer.regime.at_taps or len(set(layer.regime.alpha)) > 1 for layer in read),
         "content attention": sum(layer.content is not None and not layer.content.is_off() for layer in read),
+        "spare heads": sum(not layer.spare_heads_are_off() for layer in layers),
         "tables of positional scores": sum(layer.axis_scores is not None for layer in layers),
     }
     return [f"{what} in {count:,} layer{'' if count == 1 else 's'}" for what, count in counts.items() if count]

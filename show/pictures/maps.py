@@ -24,6 +24,7 @@ from .scene import Scene
 from .style import ATTENTION, FAINT, GREY, VERMILION, Sheet, outline
 
 KERNEL = "Heads lie as their taps lie in the kernel, each with the place of its centre, row and column, from the query."
+SPARE = "Below them spare heads, each over the whole input, in colours up to its own highest probability."
 _LEAST, _MOST = 5, 20  # pixels shown around the kernel's taps
 _REACH = 2.6  # standard deviations of a soft head that should be seen
 
@@ -53,6 +54,12 @@ class Window:
     def size(self) -> Size:
         """Rows and columns that are shown."""
         return Size(self.bottom - self.top, self.right - self.left)
+
+    @classmethod
+    def whole(cls, scene: Scene) -> Window:
+        """All of the padded input, which spare heads look at."""
+        grid = scene.layer.spec.padded_size(scene.size)
+        return cls(0, grid.rows, 0, grid.columns)
 
     def of(self, plane: Tensor) -> Tensor:
         """The window of a plane [..., padded rows, padded columns]."""
@@ -154,13 +161,14 @@ def draw_maps(scenes: Sequence[Scene]) -> Sheet:
         max(right + _SCALE, 6),
         len(shown) * step,
         title="Where each head looks: a row for each layer, a picture for each head",
-        caption=_rows_caption(scenes, shown, heads),
+        caption=_rows_caption(scenes, shown),
     )
     for row, (scene, numbers, planes) in enumerate(zip(shown, heads, maps, strict=True)):
         _write_name(sheet, scene, row * step)
         for column, (head, plane) in enumerate(zip(numbers, planes, strict=True)):
             axes = sheet.axes(_NAMES + column * step, row * step, _CELL, _CELL)
-            draw_map(axes, scene, Window.around(scene), plane, highest=highest)
+            window = Window.around(scene) if head < scene.layer.num_heads else Window.whole(scene)
+            draw_map(axes, scene, window, plane, highest=highest)
             axes.text(0.04, 0.95, str(head), transform=axes.transAxes, va="top", size=5.5, color=GREY)
     draw_scale(sheet, right + 0.06, 0, min(len(shown) * step - _GAP, 1.6), highest)
     return sheet
@@ -178,23 +186,28 @@ def _write_name(sheet: Sheet, scene: Scene, top: float) -> None:
 def _kernel_grid(scene: Scene) -> Sheet:
     """The heads of one layer, placed as their taps lie in the kernel."""
     rows, columns = scene.layer.kernel_size
+    spare = scene.spare_heads[:MOST_HEADS]
+    below = -(-len(spare) // columns)  # rows of spare heads
     cell = min(1.35, 7.0 / max(rows, columns))
     step = cell + (_TITLE if cell > _ROOMY else 0.06)
     width = max(columns * step + 2 * _SCALE, 5.5)
     left = (width - columns * step - 0.3) / 2
-    planes, window = scene.maps(), Window.around(scene)
+    planes, window = scene.maps([*range(scene.layer.num_heads), *spare]), Window.around(scene)
     sheet = Sheet(
         width,
-        rows * step + 0.22,
+        (rows + below) * step + 0.22,
         title=f"Where each head of layer {scene.title} looks",
-        caption=f"{scene.layer.spec}. {KERNEL} {marks_caption([scene])}",
+        caption=f"{scene.layer.spec}. {KERNEL} {SPARE + ' ' if spare else ''}{marks_caption([scene])}",
     )
     for head, plane in enumerate(planes):
         row, column = divmod(head, columns)
         axes = sheet.axes(left + column * step, 0.22 + row * step, cell, cell)
-        draw_map(axes, scene, window, plane, highest=float(planes.max()))
+        is_spare = head >= scene.layer.num_heads
+        shown = Window.whole(scene) if is_spare else window
+        draw_map(axes, scene, shown, plane, highest=float(plane.max() if is_spare else planes.max()))
         if cell > _ROOMY:
-            axes.set_title(f"head {head}: {offset(scene, head)}", pad=3, color=GREY, size=7)
+            name = "spare" if is_spare else offset(scene, head)
+            axes.set_title(f"head {head}: {name}", pad=3, color=GREY, size=7)
     draw_scale(sheet, left + columns * step + 0.02, 0.22, min(rows * step - 0.1, 1.6), float(planes.max()))
     return sheet
 
@@ -218,14 +231,16 @@ def _shown_heads(scene: Scene) -> list[int]:
     """All heads, or those nearest to the middle of a kernel with more than ``MOST_HEADS``."""
     centres, taps = scene.layer.spec.tap_offsets, range(scene.layer.num_heads)
     nearest = sorted(taps, key=lambda head: max(map(abs, centres[head])))
-    return sorted(nearest[:MOST_HEADS])
+    return [*sorted(nearest[:MOST_HEADS]), *scene.spare_heads[:MOST_HEADS]]
 
 
-def _rows_caption(scenes: Sequence[Scene], shown: Sequence[Scene], heads: Sequence[Sequence[int]]) -> str:
+def _rows_caption(scenes: Sequence[Scene], shown: Sequence[Scene]) -> str:
     parts = ["Every small picture is the attention of one head, whose number it bears, for one query."]
     if len(shown) < len(scenes):
         parts.append(f"{len(shown)} of {len(scenes)} layers; --layer NAME shows any one.")
-    if any(len(numbers) < scene.layer.num_heads for numbers, scene in zip(heads, shown, strict=True)):
+    if any(scene.spare_heads for scene in shown):
+        parts.append("Behind the heads of the taps, spare heads, over the whole input.")
+    if any(scene.layer.num_heads > MOST_HEADS for scene in shown):
         parts.append(f"Of kernels with more taps, the {MOST_HEADS} heads around the middle.")
     return " ".join([*parts, marks_caption(shown)])
 

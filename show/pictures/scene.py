@@ -58,6 +58,12 @@ class Scene:
         return Size(*self.x.shape[-2:])
 
     @property
+    def spare_heads(self) -> list[int]:
+        """Numbers of its spare heads, which come after those of the taps."""
+        count = 0 if self.layer.spare is None else self.layer.spare.heads
+        return [self.layer.num_heads + head for head in range(count)]
+
+    @property
     def title(self) -> str:
         """The layer's name, for people."""
         return short_name(printable(self.name, CELL)) or "the network itself"
@@ -69,8 +75,8 @@ class Scene:
         return rows[self.query[0]], columns[self.query[1]]
 
     def maps(self, heads: Sequence[int] | None = None) -> Tensor:
-        """Attention probabilities of the query, [heads, padded rows, padded columns]."""
-        x = None if self.layer.content is None else self.x
+        """Attention probabilities of the query, [heads, padded rows, padded columns]; by default of the taps' heads."""
+        x = None if self.layer.content is None and self.layer.spare is None else self.x
         with torch.no_grad():
             maps = self.layer.attention_probabilities(self.size, heads=heads, queries=[self.query], x=x)
         return maps.reshape(-1, *maps.shape[-2:]).double().cpu()

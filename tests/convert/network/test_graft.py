@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +17,9 @@ import torch
 from torch import Tensor, nn
 
 import conv2attn as c2a
+from conv2attn.convert.export.multihead import multihead_from_attention
+from conv2attn.convert.files.open import open_network
+from conv2attn.convert.files.weights import Opening
 from conv2attn.convert.layer.layer import SelfAttention
 from conv2attn.learn import parameter_groups
 
@@ -314,6 +318,65 @@ def test_the_ways_back_to_convolutions_name_ungraft_once_heads_were_trained(back
     assert not any(isinstance(module, SelfAttention) for module in getattr(found, "model", found).modules())
     with pytest.raises(c2a.ConversionError, match="ungraft"):
         back(trained(model))
+
+
+class Plain(nn.Sequential):
+    """Two convolutions, of which every certificate knows."""
+
+    def __init__(self) -> None:
+        super().__init__(nn.Conv2d(2, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 3, 3, padding=1))
+
+
+PLAIN_IMAGE = torch.randn(1, 2, 7, 6, generator=torch.Generator().manual_seed(3))
+DESCRIBING: dict[str, Callable[[nn.Module], object]] = {
+    "certify": lambda model: c2a.certify(layer_of(model), input_range=(-1, 1)),
+    "alpha_for": lambda model: c2a.alpha_for(1e-3, layer_of(model), (-1, 1)),
+    "certify_images": lambda model: c2a.certify_images(model, PLAIN_IMAGE),
+    "compare_layers": lambda model: c2a.compare_layers(Plain(), model, [PLAIN_IMAGE]),
+    "conv_from_attention": lambda model: c2a.conv_from_attention(layer_of(model)),
+    "multihead": lambda model: multihead_from_attention(layer_of(model), size=(7, 6)),
+}
+
+
+@pytest.mark.parametrize("name", DESCRIBING)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_what_describes_a_layer_by_its_taps_names_ungraft_once_heads_were_trained(name: str, kind: Any) -> None:
+    model = c2a.graft(Plain(), where="2", **kind).model.eval()
+    assert DESCRIBING[name](model) is not None
+    with pytest.raises(c2a.ConversionError, match="ungraft"):
+        DESCRIBING[name](trained(model))
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_bound_of_a_network_never_leaves_trained_heads_out(kind: Any) -> None:
+    model = c2a.graft(Plain(), where="2", **kind).model.eval()
+    assert c2a.certify_network(model, input_range=(-1, 1), size=(7, 6)).bound is not None
+    certificate = c2a.certify_network(trained(model), input_range=(-1, 1), size=(7, 6))
+    assert certificate.bound is None
+    assert "ungraft" in certificate.unbounded[0].reason
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_a_folder_keeps_spare_heads(kind: Any, is_trained: bool, tmp_path: Path) -> None:
+    model = c2a.graft(Plain(), where="2", **kind).model.eval()
+    model = trained(model) if is_trained else model
+    c2a.save_converted(model, tmp_path / "folder")
+    loaded = c2a.load_converted(tmp_path / "folder", architecture=Plain())
+    assert torch.equal(loaded(PLAIN_IMAGE), model(PLAIN_IMAGE))
+    assert layer_of(loaded).spare == layer_of(model).spare
+    network = open_network(tmp_path / "folder")
+    if is_trained:
+        with pytest.raises(c2a.ConversionError, match="ungraft"):
+            network.cnn_state()
+    else:
+        assert list(network.cnn_state()) == list(Plain().state_dict())
+
+
+def test_a_state_dict_alone_does_not_tell_the_number_of_heads_and_is_refused(tmp_path: Path) -> None:
+    torch.save(c2a.graft(Plain(), where="2").model.state_dict(), tmp_path / "state.pth")
+    with pytest.raises(c2a.ConversionError, match="graft"):
+        open_network(tmp_path / "state.pth", Opening(architecture=Plain())).attention()
 
 
 class Folding(Net):

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from conv2attn.commands.inputs import Pair, choose_inputs
 from conv2attn.commands.show import PICTURES, Subject, View, draw, view_image
-from conv2attn.convert import attention_from_conv, convert_model
+from conv2attn.convert import attention_from_conv, convert_model, graft
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import ConversionError, OptionError
 from conv2attn.convert.examples.images import drawn_image
@@ -92,6 +92,17 @@ def test_a_picture_is_the_same_file_every_time(picture: str, form: str) -> None:
     content = draw(shown, picture, form)
     assert content.startswith(FORMS[form])
     assert content == draw(shown, picture, form)
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_maps_show_where_spare_heads_look(beside: bool) -> None:
+    model = graft(load_example("plain"), where="last", heads=2, beside=beside).model
+    (scene,) = scenes(model, drawn_image(3, Size(24, 32)), pixel=(3, 20))
+    assert scene.spare_heads == [scene.layer.num_heads, scene.layer.num_heads + 1]
+    maps = scene.maps(scene.spare_heads)
+    assert torch.equal(maps.sum((1, 2)).round(decimals=3), torch.ones(2, dtype=torch.float64))
+    bare, _ = convert_model(load_example("plain"))
+    assert len(draw([scene], "maps", "svg")) > len(draw(scenes(bare, drawn_image(3, Size(24, 32)))[-1:], "maps", "svg"))
 
 
 def test_the_theory_s_pictures_are_current_and_all_shown() -> None:
