@@ -69,6 +69,16 @@ FALSE_VARIANTS = {
         "(length (taps g) <= head_count d)",
         "(length (taps g) <= S (head_count d))",
     ),
+    "spare heads whose W_out is 0 but for one": (
+        "SpareHeads",
+        "(forall j, (j < M * D_h L)%nat -> W j o = 0)",
+        "(forall j, (j < M * D_h L - 1)%nat -> W j o = 0)",
+    ),
+    "a spare head that takes a row of W_out from the layer": (
+        "SpareHeads",
+        "if (j <? N_h L * D_h L)%nat then W_out L j o",
+        "if (j <=? N_h L * D_h L)%nat then W_out L j o",
+    ),
     "the tail of one axis": (
         "TheoremN",
         "%nat\n  * Sum m in taps g, tau_n (length (axes g)) (alpha m)",

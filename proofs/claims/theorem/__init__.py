@@ -11,6 +11,7 @@ ORDER = (  # of the document
     "assembly",
     "padded_keys",
     "stuffing",
+    "spare_heads",
     "decomposition",
     "position_alone",
     "absolute",
