@@ -19,6 +19,7 @@ from conv2attn.convert.files.layers import ATTENTION_KEYS
 from conv2attn.convert.files.open import open_network
 from conv2attn.convert.files.weights import Opening
 from conv2attn.convert.layer.layer import SelfAttention
+from conv2attn.convert.layer.spare import SpareHeads
 from tests.command import Run
 from tests.small_models import Composite, attention, composite_input
 
@@ -166,6 +167,7 @@ def test_the_keys_of_an_attention_layer_are_all_known() -> None:
     layer = attention(converted(), "stem")
     layer.add_content(2)
     layer.set_axis_scores(torch.rand(6, 9), torch.rand(6, 9))
+    layer.add_spare_heads(SpareHeads(1, 2, 2, positions=True))
     keys = set(layer.state_dict())
     layer.train_positions()
     assert keys | set(layer.state_dict()) == {"weight", "bias", *ATTENTION_KEYS} - {"axis_scores.planes"}
