@@ -194,7 +194,7 @@ def _joined(index: Point) -> str:
     return "_".join(map(str, index))
 
 
-def convolution(case: Case, s: Entries) -> dict[Point, Element]:
+def convolution_of(case: Case, s: Entries) -> dict[Point, Element]:
     """The convolution by its definition, b + sum W x, on the image itself: by (output channel, *output)."""
     found = _biases(case, s)
     for output, tap in product(case.outputs, case.taps):

@@ -25,7 +25,7 @@ from ..common.small import (
     Positions,
     Probabilities,
     attention,
-    convolution,
+    convolution_of,
     head_center,
     pad,
     padded,
@@ -114,7 +114,7 @@ def smoothed_convolution(case: Case, s: Entries, q: Any, *, exponent: Exponent =
         for c in range(case.channels[0])
         for key, value in smooth({k: values[c, *k] for k in points(size)}, size, q, exponent=exponent).items()
     }
-    return convolution(case.of_padded, replace(s, image=smoothed))
+    return convolution_of(case.of_padded, replace(s, image=smoothed))
 
 
 def factorisation_failures(

@@ -20,7 +20,7 @@ from ..common.small import (
     Positions,
     Score,
     attention,
-    convolution,
+    convolution_of,
     head_center,
     middle,
     one_hot,
@@ -86,7 +86,7 @@ def assembly_failures(
     """The outputs in which one-hot attention and convolution differ as polynomials."""
     for case in cases:
         s = symbols(case, sympy.QQ)
-        expected = convolution(case, s)
+        expected = convolution_of(case, s)
         found = attention(case, s, partial(one_hot, score=score, keys=keys), query=query, center=center)
         for output, polynomial in expected.items():
             if polynomial != found[output]:

@@ -10,7 +10,7 @@ import sympy
 from ...prover.checks import all_equal, equal
 from ...prover.claim import Checks, Status, claim
 from ..common.scores import minus
-from ..common.small import Case, convolution, entries
+from ..common.small import Case, convolution_of, entries
 
 KEYS = (1, 2, 4)
 CORNER, MIDDLE = 4, 9
@@ -51,7 +51,7 @@ def padded_keys(
     weights = {n: [sympy.exp(score) for score in sympy.symbols(f"s1:{n + 1}", real=True)] for n in KEYS}
     read = {f"{n} keys": (sum(weight / sum(part) * x for weight in part), total * x) for n, part in weights.items()}
     box = replace(BOX, mode=mode)
-    outputs = convolution(box, replace(entries(box, lambda: 1), bias=[0]))
+    outputs = convolution_of(box, replace(entries(box, lambda: 1), bias=[0]))
     halves = [Fraction(y, 2) for y in range(2 * CORNER, 2 * MIDDLE + 1)]  # among them every corner of the error in y
     inside = {pixel: sum(max(map(abs, minus(pixel, k))) <= 1 for k in BOX.pixels) for pixel in BOX.pixels}
     seen = {pixel: value[0] + value[1] * count for pixel, count in inside.items()}  # a pixel carries 1 and its count

@@ -20,7 +20,7 @@ from ..common.small import (
     Case,
     Element,
     Entries,
-    convolution,
+    convolution_of,
     outputs,
     padded,
     place,
@@ -95,7 +95,7 @@ def stuffing_failures(
     """The outputs in which the convolution of the stuffed input is another polynomial."""
     for case in cases:
         given = symbols(case)
-        found = convolution(*stuffed_convolution(case, given, stuffed=stuffed, flip=flip, roles=roles))
+        found = convolution_of(*stuffed_convolution(case, given, stuffed=stuffed, flip=flip, roles=roles))
         for output, polynomial in transposed_convolution(case, given).items():
             if polynomial != found.get(output):
                 yield f"{case}: output {output} is {found.get(output)}, not {polynomial}"

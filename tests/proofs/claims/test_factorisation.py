@@ -15,7 +15,7 @@ from torch import nn
 
 from conv2attn.convert import attention_from_conv
 from conv2attn.proofs.claims.certificate.tail import SHARP_BOUND, TAU, N, error_bound, lemma_failures
-from conv2attn.proofs.claims.common.small import Case, Entries, attention, convolution, entries, softmax
+from conv2attn.proofs.claims.common.small import Case, Entries, attention, convolution_of, entries, softmax
 from conv2attn.proofs.claims.computing.factorisation import (
     CASES,
     box_failures,
@@ -112,7 +112,7 @@ def test_the_error_is_within_the_bound_in_exact_arithmetic() -> None:
     for case, q in product(filter(is_unpadded, CASES), QS):
         draw = random.Random(7)
         s = entries(case, lambda draw=draw: Fraction(draw.randint(-20, 20), 7))  # type: ignore[misc]
-        misread, hard = attention(case, s, soft(q)), convolution(case, s)
+        misread, hard = attention(case, s, soft(q)), convolution_of(case, s)
         tail = sympy.lambdify((Q, N), SHARP_BOUND)(q, 2)
         for (o, *_), error in ((index, abs(misread[index] - hard[index])) for index in hard):
             values = {
