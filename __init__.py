@@ -38,16 +38,19 @@ if TYPE_CHECKING:
     from .convert.export.hub import HubNetwork
     from .convert.layer.layer import set_engine
     from .convert.onnx.export import export_onnx
+    from .convert.sameness.same import assert_same, same
     from .learn import freeze, melt, parameter_groups
 
     __version__: str
 
 _PLACES = {
     "HubNetwork": ".convert.export.hub",
+    "assert_same": ".convert.sameness.same",
     "export_onnx": ".convert.onnx.export",
     "freeze": ".learn",
     "melt": ".learn",
     "parameter_groups": ".learn",
+    "same": ".convert.sameness.same",
     "set_engine": ".convert.layer.layer",
 }
 """The modules of the public names that ``conv2attn.convert`` does not have."""
@@ -59,6 +62,7 @@ __all__ = [
     "SelfAttention",
     "__version__",
     "alpha_for",
+    "assert_same",
     "attention_from_conv",
     "certify",
     "certify_images",
@@ -74,6 +78,7 @@ __all__ = [
     "parameter_groups",
     "register_reader",
     "restore_model",
+    "same",
     "save_converted",
     "set_engine",
     "ungraft",

@@ -455,6 +455,58 @@ def verify(
     return found
 
 
+@command(app, CHECK, example="weights.pth network.onnx --arch timm:resnet18 --random 4")
+def same(
+    a: Annotated[
+        Path, typer.Argument(metavar="A", help="Checkpoint, as for convert, or an ONNX file, which ONNX Runtime runs.")
+    ],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The other. One of the two must be no ONNX file.")],
+    opening: Opening,
+    input_: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="FILE", help="Inputs: .npy, .npz with arrays by name, or .pt with tensors."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="IMAGES", help="Folder of images, as for verify. The first eight are taken.")
+    ] = None,
+    random: Annotated[int | None, typer.Option(min=1, help="Number of random inputs (default 8).")] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SHAPE[:DTYPE]", help="A random network input, as for verify --input. Repeatable."),
+    ] = None,
+    size: ImageSizeOption = None,
+    mean: MeanOption = None,
+    std: StdOption = None,
+    dtype: DtypeOption = None,
+    seed: Annotated[int, typer.Option(min=0, help="Seed for random inputs, and for the noise.")] = 0,
+    out: ResultOption = None,
+) -> Outcome:
+    """Say whether the difference of two networks is rounding.
+
+    Exit code 0: rounding, or the same bits. 1: not rounding, or quantised. 5: it cannot be said.
+    """
+    from .commands.same import same_files
+    from .convert.inputs import parse_inputs
+
+    with result_file(out, "same", sources=[a, b]) as write:
+        found = same_files(
+            a,
+            b,
+            opening=opening,
+            file=input_,
+            folder=data,
+            count=random,
+            size=size_of(size),
+            seed=seed,
+            specs=parse_inputs(shape or ()),
+            normalization=normalization_of(mean, std),
+            dtype=torch_dtype(dtype),
+            progress=partial(progress, "Running both networks, and rounding"),
+        )
+        write(found)
+    return found
+
+
 @command(app, CONVERT, example="attention --out attention.onnx")
 def export(
     source: CheckpointArgument,

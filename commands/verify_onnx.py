@@ -19,7 +19,7 @@ from torch import nn
 
 from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.certificate.layer import certify_error
-from ..convert.errors import OptionError, Problem, ToolError, importing, refusing
+from ..convert.errors import OptionError, Problem, refusing
 from ..convert.files.open import open_network
 from ..convert.files.report import CERTIFIED_RANGE
 from ..convert.files.weights import read_checkpoint
@@ -28,6 +28,7 @@ from ..convert.network.agreement import LayerShape
 from ..convert.network.convert import convert_model
 from ..convert.onnx.write import DEFAULT_FORM, FORM, FORMS, SOURCE, attention_model, flaw, form_named
 from ..convert.plain import path_in
+from ..convert.sameness.sides import session
 from ..convert.write import PROGRAM
 from ..show.text import Table, layer_name, problem_lines
 from .inputs import refuse_conversion
@@ -186,21 +187,6 @@ def _is_numbers(values: object) -> bool:
 Feeds = Mapping[str, NDArray[Any]]
 IMAGES = 2  # in a batch, where the file leaves that open
 _TYPES = {"float": "float32", "double": "float64", **{name: name for name in ("float16", "int64", "int32", "bool")}}
-
-
-def session(model: Path | bytes) -> Any:
-    """A session of ONNX Runtime's on the CPU, of a file or of its content.
-
-    Raises:
-        ToolError: It is not installed.
-        LibraryError: It cannot be imported.
-    """
-    with importing("onnxruntime", ToolError('running ONNX files needs ONNX Runtime (pip install "conv2attn[onnx]")')):
-        import onnxruntime
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # only fatal errors
-    source = str(model) if isinstance(model, Path) else model
-    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
 def random_feeds(model: Any, *, size: Size | None, count: int | None, seed: int) -> Feeds:

@@ -28,7 +28,7 @@ def assert_prints(code: str, expected: str, names: dict[str, object]) -> None:
 def test_the_examples_print_what_the_pages_say() -> None:
     names: dict[str, object] = {}
     examples = [example for page in PAGES for example in EXAMPLES.findall(page.read_text(encoding="utf-8"))]
-    assert len(examples) == 3
+    assert len(examples) == 4
     for code, expected in examples:
         assert_prints(code, expected, names)
 

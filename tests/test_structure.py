@@ -27,6 +27,7 @@ ROOMS = [
     "convert/examples",
     "convert/files",
     "convert/export",
+    "convert/sameness",
     "learn/heads",
     "learn/data",
     "learn/training",

@@ -1,0 +1,178 @@
+"""Compares two networks of files, and says whether their difference is rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..convert.arguments import USUAL_SIZES, Size
+from ..convert.errors import CheckpointError, OptionError
+from ..convert.files.open import Network, open_network
+from ..convert.files.preprocessing import Normalization
+from ..convert.files.readers import read_contents
+from ..convert.files.weights import Opening
+from ..convert.inputs import InputSpec, example_image, program_shape, random_inputs
+from ..convert.sameness.same import STEPS, compare
+from ..convert.sameness.sides import ONNX, session
+from ..convert.sameness.verdict import Sameness
+from ..learn.data.pictures import picture_reader, read_picture
+from ..show.text import Table
+from .inputs import DEFAULT_IMAGES, FolderImages
+from .verify_onnx import random_feeds
+
+
+class Progress(Protocol):
+    """Shows a progress bar with a total."""
+
+    def __call__(self, *, total: int) -> AbstractContextManager[Any]:
+        """The bar, as a context that gives what advances it."""
+
+
+@dataclass(frozen=True)
+class SameCheck:
+    """A comparison of two files.
+
+    Attributes:
+        found: The comparison.
+        paths: The two files or folders.
+    """
+
+    found: Sameness
+    paths: tuple[Path, Path]
+
+    @property
+    def exit_code(self) -> int:
+        """0 for the same bits and rounding, 1 for what is not, 5 where it cannot be said."""
+        return self.found.exit_code
+
+    def to_json(self) -> dict[str, Any]:
+        """The comparison as plain data."""
+        return {"a": str(self.paths[0]), "b": str(self.paths[1]), **self.found.to_dict()}
+
+    def shown(self) -> list[Table | str]:
+        """The comparison as lines and a table."""
+        header, *rows = self.found.table()
+        table = [Table(header, tuple(rows))] if rows else []
+        return [*self.found.lines(), *table, f"Seed: {self.found.seed}"]
+
+
+def same_files(
+    a: Path,
+    b: Path,
+    *,
+    opening: Opening,
+    file: Path | None,
+    folder: Path | None,
+    count: int | None,
+    size: Size | None,
+    seed: int,
+    specs: Sequence[InputSpec],
+    normalization: Normalization | None,
+    dtype: torch.dtype | None,
+    progress: Progress,
+) -> SameCheck:
+    """``conv2attn same``. The arguments are the command's options.
+
+    Raises:
+        OptionError: Inputs are chosen in two ways, or a picture is to be read for an ONNX file.
+        ConversionError: A file cannot be opened or run.
+    """
+    given = [each is not None for each in (file, folder, count)]
+    if sum(given) > 1:
+        raise OptionError("a file of inputs, a folder of images and random inputs exclude each other; give one of them")
+    sides = [_opened(path, opening) for path in (a, b)]
+    if file is not None:
+        inputs = read_inputs(file)
+    elif folder is not None:
+        inputs = _pictures(folder, sides, size, normalization)
+    else:
+        inputs = _random(sides, (a, b), count, size, seed, specs)
+    one, other = (_network(each) for each in sides)
+    with progress(total=STEPS) as advance:
+        return SameCheck(compare(one, other, inputs, dtype=dtype, seed=seed, progress=advance), (a, b))
+
+
+def _opened(path: Path, opening: Opening) -> Network | Path:
+    """The network of a file; an ONNX file, which ONNX Runtime runs, stays a path."""
+    if path.suffix == ONNX and opening.architecture is None:
+        return path
+    return open_network(path, opening).whole()
+
+
+def _network(opened: Network | Path) -> nn.Module | Path:
+    return opened if isinstance(opened, Path) else opened.as_saved().eval()
+
+
+def read_inputs(path: Path) -> Any:
+    """The inputs in a file: an array (.npy), arrays by name (.npz), or a tensor, a list or a mapping of them (.pt).
+
+    Raises:
+        CheckpointError: It holds none of these.
+    """
+    try:
+        if path.suffix == ".npy":
+            return torch.from_numpy(np.load(path, allow_pickle=False))
+        if path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                return {name: torch.from_numpy(arrays[name]) for name in arrays.files}
+    except (ValueError, OSError, TypeError) as error:
+        raise CheckpointError(f"{path} holds no arrays of numbers") from error
+    found = read_contents(path).value
+    parts = (
+        list(found.values()) if isinstance(found, Mapping) else found if isinstance(found, list | tuple) else [found]
+    )
+    if not parts or not all(isinstance(part, Tensor) for part in parts):
+        raise CheckpointError(f"{path} holds no tensors; inputs are a tensor, a list or a mapping of tensors")
+    return found
+
+
+def _pictures(
+    folder: Path, sides: Sequence[Network | Path], size: Size | None, normalization: Normalization | None
+) -> Tensor:
+    """The first images of a folder, as the first of the two networks takes them that is no ONNX file."""
+    network = next((side for side in sides if not isinstance(side, Path)), None)
+    if network is None:
+        raise OptionError("two ONNX files do not say how they take pictures; a file of inputs is needed")
+    known = network.preprocessing
+    channels = (known and known.channels) or example_image(network.read, size or USUAL_SIZES[2]).shape[1]
+
+    def read(path: Path) -> Tensor:
+        picture = read_picture(path, channels, size)
+        return picture if normalization is None else normalization(picture)
+
+    prepared = known if known is None or normalization is None else known.with_normalization(normalization)
+    reader = read if prepared is None else picture_reader(prepared, size)
+    found: Tensor = FolderImages(folder, channels, reader, batch_size=DEFAULT_IMAGES)[0]
+    return found
+
+
+def _random(
+    sides: Sequence[Network | Path],
+    paths: tuple[Path, Path],
+    count: int | None,
+    size: Size | None,
+    seed: int,
+    specs: Sequence[InputSpec],
+) -> Any:
+    """Normal numbers, as an ONNX file declares its inputs, or images of the usual size."""
+    if specs:
+        return random_inputs(specs, seed=seed)
+    network = next((side for side in sides if not isinstance(side, Path)), None)
+    feeds = next((path for side, path in zip(sides, paths, strict=True) if isinstance(side, Path)), None)
+    if feeds is not None:
+        found = random_feeds(session(feeds), size=size, count=count, seed=seed)
+        return [torch.from_numpy(one) for one in found.values()]
+    if network is None:
+        raise OptionError("there is no network")
+    known = network.preprocessing
+    shape = program_shape(network.read)
+    grid = size or (known and known.size) or USUAL_SIZES[2]
+    image = example_image(network.read, grid, batch=count or (shape and shape[0]) or DEFAULT_IMAGES)
+    return torch.randn(image.shape, generator=torch.Generator().manual_seed(seed))

@@ -1,0 +1,9 @@
+"""Whether the difference of two networks is rounding.
+
+sides.py       a side: anything that can be called, its graph where it has one, and fair play
+truth.py       the graph, in float64
+typical.py     what rounding usually does: noise in place of each operation's rounding
+operations.py  where two graphs part, and what differs there
+verdict.py     what follows, in words
+same.py        the comparison
+"""

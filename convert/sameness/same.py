@@ -1,0 +1,335 @@
+"""Compares two networks on the same inputs, and says whether their difference is rounding.
+
+1. Both sides run twice on clones of the inputs (``sides.py``).
+2. The graph of one says the truth, in float64 (``truth.py``), and what rounding usually does (``typical.py``).
+3. Differences of every output are held against that, and against the worst case to first order.
+4. Where they are not rounding, the two graphs tell where they part (``operations.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import Size, as_integer
+from ..certificate.network.first_order import FirstOrder
+from ..certificate.network.program import Program
+from ..errors import ConversionError, OptionError
+from ..files.weights import Opening
+from .operations import Parted, where_graphs_part, where_modules_part
+from .sides import Inputs, Side, bitwise
+from .truth import Graph
+from .typical import TF32, UNITS, Precision, Typical, typical
+from .verdict import THRESHOLD, Output, Sameness, Worst, changed_answers, is_chaotic, output_of, told
+
+Progress = Callable[[int], None]
+_LEVELS = 127  # steps of 8 bits from 0 to the largest number
+STEPS = 12  # forwards that progress counts, of the most
+
+
+class NotSameError(AssertionError):
+    """Two networks differ by more than rounding, or it cannot be said."""
+
+
+def same(a: Any, b: Any, inputs: Any, *, dtype: torch.dtype | None = None, seed: int = 0) -> Sameness:
+    """Says whether the difference between two networks is rounding.
+
+    Args:
+        a: A network, a compiled one, a program of torch.export, a path of either or of an ONNX file, or any callable.
+        b: The other. At least one of the two must have a graph: be a network that torch can export, or a program.
+        inputs: A tensor, several in a sequence or by name; floating-point numbers follow each side's precision.
+        dtype: Precision that both sides are held to; None means each side's own.
+        seed: Of the noise that stands for rounding.
+
+    Returns:
+        The verdict, where it begins, and what it changes; ``str()`` is the report.
+
+    Raises:
+        OptionError: A side is none of these or in train mode, or there is no input.
+        InputError: A side does not run on the inputs.
+        ConversionError: A path cannot be opened, or a side gives no tensor.
+    """
+    return compare(a, b, inputs, dtype=dtype, seed=seed)
+
+
+def assert_same(a: Any, b: Any, inputs: Any, *, allow: Collection[str] = (), dtype: torch.dtype | None = None) -> None:
+    """Raises where the difference between two networks is not rounding, for tests.
+
+    Args:
+        a: As for ``same``.
+        b: The other.
+        inputs: As for ``same``.
+        allow: Verdicts that pass, too, such as "quantised" or "cannot say".
+        dtype: As for ``same``.
+
+    Raises:
+        NotSameError: An AssertionError, whose message is the report.
+        ConversionError: As ``same``.
+    """
+    found = same(a, b, inputs, dtype=dtype)
+    if found.exit_code and found.verdict not in allow:
+        raise NotSameError(str(found))
+
+
+def compare(
+    a: Any,
+    b: Any,
+    inputs: Any,
+    *,
+    dtype: torch.dtype | None = None,
+    seed: int = 0,
+    opening: Opening | None = None,
+    progress: Progress = lambda _: None,
+) -> Sameness:
+    """``same``, with options for opening paths, and a callback that is called with each forward in float64."""
+    seed = as_integer(seed, "seed", least=0)
+    if dtype is not None and dtype not in UNITS:
+        raise OptionError(f"dtype must be one of {', '.join(map(str, UNITS))}; got {dtype}")
+    comparison = _Comparison((Side(a, "A", opening), Side(b, "B", opening)), Inputs.of(inputs), dtype, seed, progress)
+    return replace(comparison.result(), seed=seed)
+
+
+class _Comparison:
+    """Two sides on the same inputs.
+
+    Args:
+        sides: A and B.
+        given: Inputs, which both get in the narrower of their precisions.
+        dtype: Precision that both are held to, or None.
+        seed: Of the noise.
+        progress: Called with each forward in float64.
+    """
+
+    def __init__(
+        self, sides: tuple[Side, Side], given: Inputs, dtype: torch.dtype | None, seed: int, progress: Progress
+    ) -> None:
+        self.sides, self.dtype, self.seed, self.progress = sides, dtype, seed, progress
+        narrow = [side.dtype for side in sides if side.dtype in UNITS]
+        self.given = given.clone(max(narrow, key=lambda one: UNITS[one], default=None))
+        self.graphs = [side.graph(self.given) for side in sides]
+        self.exact = self._of_truth()
+        graph = self.graphs[self.exact]
+        blocks = () if graph is None or self.graphs[1 - self.exact] is not None else tuple(graph.module_ends)
+        self.played = [
+            side.play(self.given, blocks=blocks if place != self.exact and side.is_own else ())
+            for place, side in enumerate(sides)
+        ]
+
+    def _of_truth(self) -> int:
+        """The place of the side whose graph says the truth: the widest, A's before B's."""
+        having = [place for place in (0, 1) if self.graphs[place] is not None]
+        return min(
+            having, key=lambda place: (UNITS.get(self.sides[place].dtype or torch.float32, 1.0), place), default=0
+        )
+
+    def result(self) -> Sameness:
+        """The verdict."""
+        refusal = self._unfair() or self._unpaired()
+        if refusal is not None:
+            return self._with_notes(refusal)
+        a, b = self._outputs()
+        if not any(one.numel() for one in a.values()):
+            return Sameness("cannot say", "the outputs are empty, so there is nothing to compare")
+        odd = _not_finite(a, b)
+        if odd is not None:
+            return self._with_notes(odd)
+        if all(bitwise(one, b[name]) for name, one in a.items()):
+            rows = tuple(Output(name, tuple(one.shape), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0) for name, one in a.items())
+            return self._with_notes(Sameness("same bits", outputs=rows))
+        graph = self.graphs[self.exact]
+        if graph is None:
+            why = "; ".join(side.reason for side in self.sides)
+            return self._with_notes(Sameness("cannot say", f"neither side has a graph that says the truth: {why}"))
+        return self._with_notes(self._judged(graph, a, b))
+
+    def _with_notes(self, found: Sameness) -> Sameness:
+        pairs = zip(self.sides, self.played, strict=True)
+        return replace(found, notes=tuple(f"{side.name} writes to its inputs." for side, run in pairs if run.writes))
+
+    def _unfair(self) -> Sameness | None:
+        """That a side gives two results, or changes."""
+        for side, run in zip(self.sides, self.played, strict=True):
+            if run.changed:
+                return Sameness("cannot say", f"{side.name} changes while it runs: {', '.join(run.changed[:3])}")
+            if run.spread is not None:
+                apart = f"two runs on the same inputs differ by {run.spread:.2g}"
+                return Sameness("cannot say", f"{side.name} is not deterministic: {apart}")
+        return None
+
+    def _unpaired(self) -> Sameness | None:
+        """That outputs are of different number or shape."""
+        a, b = (list(run.outputs.items()) for run in self.played)
+        if a and b and len(a) != len(b):
+            names = [", ".join(name or "one output" for name, _ in one) for one in (a, b)]
+            return Sameness("not rounding", f"A gives {len(a)} outputs ({names[0]}), B {len(b)} ({names[1]})")
+        for (name, one), other in zip(a, self._ordered(), strict=True):
+            if one.shape != other.shape:
+                what = f"the output {name}" if name else "the output"
+                return Sameness("not rounding", f"{what} is {list(one.shape)} in A and {list(other.shape)} in B")
+        return None
+
+    def _ordered(self) -> list[Tensor]:
+        """B's outputs in A's order: by name, or by place where names differ."""
+        a, b = (run.outputs for run in self.played)
+        return [b[name] for name in a] if a.keys() == b.keys() else list(b.values())
+
+    def _outputs(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The outputs of both sides, by A's names; complex numbers as pairs."""
+        a = {name: _real(one) for name, one in self.played[0].outputs.items()}
+        return a, dict(zip(a, map(_real, self._ordered()), strict=True))
+
+    def _judged(self, graph: Graph, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
+        """Both outputs beside the truth, and beside what rounding does."""
+        found = self._typical(graph, watched=bool(self.played[1 - self.exact].blocks))
+        truth = dict(zip(a, map(_real, found[0].truth.values()), strict=True))
+        scales = [dict(zip(a, each.scales.values(), strict=True)) for each in found]
+        chaotic = [name for name in a if any(is_chaotic(truth[name], each[name]) for each in scales)]
+        rows = tuple(
+            output_of(name, (one, b[name]), truth[name], (scales[0][name], scales[1][name])) for name, one in a.items()
+        )
+        unit = max((row.typical for row in rows), default=0.0)
+        basis = Sameness("rounding", outputs=rows, changed=changed_answers(a, b, truth, unit))
+        if chaotic:
+            what = f"the output {chaotic[0]}" if chaotic[0] else "the outputs"
+            return replace(
+                basis, verdict="cannot say", reason=f"rounding of the last bit already changes {what} wholly"
+            )
+        if any(side.quantised for side in self.sides):
+            return self._quantised(graph, basis, a, b)
+        worst = self._worst(a, b, rows)
+        if basis.ratio <= THRESHOLD:
+            return replace(basis, worst=worst)
+        where, why = self._where(graph, found[1 - self.exact])
+        return replace(basis, verdict="not rounding", where=where, only_outputs=why, worst=worst)
+
+    def _typical(self, graph: Graph, *, watched: bool) -> list[Typical]:
+        """Truth, and the scale of A and of B."""
+        nodes = frozenset(graph.module_ends.values()) if watched else frozenset()
+        precisions = [self._precision(place) for place in (0, 1)]
+        given = self.given
+        return typical(
+            graph, given.args, given.kwargs, precisions, seed=self.seed, watched=nodes, progress=self.progress
+        )
+
+    def _precision(self, place: int) -> Precision:
+        """A side's precision: its own where it differs from the graph's; factors are rounded where weights were."""
+        if self.dtype is not None:
+            return Precision(self.dtype)
+        computed = [self._computed_in(each) for each in (self.exact, place)]
+        factors = _tf32(self.given.tensors)
+        if computed[0] == computed[1]:
+            return Precision(factors=factors)
+        is_narrower = UNITS[computed[1]] > UNITS[computed[0]]
+        return Precision(computed[1], UNITS[computed[1]] if is_narrower else factors)
+
+    def _computed_in(self, place: int) -> torch.dtype:
+        """The precision of a side: that of its outputs or of its parameters, whichever is narrower."""
+        types = {one.dtype for one in self.played[place].outputs.values() if one.dtype in UNITS}
+        own = self.sides[place].dtype
+        stored = [*(types if len(types) == 1 else ()), *([own] if own in UNITS else [])]
+        return max(stored, key=lambda one: UNITS[one], default=torch.float32)
+
+    def _where(self, graph: Graph, other: Typical) -> tuple[tuple[Parted, ...], str | None]:
+        """Where the two part, and why nothing but outputs could be compared, if so."""
+        place = 1 - self.exact
+        side, own = self.sides[place], self.graphs[place]
+        if own is not None and side.is_own and self.sides[self.exact].is_own:
+            names = (self.sides[self.exact].name, side.name)
+            found = where_graphs_part(
+                graph,
+                own,
+                (self.given, self.given.clone(side.dtype)),
+                self._precision(place),
+                THRESHOLD,
+                seed=self.seed,
+                names=names,
+            )
+            return found, None if found else "no single operation leaves rounding"
+        blocks = self.played[place].blocks
+        found = where_modules_part(graph, other, blocks, THRESHOLD)
+        compiled = next((each for each in self.sides if not each.is_own), None)
+        reason = side.reason if compiled is None else f"{compiled.name} is compiled"
+        return found, None if found else reason
+
+    def _quantised(self, graph: Graph, basis: Sameness, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
+        """The difference beside what steps of 8 bits do."""
+        stepped = [
+            Precision(levels=_LEVELS) if side.quantised else self._precision(i) for i, side in enumerate(self.sides)
+        ]
+        found = typical(graph, self.given.args, self.given.kwargs, stepped, seed=self.seed, progress=self.progress)
+        truth = dict(zip(a, map(_real, found[0].truth.values()), strict=True))
+        scales = [dict(zip(a, each.scales.values(), strict=True)) for each in found]
+        steps = max(
+            output_of(name, (one, b[name]), truth[name], (scales[0][name], scales[1][name])).ratio
+            for name, one in a.items()
+        )
+        names = " and ".join(side.name for side in self.sides if side.quantised)
+        verb = "explains" if steps <= THRESHOLD else "does not explain"
+        reason = f"{names} computes with integers, whose step {verb} the difference: {told(steps)} times what it does"
+        return replace(basis, verdict="quantised", reason=reason, steps=steps)
+
+    def _worst(self, a: dict[str, Tensor], b: dict[str, Tensor], rows: tuple[Output, ...]) -> Worst | None:
+        """The worst case of the number that differs most, where images are mapped and every operation has a rule."""
+        model, tensors = self.sides[self.exact].network, self.given.tensors
+        computed = {self._computed_in(place) for place in (0, 1)}
+        if not isinstance(model, nn.Module) or len(tensors) != 1 or tensors[0].ndim < 3 or len(computed) > 1:
+            return None
+        row = max((row for row in rows if row.typical), key=lambda row: row.difference, default=None)
+        images = tensors[0]
+        if row is None or images.device.type != "cpu" or a[row.name].shape[:1] != images.shape[:1]:
+            return None
+        apart = (a[row.name].double() - b[row.name].double()).nan_to_num(0.0, 0.0, 0.0).abs()
+        index = int(apart.argmax())
+        image, number = divmod(index, apart[0].numel())
+        try:
+            program = Program(model, Size(*images.shape[2:]), channels=images.shape[1], dtype=next(iter(computed)))
+            with torch.enable_grad():
+                run = FirstOrder(program, images[image : image + 1])
+                values = run.outputs[[one.name for one in rows].index(row.name)]
+                return Worst(float(apart.flatten()[index]), run.estimate(values.flatten()[number]))
+        except (
+            ConversionError,
+            RuntimeError,
+            IndexError,
+        ):  # no rule for an operation, or the program is of other outputs
+            return None
+
+
+def _real(value: Tensor) -> Tensor:
+    return torch.view_as_real(value) if value.is_complex() else value
+
+
+def _tf32(tensors: list[Tensor]) -> float:
+    """The unit at which factors are rounded on the device: TF32's, where it is allowed on a GPU."""
+    on_gpu = any(one.is_cuda for one in tensors)
+    allowed = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
+    return TF32 if on_gpu and allowed else 0.0
+
+
+def _not_finite(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Sameness | None:
+    """That NaN or infinities are at other places of A and B, or that both give NaN."""
+    for name, one in a.items():
+        where = f" in the output {name}" if name else ""
+        other = b[name]
+        nan = [int(each.isnan().sum()) for each in (one, other)]
+        if not torch.equal(one.isnan(), other.isnan()):
+            return Sameness(
+                "not rounding", f"A gives NaN at {nan[0]:,} and B at {nan[1]:,} of {one.numel():,} places{where}"
+            )
+        if nan[0]:
+            return Sameness(
+                "cannot say", f"both sides give NaN at the same {nan[0]:,} of {one.numel():,} places{where}"
+            )
+        if not torch.equal(_infinities(one), _infinities(other)):
+            counts = [int(each.isinf().sum()) for each in (one, other)]
+            reason = f"A is infinite at {counts[0]:,} and B at {counts[1]:,} of {one.numel():,} places{where}"
+            return Sameness("not rounding", reason)
+    return None
+
+
+def _infinities(value: Tensor) -> Tensor:
+    return torch.where(value.isinf(), value.sign(), torch.zeros_like(value))

@@ -1,0 +1,289 @@
+"""A side of a comparison: anything that can be called, its graph where it has one, and fair play.
+
+nn.Module               torch runs it; its graph is that of torch.export
+compiled module         it runs as compiled; its graph is that of the module that was compiled, which may say the truth
+ExportedProgram         its own graph
+path                    the network that ``open_network`` opens; ONNX files run in ONNX Runtime
+callable                a black box
+
+Both sides run twice on clones of the same inputs. A side that gives two results, or changes, cannot be judged.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.export import ExportedProgram
+from torch.utils._pytree import tree_leaves, tree_map
+
+from ..errors import ConversionError, InputError, OptionError, ToolError, importing, refusing
+from ..files.open import open_network
+from ..files.weights import Opening
+from ..inputs import named_tensors
+from .truth import Graph
+
+ONNX = ".onnx"
+_QUANTISED_NODES = ("QuantizeLinear", "DequantizeLinear", "QLinear", "ConvInteger", "MatMulInteger")
+_QUANTISED_MODULES = "quantized"  # in the name of torch's modules of quantised layers
+
+
+@dataclass
+class Inputs:
+    """Arguments of a call, by place and by name."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, inputs: Any) -> Inputs:
+        """Inputs as users give them: a tensor, several in a tuple or list, or a mapping by name.
+
+        Raises:
+            OptionError: There is no tensor among them.
+        """
+        found = cls((), dict(inputs)) if isinstance(inputs, Mapping) else cls(_placed(inputs))
+        if not any(isinstance(one, Tensor) for one in tree_leaves((found.args, found.kwargs))):
+            raise OptionError(
+                f"inputs must be a tensor, or several in a sequence or by name; got {type(inputs).__name__}"
+            )
+        return found
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """The tensors among them."""
+        return [one for one in tree_leaves((self.args, self.kwargs)) if isinstance(one, Tensor)]
+
+    def clone(self, dtype: torch.dtype | None = None) -> Inputs:
+        """Copies, floating-point tensors in this dtype where one is given."""
+
+        def copied(value: Any) -> Any:
+            if not isinstance(value, Tensor):
+                return value
+            return (
+                value.detach().clone()
+                if dtype is None or not value.is_floating_point()
+                else value.detach().to(dtype, copy=True)
+            )
+
+        return Inputs(tree_map(copied, self.args), tree_map(copied, self.kwargs))
+
+
+def _placed(inputs: Any) -> tuple[Any, ...]:
+    return tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
+
+
+@dataclass(frozen=True)
+class Played:
+    """Two runs of a side.
+
+    Attributes:
+        outputs: Tensors of the first, by name.
+        spread: The largest difference between the two, or None where they are equal bit for bit.
+        changed: Names of the side's own tensors that the runs changed.
+        writes: Whether it writes to its inputs.
+        blocks: Outputs of modules by name, where they were asked for.
+    """
+
+    outputs: Mapping[str, Tensor]
+    spread: float | None
+    changed: tuple[str, ...]
+    writes: bool
+    blocks: Mapping[str, Tensor] = field(default_factory=dict)
+
+
+class Side:
+    """A side of a comparison.
+
+    Args:
+        given: A network, a program, a callable, or the path of one.
+        name: "A" or "B", for what is said of it.
+        opening: Options for opening a path.
+
+    Attributes:
+        call: Runs it.
+        network: The module or program that has a graph, or None.
+        is_own: Whether what runs is what the graph says, operation by operation; a compiled module's is not.
+
+    Raises:
+        OptionError: It is nothing of these, or in train mode.
+        ConversionError: The path cannot be opened.
+    """
+
+    def __init__(self, given: Any, name: str, opening: Opening | None = None) -> None:
+        self.name, self.is_own = name, True
+        self.network: nn.Module | ExportedProgram | None = None
+        self.call: Callable[..., Any]
+        self.reason = f"{name} is a callable without a graph"
+        self.quantised = False
+        self._program: Graph | None = None
+        if isinstance(given, str | Path):
+            given = self._opened(Path(given), opening)
+        if isinstance(given, ExportedProgram):
+            self.network, self.call = given, given.module()
+        elif isinstance(given, nn.Module):
+            self._take(given)
+        elif callable(given):
+            self.call = given
+        else:
+            raise OptionError(f"{name} must be a network, a program, a callable or a path; got {type(given).__name__}")
+
+    def _take(self, given: nn.Module) -> None:
+        modules = [one for one in given.named_modules() if _QUANTISED_MODULES not in type(one[1]).__module__]
+        training = [path for path, module in modules if module.training]
+        if training:
+            where = training[0] or "the network itself"
+            raise OptionError(f"{self.name} is in train mode ({where}): call its eval() first")
+        own = getattr(given, "_orig_mod", None)
+        self.network, self.call = given if own is None else own, given
+        self.is_own = own is None
+        self.quantised = any(_QUANTISED_MODULES in type(module).__module__ for module in given.modules())
+
+    def _opened(self, path: Path, opening: Opening | None) -> Any:
+        if path.suffix == ONNX and (opening is None or opening.architecture is None):
+            self.reason = f"{self.name} is an ONNX file, which ONNX Runtime runs"
+            return self._onnx(path)
+        return open_network(path, opening).whole().as_saved().eval()
+
+    def _onnx(self, path: Path) -> Callable[..., dict[str, Tensor]]:
+        with refusing(f"ONNX Runtime cannot run {path}"):
+            runtime = session(path)
+        self.quantised = _is_quantised(path)
+        ports = runtime.get_inputs()
+
+        def run(*args: Tensor, **kwargs: Tensor) -> dict[str, Tensor]:
+            if len(args) + len(kwargs) != len(ports):
+                raise InputError(f"{path} takes {len(ports)} inputs; got {len(args) + len(kwargs)}")
+            feeds = {**dict(zip((port.name for port in ports), args, strict=False)), **kwargs}
+            found = runtime.run(None, {name: one.cpu().numpy() for name, one in feeds.items()})
+            names = [port.name for port in runtime.get_outputs()]
+            return {name: torch.from_numpy(one) for name, one in zip(names, found, strict=True)}
+
+        return run
+
+    def graph(self, inputs: Inputs) -> Graph | None:
+        """Its program for these inputs, or None, with the reason in ``reason``."""
+        if self.network is None or self.quantised:
+            if self.quantised:
+                self.reason = f"{self.name} is quantised"
+            return None
+        if self._program is None:
+            given = inputs.clone(self.dtype)
+            try:
+                self._program = Graph.of(self.network, given.args, given.kwargs)
+                self.quantised = self._program.reads_quantised
+            except ConversionError as refusal:
+                self.reason, self.network = f"{self.name} has no graph: {refusal}", None
+        return self._program
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The floating type of most of its parameters, or None where it has none."""
+        if self.network is None:
+            return None
+        network = self.network
+        held = network.state_dict if isinstance(network, ExportedProgram) else network.state_dict()
+        counted: Counter[torch.dtype] = Counter()
+        for one in held.values():
+            if isinstance(one, Tensor) and one.is_floating_point():
+                counted[one.dtype] += one.numel()
+        return counted.most_common(1)[0][0] if counted else None
+
+    def play(self, inputs: Inputs, *, blocks: Sequence[str] = ()) -> Played:
+        """Runs it twice.
+
+        Args:
+            inputs: Floating-point tensors follow the dtype of its parameters.
+            blocks: Modules whose outputs are kept.
+
+        Raises:
+            InputError: It does not run on them.
+            ConversionError: It gives no tensor.
+        """
+        given = inputs.clone(self.dtype)
+        before = self._state()
+        kept: dict[str, Tensor] = {}
+        first = given.clone()
+        with torch.random.fork_rng(devices=[]):
+            outputs = self._run(first, kept, blocks)
+            again = self._run(given.clone(), {}, ())
+        changed = tuple(name for name, one in self._state().items() if not _same(one, before.get(name)))
+        writes = not all(_same(a, b) for a, b in zip(first.tensors, given.tensors, strict=True))
+        return Played(outputs, _spread(outputs, again), changed, writes, kept)
+
+    def _run(self, given: Inputs, kept: dict[str, Tensor], blocks: Sequence[str]) -> dict[str, Tensor]:
+        handles = []
+        if blocks and isinstance(self.call, nn.Module):
+            modules = dict(self.call.named_modules())
+            for name in set(blocks) & modules.keys():
+                handles.append(modules[name].register_forward_hook(_keeper(kept, name)))
+        try:
+            with torch.no_grad(), refusing(f"{self.name} does not run on these inputs", InputError):
+                found = self.call(*given.args, **given.kwargs)
+        finally:
+            for handle in handles:
+                handle.remove()
+        return {name: one.detach().clone() for name, one in named_tensors(found).items()}
+
+    def _state(self) -> dict[str, Tensor]:
+        """Copies of its buffers."""
+        if not isinstance(self.call, nn.Module):
+            return {}
+        return {name: one.detach().clone() for name, one in self.call.named_buffers() if not one.is_meta}
+
+
+def session(model: Path | bytes) -> Any:
+    """A session of ONNX Runtime's on the CPU, of a file or of its content.
+
+    Raises:
+        ToolError: It is not installed.
+        LibraryError: It cannot be imported.
+    """
+    with importing("onnxruntime", ToolError('running ONNX files needs ONNX Runtime (pip install "conv2attn[onnx]")')):
+        import onnxruntime
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4  # only fatal errors
+    source = str(model) if isinstance(model, Path) else model
+    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def _is_quantised(path: Path) -> bool:
+    with importing("onnx", ToolError('reading ONNX files needs onnx (pip install "conv2attn[onnx]")')):
+        import onnx
+    nodes = onnx.load(str(path), load_external_data=False).graph.node
+    return any(kind in node.op_type for node in nodes for kind in _QUANTISED_NODES)
+
+
+def _keeper(kept: dict[str, Tensor], name: str) -> Callable[..., None]:
+    def hook(module: nn.Module, args: Any, output: Any) -> None:
+        if isinstance(output, Tensor):
+            kept[name] = output.detach().clone()
+
+    return hook
+
+
+def _same(one: Tensor, other: Any) -> bool:
+    """Whether two tensors have the same bits, or NaN in the same places."""
+    if not isinstance(other, Tensor) or one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def _spread(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float | None:
+    """The largest difference between two runs, or None where there is none."""
+    if one.keys() != other.keys():
+        return float("inf")
+    apart = [(a, other[name]) for name, a in one.items() if not _same(a, other[name])]
+    if not apart:
+        return None
+    return max(float((a.double() - b.double()).abs().max()) if a.shape == b.shape else float("inf") for a, b in apart)
+
+
+def bitwise(one: Tensor, other: Tensor) -> bool:
+    """Whether two outputs have the same bits."""
+    return one.dtype == other.dtype and _same(one, other)

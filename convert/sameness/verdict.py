@@ -1,0 +1,298 @@
+"""What follows from a comparison: a verdict, with the number, the scale, the operation and what differs there.
+
+same bits     all numbers of the outputs are equal
+rounding      no output is further off than ``THRESHOLD`` times what rounding usually does
+not rounding  some output is
+quantised     a side computes with integers of 8 bits, which is no rounding; their step is told
+cannot say    a side is not deterministic, no side has a graph, or the last bit already changes everything
+
+``THRESHOLD`` is calibrated: benchmarks/pairs.py chooses it on half of the families of networks, and judges it on the
+other.
+"""
+
+from __future__ import annotations
+
+import math
+import textwrap
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from ..errors import ConversionError
+from ..inputs import scores_of
+from .operations import Parted
+from .typical import Scale, pooled
+
+THRESHOLD = 4.0
+CHAOS = 0.25  # of the outputs' own spread: noise in the last bit that fills them
+WIDTH = 80
+
+Verdict = Literal["same bits", "rounding", "not rounding", "quantised", "cannot say"]
+EXIT_CODES: dict[Verdict, int] = {"same bits": 0, "rounding": 0, "not rounding": 1, "quantised": 1, "cannot say": 5}
+
+
+@dataclass(frozen=True)
+class Output:
+    """An output of both sides.
+
+    Attributes:
+        name: Its name; "" for the only one.
+        shape: Its shape.
+        difference: The largest difference between A and B.
+        typical: What rounding usually does to the difference: a root mean square, the largest over pools.
+        ratio: The difference in these units: the larger of the next two.
+        rms: Ratio of root mean squares, the largest over pools.
+        largest: Ratio of the largest numbers of a pool.
+        a: Distance of A from the truth, in units of A's rounding.
+        b: The same of B.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    difference: float
+    typical: float
+    rms: float
+    largest: float
+    a: float
+    b: float
+
+    @property
+    def ratio(self) -> float:
+        """The difference in units of what rounding usually does."""
+        return max(self.rms, self.largest)
+
+
+@dataclass(frozen=True)
+class Worst:
+    """The worst case of the number that differs most, to first order.
+
+    Attributes:
+        difference: How far A and B are apart there.
+        estimate: How far any two orders of the same operations can be apart there in this precision, to first order.
+    """
+
+    difference: float
+    estimate: float
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether no order of these operations explains the difference."""
+        return self.difference > self.estimate
+
+
+@dataclass(frozen=True)
+class Changed:
+    """What the difference does to answers.
+
+    Attributes:
+        answers: Number of answers: images, or pixels.
+        changed: Those whose largest score is another one.
+        ties: Those whose margin is within the threshold, so that any rounding may turn them.
+        margin: The smallest margin over the second largest score, in units of rounding.
+    """
+
+    answers: int
+    changed: int
+    ties: int
+    margin: float
+
+
+@dataclass(frozen=True)
+class Sameness:
+    """Whether the difference between two networks is rounding.
+
+    Attributes:
+        verdict: One of the five.
+        reason: Why it cannot be said, or what is not rounding where that is no number.
+        outputs: Every output.
+        where: Where the two part, operation by operation.
+        only_outputs: Why nothing but outputs could be compared, or None.
+        worst: The worst case, or None where none is known.
+        changed: What it does to classes, or None where no output is known as scores.
+        steps: The difference in units of what steps of 8 bits do, where a side is quantised.
+        notes: What else was noticed.
+        seed: Of the noise.
+    """
+
+    verdict: Verdict
+    reason: str = ""
+    outputs: tuple[Output, ...] = ()
+    where: tuple[Parted, ...] = ()
+    only_outputs: str | None = None
+    worst: Worst | None = None
+    changed: Changed | None = None
+    steps: float | None = None
+    notes: tuple[str, ...] = ()
+    seed: int = 0
+
+    @property
+    def ratio(self) -> float:
+        """The largest difference of an output, in units of what rounding usually does."""
+        return max((output.ratio for output in self.outputs), default=0.0)
+
+    @property
+    def exit_code(self) -> int:
+        """0 for the same bits and rounding, 1 for what is not, 5 where it cannot be said."""
+        return EXIT_CODES[self.verdict]
+
+    @property
+    def sentence(self) -> str:
+        """The verdict, with the number, the scale, the operation and what differs there."""
+        if self.verdict == "same bits":
+            count = sum(math.prod(one.shape) for one in self.outputs)
+            return f"Same bits: all {count:,} numbers of the outputs are equal."
+        if self.verdict == "cannot say":
+            return f"Cannot say: {self.reason}."
+        if self.verdict == "rounding":
+            return f"Rounding: {told(self.ratio)} times what rounding usually does."
+        if self.verdict == "quantised":
+            return f"Quantised: {self.reason}."
+        return " ".join(
+            [f"Not rounding: {self.reason or f'{told(self.ratio)} times what rounding does'}.", *self._begins]
+        )
+
+    @property
+    def _begins(self) -> list[str]:
+        """Where it begins, or why that is not known."""
+        if not self.where:
+            return [] if self.only_outputs is None else [f"Only outputs could be compared: {self.only_outputs}."]
+        more = len(self.where) - 1
+        others = f" So do {more} more operations." if more else ""
+        return [f"It begins at {self.where[0]}.{others}"]
+
+    def table(self) -> list[tuple[str, ...]]:
+        """Each output: name, shape, largest difference, usual rounding, ratio, and each side's ratio to the truth."""
+        header = ("output", "shape", "difference", "rounding", "ratio", "A", "B")
+        return [header, *(_row(output) for output in self.outputs)]
+
+    def lines(self) -> list[str]:
+        """All that is said beside the table, a sentence each."""
+        found = [self.sentence]
+        if self.worst is not None and self.verdict in ("rounding", "not rounding"):
+            found.append(_worst(self.worst))
+        if self.changed is not None:
+            found.append(_changed(self.changed))
+        for place in self.where[1:]:
+            found.append(f"Also {place}.")
+        return [*found, *self.notes]
+
+    def __str__(self) -> str:
+        """The report, 80 columns wide."""
+        sentences = [
+            textwrap.fill(line, WIDTH, break_long_words=False, break_on_hyphens=False) for line in self.lines()
+        ]
+        rows = self.table()
+        if len(rows) == 1:
+            return "\n".join(sentences)
+        widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))]
+        widths[0] = min(widths[0], WIDTH - sum(widths[1:]) - 2 * (len(widths) - 1))
+        lines = ["  ".join(_fit(cell, width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+        return "\n".join([*sentences, "", *lines])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as plain data; numbers that are not finite are texts."""
+        data = asdict(self) | {"ratio": self.ratio, "sentence": self.sentence, "exit_code": self.exit_code}
+        data["outputs"] = [asdict(one) | {"ratio": one.ratio} for one in self.outputs]
+        found: dict[str, Any] = _plain(data)
+        return found
+
+
+def told(value: float) -> str:
+    """A ratio: three digits, of large ones fewer."""
+    if value < 10:
+        return f"{value:.2g}"
+    return f"{value:,.0f}" if value < 1e6 else f"{value:.1e}"
+
+
+def _row(output: Output) -> tuple[str, ...]:
+    shape = "x".join(map(str, output.shape)) or "scalar"
+    numbers = (f"{output.difference:.1e}", f"{output.typical:.1e}")
+    return (output.name or "output", shape, *numbers, told(output.ratio), told(output.a), told(output.b))
+
+
+def _fit(cell: str, width: int) -> str:
+    return (cell if len(cell) <= width else f"{cell[: width - 3]}...").ljust(width)
+
+
+def _worst(worst: Worst) -> str:
+    if worst.is_beyond:
+        return (
+            f"The largest difference, {worst.difference:.2g}, is more than any order of these operations can do in "
+            f"this precision, to first order ({worst.estimate:.2g})."
+        )
+    return f"In the worst case rounding could differ by {worst.estimate:.2g} there, to first order."
+
+
+def _changed(changed: Changed) -> str:
+    ties = f"{changed.ties} of {changed.answers} are ties that any rounding may turn"
+    margin = f"the smallest margin is {told(changed.margin)} roundings"
+    return f"{changed.changed} of {changed.answers} answers change; {ties}; {margin}."
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(one) for one in value]
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def output_of(name: str, sides: tuple[Tensor, Tensor], truth: Tensor, scales: tuple[Scale, Scale]) -> Output:
+    """An output of A and B beside the truth, infinities at the same places left out."""
+    shape = tuple(truth.shape)
+    if not truth.is_floating_point():
+        return _of_integers(name, sides, truth, scales)
+    a, b = (side.double() for side in sides)
+    difference, both = _minus(a, b), scales[0].beside(scales[1])
+    rms, largest = both.ratios(difference)
+    beside = [max(scale.ratios(_minus(side, truth))) for scale, side in zip(scales, (a, b), strict=True)]
+    top = float(difference.abs().max()) if difference.numel() else 0.0
+    return Output(name, shape, top, float(both.rms.max()), rms, largest, beside[0], beside[1])
+
+
+def _minus(one: Tensor, other: Tensor) -> Tensor:
+    return torch.where(one.isinf() & (one == other), torch.zeros_like(one), one - other)
+
+
+def _of_integers(name: str, sides: tuple[Tensor, Tensor], truth: Tensor, scales: tuple[Scale, Scale]) -> Output:
+    """An output of integers: the share that differs, beside the share that noise turns."""
+    both = scales[0].beside(scales[1])
+
+    def ratio(one: Tensor, other: Tensor, flips: float) -> float:
+        share = float((one != other).double().mean()) if one.numel() else 0.0
+        return share / flips if flips else math.inf if share else 0.0
+
+    apart = float((sides[0].double() - sides[1].double()).abs().max()) if truth.numel() else 0.0
+    ratios = [ratio(side, truth, scale.flips) for side, scale in zip(sides, scales, strict=True)]
+    own = ratio(*sides, both.flips)
+    return Output(name, tuple(truth.shape), apart, 0.0, own, own, *ratios)
+
+
+def is_chaotic(truth: Tensor, scale: Scale) -> bool:
+    """Whether noise in the last bit already fills the range of an output: a root mean square beside its deviation."""
+    if not truth.is_floating_point():
+        return scale.flips / max(scale.runs, 1) > CHAOS
+    pools = pooled(truth.nan_to_num(0.0, 0.0, 0.0))
+    noise, own = float(scale.rms.square().mean().sqrt()), float((pools - pools.mean()).square().mean().sqrt())
+    return noise > 0 and noise > CHAOS * max(own, float(pools.abs().max()) * 1e-3)
+
+
+def changed_answers(
+    a: Mapping[str, Tensor], b: Mapping[str, Tensor], truth: Mapping[str, Tensor], unit: float
+) -> Changed | None:
+    """Classes that change and margins, where one output is known as scores; ``unit`` is the scale of the difference."""
+    try:
+        scores, others, exact = scores_of(a), scores_of(b), scores_of(truth)
+    except ConversionError:
+        return None
+    is_scores = scores.ndim > 1 and scores.shape[1] > 1 and scores.is_floating_point() and scores.shape == exact.shape
+    if not is_scores or scores.shape != others.shape:
+        return None
+    turned = int((scores.argmax(1) != others.argmax(1)).sum())
+    first, second = exact.topk(2, dim=1).values.unbind(1)
+    margins = (first - second) / unit if unit else (first - second) * math.inf
+    margins = margins.nan_to_num(0.0, math.inf)
+    return Changed(first.numel(), turned, int((margins <= THRESHOLD).sum()), float(margins.min()))

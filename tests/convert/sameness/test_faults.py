@@ -1,0 +1,95 @@
+"""Planted faults are told from rounding, and named by operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from conv2attn.convert.sameness import typical
+from conv2attn.convert.sameness.same import same
+from conv2attn.convert.sameness.verdict import THRESHOLD
+from tests.convert.sameness.planted import FAULTS, SIZES, Fault, mobile
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "_"))
+def test_a_planted_fault_is_not_rounding_and_is_named(fault: Fault) -> None:
+    found = same(*fault.pair())
+    assert found.verdict == "not rounding"
+    assert found.where[0].name == fault.place
+    assert fault.says in found.where[0].why
+    assert found.where[0].why in " ".join(str(found).split())
+
+
+@pytest.mark.fault
+def test_a_fault_is_found_in_a_black_box_too() -> None:
+    network, faulty, image = FAULTS[0].pair()
+    found = same(network, lambda x: faulty(x), image)
+    assert found.verdict == "not rounding"
+    assert found.where == ()
+    assert "Only outputs could be compared: B is a callable without a graph." in found.sentence
+
+
+@pytest.mark.fault
+def test_one_wrong_operation_does_not_blame_its_successors() -> None:
+    network, faulty, image = next(fault for fault in FAULTS if fault.name == "one weight").pair()
+    assert [place.name for place in same(network, faulty, image).where] == ["wide"]
+
+
+@pytest.mark.fault
+def test_every_wrong_operation_is_named() -> None:
+    network, faulty = mobile(), mobile()
+    norms = [name for name, module in faulty.named_modules() if isinstance(module, nn.BatchNorm2d)]
+    for name in norms:
+        faulty.get_submodule(name).eps = 1e-3  # type: ignore[assignment]
+    found = same(network, faulty, torch.randn(2, *SIZES[mobile]))
+    assert [place.name for place in found.where] == norms[: len(found.where)]
+    assert len(found.where) == min(len(norms), 8)
+
+
+@pytest.mark.fault
+def test_one_wrong_number_among_many_is_found_by_the_largest() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1)).eval()
+    image = torch.randn(1, 3, 128, 128)
+
+    def odd(x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = network(x).clone()
+        found[0, 2, 0, 5] += 4e-5
+        return found
+
+    (output,) = same(network, odd, image).outputs
+    assert output.rms < THRESHOLD < output.largest
+    assert same(network, odd, image).verdict == "not rounding"
+
+
+@pytest.mark.fault
+def test_modules_of_a_network_without_a_graph_are_compared_where_names_agree() -> None:
+    network, faulty, image = next(fault for fault in FAULTS if fault.name == "layer norm's eps").pair()
+
+    class Branching(type(faulty)):  # type: ignore[misc]
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if float(x.detach().sum()) > 1e9:  # torch.export cannot follow it
+                return x
+            found: torch.Tensor = super().forward(x)
+            return found
+
+    faulty.__class__ = Branching
+    found = same(network, faulty, image)
+    assert found.verdict == "not rounding"
+    assert found.where[0].name == "before"
+    assert "first module whose output leaves rounding" in found.sentence
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("build", SIZES, ids=lambda build: build.__name__)
+def test_noise_a_tenth_as_large_makes_an_honest_pair_fail(
+    build: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image = torch.randn(2, *SIZES[build])
+    assert same(build(), build().bfloat16(), image).verdict == "rounding"
+    normal = typical.Noise._normal
+    monkeypatch.setattr(typical.Noise, "_normal", lambda self, like: normal(self, like) / 10)
+    assert same(build(), build().bfloat16(), image).verdict == "not rounding"
