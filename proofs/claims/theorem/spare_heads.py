@@ -15,7 +15,7 @@ from sympy.polys.rings import ring
 
 from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.scores import Point
-from ..common.small import Case, Element, Entries, attention, convolution, entries, pad, padded_keys
+from ..common.small import Case, Element, Entries, attention, convolution_of, entries, pad, padded_keys
 
 CASES = (
     Case.sized((3, 3), (2, 2), channels=(1, 2)),
@@ -47,7 +47,7 @@ def spare_symbols(case: Case, heads: int) -> tuple[Entries, dict[Point, Element]
 
 def spare_output(case: Case, s: Entries, own: dict[Point, Element], heads: int) -> dict[Point, Element]:
     """sum_j W_out^j sum_k p^j_k W_val^j x_k, by (output channel, *output)."""
-    values, found = pad(case, s), dict.fromkeys(convolution(case, s), s.zero)
+    values, found = pad(case, s), dict.fromkeys(convolution_of(case, s), s.zero)
     for o, *output in found:
         for h in range(heads):
             for key in padded_keys(case):
@@ -72,7 +72,7 @@ def spare_failures(cases: Iterable[Case] = CASES, *, start: int = 0, missing: in
     """
     for case in cases:
         s, own = spare_symbols(case, HEADS)
-        expected, given = convolution(case, s), spare_output(case, s, own, HEADS - missing)
+        expected, given = convolution_of(case, s), spare_output(case, s, own, HEADS - missing)
         found = with_heads(case, s, own, HEADS)
         begun = {name: start * (value**0) if name[0] == "z" else value for name, value in own.items()}
         first = with_heads(case, s, begun, HEADS)
