@@ -137,7 +137,7 @@ def build(library: str, name: str) -> nn.Module:
     if library == "timm":
         create = importlib.import_module("timm").create_model
         try:
-            model = create(name, pretrained=False, img_size=96)
+            model = create(name, pretrained=False, img_size=64)
         except Exception:  # the network has no such option, or does not divide
             model = create(name, pretrained=False)
     elif library == "torchvision":
@@ -172,7 +172,7 @@ def inputs(library: str, name: str, model: nn.Module) -> Tensor:
         return torch.randint(0, 1000, (2, 12), generator=generator)
     own = getattr(model, "default_cfg", {}).get("input_size", (3, 224, 224))
     channels = own[0]
-    for size in ((96, 96), own[1:]):
+    for size in ((64, 64), (96, 96), own[1:]):
         try:
             image = torch.randn(2, channels, *size, generator=generator)
             model(image)

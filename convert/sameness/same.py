@@ -23,12 +23,12 @@ from ..files.weights import Opening
 from .operations import Parted, where_graphs_part, where_modules_part
 from .sides import Inputs, Side, bitwise
 from .truth import Graph
-from .typical import TF32, UNITS, Precision, Typical, typical
+from .typical import RUNS, TF32, UNITS, Precision, Typical, typical
 from .verdict import THRESHOLD, Output, Sameness, Worst, changed_answers, is_chaotic, output_of, told
 
 Progress = Callable[[int], None]
 _LEVELS = 127  # steps of 8 bits from 0 to the largest number
-STEPS = 12  # forwards that progress counts, of the most
+STEPS = 1 + RUNS  # forwards that progress counts
 
 
 class NotSameError(AssertionError):
@@ -184,10 +184,10 @@ class _Comparison:
 
     def _judged(self, graph: Graph, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
         """Both outputs beside the truth, and beside what rounding does."""
-        found = self._typical(graph, watched=bool(self.played[1 - self.exact].blocks))
+        *found, stepped = self._typical(graph, watched=bool(self.played[1 - self.exact].blocks))
         truth = dict(zip(a, map(_real, found[0].truth.values()), strict=True))
-        scales = [dict(zip(a, each.scales.values(), strict=True)) for each in found]
-        chaotic = [name for name in a if any(is_chaotic(truth[name], each[name]) for each in scales)]
+        scales = [dict(zip(a, each.scales.values(), strict=True)) for each in (*found, stepped)]
+        chaotic = [name for name in a if any(is_chaotic(truth[name], each[name]) for each in scales[:2])]
         rows = tuple(
             output_of(name, (one, b[name]), truth[name], (scales[0][name], scales[1][name])) for name, one in a.items()
         )
@@ -199,7 +199,10 @@ class _Comparison:
                 basis, verdict="cannot say", reason=f"rounding of the last bit already changes {what} wholly"
             )
         if any(side.quantised for side in self.sides):
-            return self._quantised(graph, basis, a, b)
+            chosen = [scales[2 if side.quantised else place] for place, side in enumerate(self.sides)]
+            return self._quantised(
+                basis, [output_of(x, (a[x], b[x]), truth[x], (chosen[0][x], chosen[1][x])) for x in a]
+            )
         worst = self._worst(a, b, rows)
         if basis.ratio <= THRESHOLD:
             return replace(basis, worst=worst)
@@ -207,13 +210,13 @@ class _Comparison:
         return replace(basis, verdict="not rounding", where=where, only_outputs=why, worst=worst)
 
     def _typical(self, graph: Graph, *, watched: bool) -> list[Typical]:
-        """Truth, and the scale of A and of B."""
+        """Truth, and the scale of A, of B, and of steps of 8 bits where a side is quantised."""
         nodes = frozenset(graph.module_ends.values()) if watched else frozenset()
         precisions = [self._precision(place) for place in (0, 1)]
-        given = self.given
-        return typical(
-            graph, given.args, given.kwargs, precisions, seed=self.seed, watched=nodes, progress=self.progress
-        )
+        is_quantised = any(side.quantised for side in self.sides)
+        precisions.append(Precision(levels=_LEVELS) if is_quantised else precisions[0])
+        args, kwargs = self.given.args, self.given.kwargs
+        return typical(graph, args, kwargs, precisions, seed=self.seed, watched=nodes, progress=self.progress)
 
     def _precision(self, place: int) -> Precision:
         """A side's precision: its own where it differs from the graph's; factors are rounded where weights were."""
@@ -255,18 +258,9 @@ class _Comparison:
         reason = side.reason if compiled is None else f"{compiled.name} is compiled"
         return found, None if found else reason
 
-    def _quantised(self, graph: Graph, basis: Sameness, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
+    def _quantised(self, basis: Sameness, stepped: list[Output]) -> Sameness:
         """The difference beside what steps of 8 bits do."""
-        stepped = [
-            Precision(levels=_LEVELS) if side.quantised else self._precision(i) for i, side in enumerate(self.sides)
-        ]
-        found = typical(graph, self.given.args, self.given.kwargs, stepped, seed=self.seed, progress=self.progress)
-        truth = dict(zip(a, map(_real, found[0].truth.values()), strict=True))
-        scales = [dict(zip(a, each.scales.values(), strict=True)) for each in found]
-        steps = max(
-            output_of(name, (one, b[name]), truth[name], (scales[0][name], scales[1][name])).ratio
-            for name, one in a.items()
-        )
+        steps = max(output.ratio for output in stepped)
         names = " and ".join(side.name for side in self.sides if side.quantised)
         verb = "explains" if steps <= THRESHOLD else "does not explain"
         reason = f"{names} computes with integers, whose step {verb} the difference: {told(steps)} times what it does"

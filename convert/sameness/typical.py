@@ -312,8 +312,13 @@ class Scale:
 
     @property
     def top(self) -> Tensor:
-        """The largest number that a pool of this many usually has, [pools]: sqrt(2 ln n) for normal numbers."""
-        usual = self.rms * math.sqrt(2 * math.log(max(self.count, 2)))
+        """The largest number that a pool of this many may have, [pools].
+
+        Of n normal numbers it is about m = sqrt(2 ln n), with the standard deviation pi / (sqrt(6) m), of which two are
+        allowed for.
+        """
+        middle = math.sqrt(2 * math.log(max(self.count, 2)))
+        usual = self.rms * (middle + 2 * math.pi / math.sqrt(6) / middle)
         return torch.maximum(self.largest, usual)
 
     def beside(self, other: Scale) -> Scale:
@@ -324,9 +329,13 @@ class Scale:
         return Scale(squares, largest, 1, self.count, flips)
 
     def ratios(self, difference: Tensor) -> tuple[float, float]:
-        """The largest ratio of root mean squares, and of largest numbers, over the pools of a difference."""
+        """The largest ratio of root mean squares, and of largest numbers, over the pools of a difference.
+
+        A root mean square of n numbers has a relative standard deviation of 1 / sqrt(2 n); two are allowed for.
+        """
         pools = pooled(difference)
-        return _ratio(pools.square().mean(1).sqrt(), self.rms), _ratio(pools.abs().amax(1), self.top)
+        allowed = self.rms * (1 + 2 / math.sqrt(2 * self.count))
+        return _ratio(pools.square().mean(1).sqrt(), allowed), _ratio(pools.abs().amax(1), self.top)
 
 
 def _ratio(found: Tensor, scale: Tensor) -> float:
@@ -378,7 +387,7 @@ def typical(
     inner = {node: value for node, value in exact.seen.items() if _is_real(value)}
     found: dict[Precision, Typical] = {}
     sizes: list[tuple[Tensor, float]] = []
-    runs = RUNS if len(set(precisions)) == 1 else RUNS // 2 + 1
+    runs = RUNS // len(set(precisions))
     for precision in dict.fromkeys(precisions):
         scales = {name: Scale.like(value) for name, value in truth.items()}
         beside = {node: (value, Scale.like(value)) for node, value in inner.items()}

@@ -26,7 +26,7 @@ from ..inputs import scores_of
 from .operations import Parted
 from .typical import Scale, pooled
 
-THRESHOLD = 4.0
+THRESHOLD = 3.0
 CHAOS = 0.25  # of the outputs' own spread: noise in the last bit that fills them
 WIDTH = 80
 
@@ -150,9 +150,14 @@ class Sameness:
             return f"Rounding: {told(self.ratio)} times what rounding usually does."
         if self.verdict == "quantised":
             return f"Quantised: {self.reason}."
-        return " ".join(
-            [f"Not rounding: {self.reason or f'{told(self.ratio)} times what rounding does'}.", *self._begins]
-        )
+        return " ".join([f"Not rounding: {self.reason or self._size}.", *self._begins])
+
+    @property
+    def _size(self) -> str:
+        if math.isfinite(self.ratio):
+            return f"{told(self.ratio)} times what rounding does"
+        apart = max(one.difference for one in self.outputs if one.ratio == math.inf)
+        return f"numbers differ by {apart:.2g} where rounding changes nothing"
 
     @property
     def _begins(self) -> list[str]:
