@@ -10,7 +10,7 @@ import traceback
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -580,56 +580,61 @@ def merge(
     return merge_results(files, out=out)
 
 
-@command(app, TRAIN, example="attention --data pictures --out melted")
-def melt(
+@command(app, TRAIN, example="resnet.pth --arch torchvision.models:resnet18 --out grafted")
+def graft(
     out: Annotated[
-        Path, typer.Option(metavar="DIR", help="Folder to write. It keeps every run, and --resume continues them.")
+        Path,
+        typer.Option(
+            metavar="DIR", help="Folder to write. With --data it keeps every run, and --resume continues them."
+        ),
     ],
     checkpoint: Annotated[
         Path | None,
         typer.Argument(
-            metavar="[FOLDER|CHECKPOINT]",
-            help="A CNN, or the output of convert. Without it, a small CNN is trained on the data first.",
+            metavar="[CHECKPOINT]", help="A CNN. With --data it may be left out: a small CNN is trained on the data."
         ),
     ] = None,
     *,
     opening: Opening,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help='Layers to graft: a name, a glob, "re:" and a regular expression, or "last". Repeatable (default: the '
+            "last that sees 100 to 1,600 pixels).",
+        ),
+    ] = None,
+    heads: Annotated[int, typer.Option(min=1, help="Spare heads of each layer.")] = 1,
+    key_dim: Annotated[
+        int | None,
+        typer.Option(min=1, help="Dimension of a head's queries and keys (default: half the channels, shared)."),
+    ] = None,
+    value_dim: Annotated[
+        int | None, typer.Option(min=1, help="Dimension of a head's values (default: half the channels, shared).")
+    ] = None,
+    beside: Annotated[bool, typer.Option("--beside", help="Put heads beside the taps, not in front of them.")] = False,
+    positions: Annotated[bool, typer.Option("--positions", help="Let scores read relative positions, too.")] = False,
     data: Annotated[
         str | None,
         typer.Option(
             metavar="KIND",
-            help="digits, drawn, either with :SIDE, cifar10:PATH or a folder of pictures. Required with a checkpoint "
-            "(default digits).",
+            help="Train and compare on digits, drawn, either with :SIDE, cifar10:PATH or a folder of pictures.",
         ),
     ] = None,
     size: PictureSizeOption = None,
     mean: MeanOption = None,
     std: StdOption = None,
-    tolerance: Annotated[
-        float | None,
-        typer.Option(
-            callback=positive, help="Start each layer within this distance of its convolution, for inputs in [-1, 1]."
-        ),
-    ] = None,
-    alpha: Annotated[
-        float | None, typer.Option(callback=positive, help="Initial locality strength (default 4).")
-    ] = None,
-    last: Annotated[
-        int | None, typer.Option(min=1, help="Melt only this many of the last layers (default: all).")
-    ] = None,
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
     epochs: Annotated[int, typer.Option(min=1, help="Number of fine-tuning epochs.")] = 10,
     batch: Annotated[int, typer.Option(min=1, help="Global batch size.")] = 64,
     lr: Annotated[
         list[float] | None,
         typer.Option(
             callback=positive,
-            help="Peak learning rate. Positions use ten times this. Repeatable: each side tries each, and validation "
-            "images choose (default 1e-4).",
+            help="Peak learning rate. Repeatable: each side tries each and goes on beyond an end that is best; "
+            "validation images choose (default 1e-4 to 1e-2).",
         ),
     ] = None,
-    weight_decay: Annotated[float, typer.Option(min=0, help="Weight decay. Positions have none.")] = 0.01,
+    weight_decay: Annotated[float, typer.Option(min=0, help="Weight decay.")] = 0.01,
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs. The table shows their spread.")] = 5,
     seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 0,
     accelerator: AcceleratorOption = "auto",
@@ -637,33 +642,35 @@ def melt(
     strategy: StrategyOption = "auto",
     precision: PrecisionOption = "32-true",
     resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was interrupted in DIR.")] = False,
+    force: ForceOption = False,
 ) -> Outcome:
-    """Fine-tune a CNN as attention and as a CNN, and compare the two."""
+    """Give a CNN attention that adds 0 until it is trained. With --data, find out whether it pays."""
     from dataclasses import replace
 
-    from .commands.melt import melt_checkpoint
-    from .learn.comparison import FINE_TUNING
+    from .commands.graft import compare_on_data, graft_checkpoint
+    from .learn.grafting import GRAFTING, RATES
 
-    if data is None and checkpoint is not None:
-        wanted = "is required with a checkpoint: the images it is fine-tuned on, such as a folder of pictures"
-        raise typer.BadParameter(wanted, param_hint="--data")
-    if last is not None and (include or exclude):
-        raise typer.BadParameter("and --include or --exclude both choose layers; give one of them", param_hint="--last")
-    recipe = replace(FINE_TUNING, epochs=epochs, batch_size=batch, weight_decay=weight_decay, seed=seed)
-    return melt_checkpoint(
+    options = {"heads": heads, "key_dim": key_dim, "value_dim": value_dim, "beside": beside, "positions": positions}
+    chosen: dict[str, Any] = {"opening": opening, "where": where or (), "options": options}
+    chosen["size"] = size_of(size, axes=2)
+    if data is None:
+        if checkpoint is None:
+            raise typer.BadParameter("is required without --data", param_hint="CHECKPOINT")
+        return graft_checkpoint(checkpoint, out, force=force, **chosen)
+    if force:
+        raise typer.BadParameter("goes without --data, whose runs --resume continues", param_hint="--force")
+    recipe = replace(GRAFTING, epochs=epochs, batch_size=batch, weight_decay=weight_decay, seed=seed)
+    recipe = replace(recipe, lr=lr[0]) if lr else recipe
+    return compare_on_data(
         checkpoint,
         out,
-        opening=opening,
-        data=data or "digits",
-        size=size_of(size, axes=2),
+        data=data,
         normalization=normalization_of(mean, std),
-        melting={"tolerance": tolerance, "alpha": alpha, "last": last},
-        include=include or (),
-        exclude=exclude or (),
         recipe=recipe,
-        rates=tuple(lr or ()),
+        rates=tuple(lr or RATES),
         seeds=seeds,
         session=_session(accelerator, devices, strategy, precision, resume=resume),
+        **chosen,
     )
 
 
@@ -678,7 +685,7 @@ def _session(
     )
 
 
-@command(app, TRAIN, example="melted --tolerance 0.05 --out frozen.pt2")
+@command(app, TRAIN, example="trained --tolerance 0.05 --out frozen.pt2")
 def freeze(
     checkpoint: CheckpointArgument,
     out: Annotated[
@@ -695,7 +702,7 @@ def freeze(
     size: ImageSizeOption = None,
     data: Annotated[
         str | None,
-        typer.Option(metavar="KIND", help="Report test accuracy before and after on this data, as for melt."),
+        typer.Option(metavar="KIND", help="Report test accuracy before and after on this data, as for graft."),
     ] = None,
     force: ForceOption = False,
 ) -> Outcome:

@@ -100,6 +100,7 @@ class Comparison:
         rounds: Largest number of rounds of the CNN's training, which ends when it gains no more.
         one_start: Whether all seeds start from one CNN, where training it takes long.
         watched: Inputs with which attention layers are recorded; None records none.
+        follows_ends: Whether a chosen rate at an end of the list is followed further, until a rate within it is best.
     """
 
     name: str
@@ -118,6 +119,7 @@ class Comparison:
     rounds: int = 1
     one_start: bool = False
     watched: Tensor | None = None
+    follows_ends: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,7 @@ class ArmResult:
         parameters: Numbers that are trained.
         gained: For the start, what each round after the first gained, in dB on the validation data.
         layers: Record of each attention layer after the best epoch.
+        begun: Scores before the first step, on the test data.
     """
 
     scores: dict[str, float]
@@ -141,6 +144,7 @@ class ArmResult:
     parameters: int
     gained: tuple[float, ...] = ()
     layers: Record = field(default_factory=dict)
+    begun: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -237,6 +241,7 @@ RATE_SEED = 100
 ENOUGH = 0.02
 """A CNN is trained when a round of its training gains less than this, in dB on the validation data."""
 _STEPS_TIMED = 9
+_LEAST_RATE = 1e-7
 
 
 class _Start(NamedTuple):
@@ -290,11 +295,19 @@ class _Runs:
                 break
         return _Start(network, len(scores) * self.comparison.start.epochs, scores[-1], gained)
 
-    def onward(self, arm: Arm, cnn: nn.Module, seed: int, folder: Path) -> Trained:
-        """An arm's run."""
+    def first_scores(self, arm: Arm, cnn: nn.Module, seed: int) -> dict[str, float]:
+        """An arm's scores before the first step."""
+        return self.comparison.score(self.built(arm, cnn, seed))
+
+    def built(self, arm: Arm, cnn: nn.Module, seed: int) -> nn.Module:
+        """An arm's network before the first step."""
         with torch.random.fork_rng():
             torch.manual_seed(seed)
-            network = arm.build(copy.deepcopy(cnn))
+            return arm.build(copy.deepcopy(cnn))
+
+    def onward(self, arm: Arm, cnn: nn.Module, seed: int, folder: Path) -> Trained:
+        """An arm's run."""
+        network = self.built(arm, cnn, seed)
         recipe = self.comparison.onward
         epochs = max(1, round(arm.longer * recipe.epochs))
         return self.train(network, replace(recipe, seed=seed, lr=arm.lr, epochs=epochs), folder, stage=1)
@@ -308,12 +321,16 @@ class _Runs:
             if arm.rate_of is not None:
                 chosen[name] = replace(arm, lr=chosen[arm.rate_of].lr)
                 continue
-            scores = {}
-            for lr in self.comparison.rates:
+            scores: dict[float, tuple[float, float]] = {}
+            left = list(self.comparison.rates)
+            while left:
+                lr = left.pop(0)
                 self.session.say(f"Rates: {arm.title}, at {lr:g}")
                 run = self.onward(replace(arm, lr=lr), cnn, RATE_SEED, folder / f"{name}-{lr:g}")
                 found = run.records[run.best_epoch]["validation"]
                 scores[lr] = found.get("accuracy", 0.0), -found["loss"]
+                if not left and self.comparison.follows_ends:
+                    left = beyond(scores)
             chosen[name] = replace(arm, lr=max(scores, key=scores.__getitem__))
         return chosen
 
@@ -322,6 +339,15 @@ class _Runs:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             return self.comparison.new()
+
+
+def beyond(scores: Mapping[float, tuple[float, float]]) -> list[float]:
+    """The next rate beyond an end that is best so far; none where the best lies within, or no rate is sensible."""
+    rates, best = sorted(scores), max(scores, key=scores.__getitem__)
+    if len(rates) < 2 or rates[0] < best < rates[-1]:
+        return []
+    further = best * rates[0] / rates[1] if best == rates[0] else best * rates[-1] / rates[-2]
+    return [float(f"{further:.3g}")] if _LEAST_RATE < further < 1 else []
 
 
 def run_comparison(
@@ -368,10 +394,13 @@ def run_comparison(
         results[seed] = {"start": found}
         for name, arm in arms.items():
             session.say(f"Seed {seed}: trained further {arm.title}")
+            begun_at = runs.first_scores(arm, begun.network, seed)
             trained = runs.onward(arm, begun.network, seed, place / name)
             best, count = trained.records[trained.best_epoch], _parameters(trained.network)
             scores, layers = comparison.score(trained.network), best.get("layers", {})
-            made = ArmResult(scores, best["validation"], arm.lr, trained.best_epoch, count, layers=layers)
+            made = ArmResult(
+                scores, best["validation"], arm.lr, trained.best_epoch, count, layers=layers, begun=begun_at
+            )
             results[seed][name] = made
             if seed == first:
                 networks[name] = trained.network
@@ -383,12 +412,16 @@ def _parameters(network: nn.Module) -> int:
 
 
 def _step_seconds(comparison: Comparison, networks: Mapping[str, nn.Module]) -> dict[str, float]:
-    """Forward and backward on a batch, in training mode; the networks take turns, so that all see the same load."""
+    """As ``step_seconds``, on the first batch; empty for images with labels."""
     data = comparison.data(0)
     if not isinstance(data, Loaders):
         return {}
     inputs, target = next(iter(data.train))
-    loss = comparison.loss or F.mse_loss
+    return step_seconds(networks, inputs, target, loss=comparison.loss or F.mse_loss)
+
+
+def step_seconds(networks: Mapping[str, nn.Module], inputs: Tensor, target: Tensor, *, loss: Loss) -> dict[str, float]:
+    """Processor seconds of forward and backward in training mode; networks take turns, so all see the same load."""
     copies = {name: copy.deepcopy(network).train() for name, network in networks.items()}
     taken = {name: list[float]() for name in networks}
     for _ in range(_STEPS_TIMED):

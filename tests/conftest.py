@@ -20,7 +20,7 @@ SLOW = frozenset(
         "convert/test_tracing",
         "convert/test_transforms",
         "learn/training/test_fit",
-        "commands/test_melt",
+        "commands/test_graft",
         "test_packaging",
     )
 )

@@ -357,7 +357,8 @@ def test_what_cannot_be_converted_is_refused(
             "FILE.py:FUNCTION, as in conv2attn plan weights.pt --arch torchvision.models:resnet18",
         ),
         (("plan", "weights.pt", "--arch-arg", "width=3"), "goes with --arch"),
-        (("melt", "--out", "out", "--last", "1", "--include", "x"), "--last"),
+        (("graft", "--out", "out"), "is required without --data"),
+        (("graft", "weights.pt", "--out", "out", "--data", "digits", "--force"), "--force"),
         (("reverse",), "No such command 'reverse'"),
     ],
 )

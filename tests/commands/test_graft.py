@@ -1,0 +1,217 @@
+"""The commands that graft and freeze, from the data to the table and the program."""
+
+from __future__ import annotations
+
+import json
+import runpy
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from conv2attn.convert import convert_model, save_converted
+from conv2attn.convert.files.architecture import Architecture
+from conv2attn.convert.files.open import open_network
+from conv2attn.learn.comparison import beyond, small_cnn
+from conv2attn.learn.data import datasets as kinds
+from conv2attn.learn.data.images import ImageData
+from conv2attn.learn.grafting import leader
+from conv2attn.learn.melting import attention_layers, melt
+from conv2attn.learn.training.folders import begin_or_resume
+from tests.command import exit_code, result_of
+from tests.learn.small import data as small_data
+
+
+@pytest.fixture(autouse=True)
+def _few_images(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few images in the place of the digits."""
+
+    def few(side: int | None) -> ImageData:
+        return small_data(count=40)
+
+    monkeypatch.setattr(kinds, "digits", few)
+
+
+ARCHITECTURE = ("--arch", "conv2attn.learn.comparison:small_cnn", "--arch-arg", "classes=3")
+SHORT = ("--epochs", 1, "--batch", 20, "--seeds", 1)
+SIDES = {"start", "cnn", "time", "random", "block", "before", "beside"}
+
+
+def checkpoint(folder: Path) -> Path:
+    torch.manual_seed(0)
+    torch.save(small_cnn(classes=3).state_dict(), folder / "cnn.pth")
+    return folder / "cnn.pth"
+
+
+def compare(out: Path, *arguments: object) -> int:
+    return exit_code("graft", *arguments, "--out", out, "--data", "digits", "--where", "3", *SHORT)
+
+
+def test_a_grafted_folder_is_the_cnn_and_reads_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    options = ("--size", "24x20", "--heads", 2, "--positions", "--json")
+    assert exit_code("graft", checkpoint(tmp_path), *ARCHITECTURE, "--out", tmp_path / "out", *options) == 0
+    (layer,) = result_of("graft", capsys.readouterr().out)["layers"]
+    assert layer["names"] == ["9"]
+    assert layer["size"] == [12, 10]
+    assert layer["heads"] == 2
+    model = open_network(tmp_path / "out").as_saved()
+    cnn, x = small_cnn(classes=3), torch.randn(2, 1, 24, 20)
+    cnn.load_state_dict(torch.load(tmp_path / "cnn.pth"))
+    with torch.no_grad():
+        assert torch.equal(model(x), cnn.eval()(x))
+    assert exit_code("restore", tmp_path / "out", "--out", tmp_path / "back.pth") == 0
+    back = torch.load(tmp_path / "back.pth")
+    assert all(torch.equal(value, back[key]) for key, value in cnn.state_dict().items())
+    assert list(back) == list(cnn.state_dict())
+    assert exit_code("verify", tmp_path / "out", "--size", "24x20") == 0
+
+
+def test_a_comparison_ends_in_a_table_of_every_side_and_the_graft_that_was_trained(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "grafted"
+    assert compare(out, checkpoint(tmp_path), *ARCHITECTURE, "--lr", 0.01, "--json") == 0
+    found = result_of("graft", capsys.readouterr().out)
+    result = found["seeds"]["0"]
+    assert set(result) == SIDES
+    start = result["start"]["scores"]
+    assert all(result[name]["begun"] == start for name in ("cnn", "time", "block", "before", "beside"))
+    assert json.loads((out / "graft.json").read_text(encoding="utf-8"))["verdict"] == found["verdict"]
+    assert "The spread does not allow" in found["verdict"]
+    assert set(found["seconds"]) == SIDES
+    model = open_network(out).as_saved()
+    (layer,) = (each for _, each in attention_layers(model))
+    assert not layer.spare_heads_are_off()
+    assert compare(out, tmp_path / "cnn.pth", *ARCHITECTURE) == 3  # it holds a comparison
+    assert compare(out, tmp_path / "cnn.pth", *ARCHITECTURE, "--lr", 0.01, "--resume", "--json") == 0
+    capsys.readouterr()
+    assert exit_code("restore", out, "--out", tmp_path / "cnn2.pth") == 3
+    assert "ungraft" in capsys.readouterr().err
+
+
+def test_rates_are_chosen_for_each_side_and_an_end_is_followed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "grafted"
+    assert compare(out, checkpoint(tmp_path), *ARCHITECTURE, "--lr", 1e-6, "--lr", 1e-4, "--json") == 0
+    result = result_of("graft", capsys.readouterr().out)["seeds"]["0"]
+    tried = {name: set[float]() for name in SIDES - {"start", "time"}}
+    for run in (out / "rates").iterdir():
+        name, _, rate = run.name.partition("-")
+        tried[name].add(float(rate))
+    for name, rates in tried.items():
+        chosen = result[name]["lr"]
+        assert min(rates) < chosen < max(rates) or chosen in (1e-6 / 100, 1e-2 * 100) or max(rates) >= 0.01
+        assert rates >= {1e-6, 1e-4}
+    assert result["time"]["lr"] == result["cnn"]["lr"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "further"),
+    [
+        ({1e-3: (0.5, 0.0), 1e-2: (0.6, 0.0)}, [0.1]),
+        ({1e-3: (0.6, 0.0), 1e-2: (0.5, 0.0)}, [1e-4]),
+        ({1e-3: (0.5, 0.0), 1e-2: (0.6, 0.0), 1e-1: (0.4, 0.0)}, []),
+        ({1e-3: (0.5, 0.0)}, []),
+        ({0.1: (0.5, 0.0), 0.5: (0.6, 0.0)}, []),
+    ],
+)
+def test_the_next_rate_lies_beyond_the_end_that_is_best(
+    scores: dict[float, tuple[float, float]], further: list[float]
+) -> None:
+    assert beyond(scores) == further
+
+
+def test_who_won_needs_more_than_two_standard_errors() -> None:
+    assert leader({"a": [1.0, 1.2, 1.1], "b": [0.1, 0.3, 0.2]})[4]
+    assert not leader({"a": [1.0, 1.2, 0.1], "b": [0.1, 0.3, 1.2]})[4]
+    assert not leader({"a": [1.0], "b": [0.1]})[4]
+    assert leader({"a": [0.0, 0.1], "b": [1.0, 1.1]})[:2] == ("b", "a")
+
+
+def test_a_melted_folder_freezes_to_a_program_and_to_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = tmp_path / "melted"
+    save_converted(
+        melt(small_cnn(classes=3)).eval(), network, architecture=Architecture(*ARCHITECTURE[1:2], {"classes": 3})
+    )
+    options = ("--tolerance", "0.05", "--size", "6x7", "--data", "digits")
+    assert exit_code("freeze", network, "--out", tmp_path / "frozen.pt2", *options, "--json") == 0
+    frozen = result_of("freeze", capsys.readouterr().out)
+    assert len(frozen["layers"]) == 4
+    assert all(layer["cut_off"] <= 0.05 for layer in frozen["layers"])
+
+    program = torch.export.load(tmp_path / "frozen.pt2").module()
+    model = open_network(network).as_saved()
+    assert len(list(attention_layers(model))) == 4
+    images = small_data().test.images
+    with torch.no_grad():
+        apart = (program(images) - model(images)).abs().max()
+    assert 0 < float(apart) < 0.5
+    before, after = frozen["accuracy"]
+    test = small_data(count=40).test
+    right = model.eval()(test.images).argmax(1) == test.labels
+    assert before == pytest.approx(float(right.float().mean()))
+    assert abs(after - before) < 0.5
+    for name, read in (("frozen.pth", torch.load), ("frozen.safetensors", load_file)):
+        assert exit_code("freeze", network, "--out", tmp_path / name, "--tolerance", "0.05") == 0
+        state = read(tmp_path / name)
+        assert state.keys() == program.state_dict().keys()
+        assert all(torch.equal(value, program.state_dict()[key]) for key, value in state.items())
+    capsys.readouterr()
+
+    assert exit_code("restore", network, "--out", tmp_path / "cnn.pth") == 3
+    refused = capsys.readouterr().err
+    assert "from the convolution of its weights" in refused
+    assert "conv2attn freeze" in refused
+
+
+def test_a_frozen_program_has_every_kind_of_convolution(tmp_path: Path) -> None:
+    code = tmp_path / "net.py"
+    code.write_text(
+        "from torch import nn\n"
+        "from conv2attn.convert.subclasses.padded import PaddedConv2d\n"
+        "from conv2attn.convert.spec import ConvSpec\n"
+        "def net():\n"
+        "    same = PaddedConv2d(ConvSpec(3, 4, (3, 2), (2, 1), padding='same_lower'))\n"
+        "    return nn.Sequential(same, nn.ConvTranspose2d(4, 2, 3, stride=2, output_padding=1), nn.Conv2d(2, 3, 1))\n",
+        encoding="utf-8",
+    )
+    torch.manual_seed(0)
+    cnn = runpy.run_path(str(code))["net"]()
+    torch.save(cnn.state_dict(), tmp_path / "cnn.pth")
+    folder, options = tmp_path / "X", ("--arch", f"{code}:net", "--trust")
+    assert exit_code("convert", tmp_path / "cnn.pth", "--out", folder, "--no-page", *options) == 0
+    frozen = ("--out", tmp_path / "f.pt2", "--tolerance", "0.01", "--size", "9x10", "--trust")
+    assert exit_code("freeze", folder, *frozen) == 0
+    x = torch.rand(3, 3, 9, 10)
+    with torch.no_grad():
+        assert torch.equal(torch.export.load(tmp_path / "f.pt2").module()(x), cnn(x))
+
+
+def test_a_normalization_reaches_the_network_that_is_grafted(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    start = (checkpoint(tmp_path), *ARCHITECTURE, "--lr", 0.01)
+    assert compare(tmp_path / "usual", *start, "--json") == 0
+    usual = result_of("graft", capsys.readouterr().out)["seeds"]
+    assert compare(tmp_path / "own", *start, "--mean", "1", "--std", "2", "--json") == 0
+    assert result_of("graft", capsys.readouterr().out)["seeds"] != usual
+    assert compare(tmp_path / "half", *start, "--mean", "0") == 2
+    assert "needs the other of --mean and --std" in capsys.readouterr().err
+
+
+def test_what_is_grafted_is_not_replaced_by_what_comes_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, network = tmp_path / "grafted", tmp_path / "cnn"
+    save_converted(convert_model(small_cnn(classes=3)).model, network)
+    described = {"format": "conv2attn", "content": "grafting"}
+    begin_or_resume(out / "grafting.json", described, resume=False, what="comparison")
+    (out / "network").symlink_to(network)
+    before = {path: path.read_bytes() for path in network.iterdir()}
+    assert compare(out, out / "network", *ARCHITECTURE, "--resume") == 3
+    assert "would be lost" in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in network.iterdir()} == before
