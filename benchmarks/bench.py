@@ -2,6 +2,7 @@
 
     python benchmarks/bench.py                                    # networks, eager and compiled, both memory formats
     python benchmarks/bench.py --layers --networks resnet50       # the distinct layers of ResNet-50, engine by engine
+    python benchmarks/bench.py --grafts --networks resnet18       # spare heads beside a non-local block by hand
     python benchmarks/bench.py --markdown benchmarks/RESULTS.md   # appends the table to this file
 
 The networks are torchvision's, with random weights. Settings and rows are printed as JSON, one object a line.
@@ -34,12 +35,14 @@ import torch
 from torch import Tensor, nn
 from torch.utils.benchmark import Timer
 
+from conv2attn import graft
 from conv2attn.convert import SelfAttention, attention_from_conv, convert_model
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.engines.base import Engine
 from conv2attn.convert.spec import Convolution, ConvSpec
 from conv2attn.convert.subclasses.readers import geometry
+from conv2attn.learn.grafting import with_block
 from conv2attn.proofs.campaign.arithmetic import describe_machine
 
 NETWORKS = ("resnet18", "resnet50", "mobilenet_v2")
@@ -142,13 +145,8 @@ PHASES = (forward, step)
 
 
 def network_rows(name: str, cnn: nn.Module, options: argparse.Namespace) -> Iterator[Row]:
-    """A network beside a copy of it and its conversions, in every mode."""
-    models = {
-        "CNN": cnn,
-        "control": copy.deepcopy(cnn),
-        "exact": convert_model(cnn).model,
-        f"soft, alpha {SOFT_ALPHA:g}": convert_model(cnn, alpha=SOFT_ALPHA).model,
-    }
+    """A network beside a copy of it and its conversions, or its grafts, in every mode."""
+    models = {"CNN": cnn, "control": copy.deepcopy(cnn), **(grafts if options.grafts else conversions)(cnn, options)}
     for layout in (torch.contiguous_format, torch.channels_last):
         x = images(options).to(memory_format=layout)
         laid = {key: model.to(memory_format=layout) for key, model in models.items()}  # type: ignore[call-overload]
@@ -160,6 +158,20 @@ def network_rows(name: str, cnn: nn.Module, options: argparse.Namespace) -> Iter
                 mode = f"{how}, {str(layout)[6:].replace('_', ' ')}, {phase.__name__}"
                 calls = {key: phase(model, x) for key, model in ready.items()}
                 yield from measured(name, mode, calls, rounds=options.rounds, sample=options.sample)
+
+
+def conversions(cnn: nn.Module, _: argparse.Namespace) -> dict[str, nn.Module]:
+    """The network as attention, exact and soft."""
+    soft = convert_model(cnn, alpha=SOFT_ALPHA).model
+    return {"exact": convert_model(cnn).model, f"soft, alpha {SOFT_ALPHA:g}": soft}
+
+
+def grafts(cnn: nn.Module, options: argparse.Namespace) -> dict[str, nn.Module]:
+    """The network with a non-local block by hand, and with spare heads in front of the same layer and beside it."""
+    front, report = graft(cnn, example=images(options))
+    names = [layer.name for layer in report.layers]
+    block = with_block(copy.deepcopy(cnn), layers=report.layers, zero=True)
+    return {"block": block, "heads in front": front, "heads beside": graft(cnn, where=names, beside=True).model}
 
 
 def layer_rows(name: str, cnn: nn.Module, options: argparse.Namespace) -> Iterator[Row]:
@@ -304,6 +316,7 @@ def parser() -> argparse.ArgumentParser:
     found = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     found.add_argument("--networks", default=",".join(NETWORKS), help="names of torchvision's networks")
     found.add_argument("--layers", action="store_true", help="distinct layers in each engine, in place of networks")
+    found.add_argument("--grafts", action="store_true", help="grafts and a block by hand, in place of conversions")
     found.add_argument("--no-compile", dest="compile", action="store_false", help="leave torch.compile out")
     found.add_argument("--device", default="cpu")
     found.add_argument("--dtype", default=torch.float32, type=lambda name: getattr(torch, name))

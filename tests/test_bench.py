@@ -57,6 +57,11 @@ def test_networks_are_timed_beside_their_cnn_in_every_mode(
     assert sum(line.startswith("| tiny |") for line in table) == len(rows)
 
 
+def test_grafts_are_timed_beside_a_block_by_hand(bench: Any, tiny: nn.Module) -> None:
+    rows = run(bench, tiny, "--grafts")
+    assert {row.candidate for row in rows} == {"CNN", "control", "block", "heads in front", "heads beside"}
+
+
 def test_layers_are_timed_in_each_engine_that_can_compute_them(bench: Any, tiny: nn.Module) -> None:
     rows = run(bench, tiny, "--layers")
     assert [row.what for row in rows if row.ratio == 1 and row.candidate == "conv"] == [
