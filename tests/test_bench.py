@@ -58,7 +58,7 @@ def test_networks_are_timed_beside_their_cnn_in_every_mode(
 
 
 def test_grafts_are_timed_beside_a_block_by_hand(bench: Any, tiny: nn.Module) -> None:
-    rows = run(bench, tiny, "--grafts")
+    rows = run(bench, tiny, "--grafts", "--side", "25")
     assert {row.candidate for row in rows} == {"CNN", "control", "block", "heads in front", "heads beside"}
 
 
