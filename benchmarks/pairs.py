@@ -20,12 +20,12 @@ import hashlib
 import importlib
 import json
 import math
+import multiprocessing
 import os
 import random
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections import Counter, defaultdict
@@ -509,7 +509,7 @@ def _pair(model: nn.Module, x: Tensor, way: str, place: tuple[str, str], truth: 
     }
 
 
-def run(out: Path, seconds: float, seed: int, most: int) -> None:
+def run(out: Path, seconds: float, seed: int, *, most: int, count: int) -> None:
     """Runs pairs until the time is over, and adds a line for each to the file."""
     out.parent.mkdir(parents=True, exist_ok=True)
     done = [json.loads(line) for line in out.read_text().splitlines()] if out.is_file() else []
@@ -517,7 +517,8 @@ def run(out: Path, seconds: float, seed: int, most: int) -> None:
     end, index = time.monotonic() + seconds, 0
     while time.monotonic() < end:
         library, name = drawn(index, seed)
-        ways = [way for way in WAYS if index % _EVERY.get(way, 1) == 0] + list(FAULTS)
+        every = [way for way in WAYS if index % _EVERY.get(way, 1) == 0] + list(FAULTS)
+        ways = random.Random(f"{seed}:{index}:ways").sample(every, min(count, len(every)))
         index += 1
         if (library, name) in seen:
             continue
@@ -535,25 +536,43 @@ def _network(out: Path, library: str, name: str, ways: list[str], most: int) -> 
             file.write(json.dumps({**about, **record}) + "\n")
 
     while ways:
-        command = [sys.executable, __file__, str(out), "--most", str(most), "--child", library, name, *ways]
-        count, start = 0, time.monotonic()
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-            timer = threading.Timer(LIMIT, process.kill)
-            timer.start()
-            assert process.stdout is not None
-            for line in process.stdout:
-                if line.startswith("pair "):
-                    record = json.loads(line.removeprefix("pair "))
-                    write(record)
-                    count += 1
-            timer.cancel()
-        if count and record["way"] is None:
-            return
+        count, end = 0, time.monotonic() + LIMIT
+        for record in _children(library, name, ways, most, end):
+            write(record)
+            count += 1
+            if record["way"] is None:
+                return
         if ways := ways[count:]:
-            took = time.monotonic() - start
-            write({"way": ways[0], "error": "died" if took < LIMIT else f"took more than {LIMIT} s"})
-            ways = ways[1:] if took < LIMIT else []
+            is_late = time.monotonic() > end
+            write({"way": ways[0], "error": f"took more than {LIMIT} s" if is_late else "died"})
+            ways = [] if is_late else ways[1:]
     write({"way": "end"})
+
+
+def _children(library: str, name: str, ways: list[str], most: int, end: float) -> Iterator[Record]:
+    """The pairs that a child tells of before it ends, or the time is over. It is forked, as importing takes seconds."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_told, args=(theirs, library, name, ways, most), daemon=False)
+    process.start()
+    theirs.close()
+    try:
+        while ours.poll(max(0.0, end - time.monotonic())):
+            yield ours.recv()
+    except EOFError:
+        pass
+    finally:
+        process.kill()
+        process.join()
+
+
+def _told(pipe: Any, library: str, name: str, ways: list[str], most: int) -> None:
+    """A child's work, without what libraries print."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+    for record in child(library, name, ways, most):
+        pipe.send(record)
 
 
 def table(out: Path) -> None:
@@ -605,8 +624,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600.0, help="start no new network after this time")
     parser.add_argument("--seed", type=int, default=0, help="of the networks that are drawn")
     parser.add_argument("--most", type=int, default=MOST, help="parameters of a network, at most")
+    parser.add_argument("--ways", type=int, default=100, help="pairs of a network, at most; they are drawn")
     parser.add_argument("--table", action="store_true", help="print what the lines say")
-    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--outputs", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.table:
@@ -616,12 +635,8 @@ def main() -> None:
         model = Plain(build(*options.outputs)).eval()
         with torch.no_grad():
             torch.save(model(inputs(*options.outputs, model)), options.out)
-    elif options.child:
-        library, name, *ways = options.child
-        for record in child(library, name, ways, options.most):
-            print("pair " + json.dumps(record), flush=True)
     else:
-        run(options.out, options.seconds, options.seed, options.most)
+        run(options.out, options.seconds, options.seed, most=options.most, count=options.ways)
 
 
 if __name__ == "__main__":
