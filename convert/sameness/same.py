@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -26,6 +26,7 @@ from .truth import Graph
 from .typical import RUNS, TF32, UNITS, Precision, Typical, typical
 from .verdict import THRESHOLD, Output, Sameness, Worst, changed_answers, is_chaotic, output_of, told
 
+_Value = TypeVar("_Value")
 Progress = Callable[[int], None]
 _LEVELS = 127  # steps of 8 bits from 0 to the largest number
 STEPS = 1 + RUNS  # forwards that progress counts
@@ -173,9 +174,9 @@ class _Comparison:
         return None
 
     def _ordered(self) -> list[Tensor]:
-        """B's outputs in A's order: by name, or by place where names differ."""
+        """B's outputs in A's order."""
         a, b = (run.outputs for run in self.played)
-        return [b[name] for name in a] if a.keys() == b.keys() else list(b.values())
+        return list(_by_name(a, b).values())
 
     def _outputs(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The outputs of both sides, by A's names; complex numbers as pairs."""
@@ -185,8 +186,8 @@ class _Comparison:
     def _judged(self, graph: Graph, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
         """Both outputs beside the truth, and beside what rounding does."""
         *found, stepped = self._typical(graph, watched=bool(self.played[1 - self.exact].blocks))
-        truth = dict(zip(a, map(_real, found[0].truth.values()), strict=True))
-        scales = [dict(zip(a, each.scales.values(), strict=True)) for each in (*found, stepped)]
+        truth = {name: _real(one) for name, one in _by_name(a, found[0].truth).items()}
+        scales = [_by_name(a, each.scales) for each in (*found, stepped)]
         chaotic = [name for name in a if any(is_chaotic(truth[name], each[name]) for each in scales[:2])]
         rows = tuple(
             output_of(name, (one, b[name]), truth[name], (scales[0][name], scales[1][name])) for name, one in a.items()
@@ -291,6 +292,12 @@ class _Comparison:
             IndexError,
         ):  # no rule for an operation, or the program is of other outputs
             return None
+
+
+def _by_name(a: Mapping[str, Any], other: Mapping[str, _Value]) -> dict[str, _Value]:
+    """Values by A's names: those of the same name, or of the same place where names differ."""
+    values = [other[name] for name in a] if a.keys() == other.keys() else other.values()
+    return dict(zip(a, values, strict=True))
 
 
 def _real(value: Tensor) -> Tensor:

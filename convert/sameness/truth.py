@@ -86,8 +86,11 @@ class Graph:
 
     def inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], *, wide: bool = True) -> list[Any]:
         """The graph's inputs: the network's own tensors and the call's, lifted where ``wide``."""
-        given = iter(tree_flatten((args, dict(kwargs)))[0])
         specs = self.exported.graph_signature.input_specs
+        own = [spec.arg.name for spec in specs if spec.kind == InputKind.USER_INPUT]
+        is_named = kwargs.keys() <= set(own)
+        placed = tree_flatten((args, {} if is_named else dict(kwargs)))[0]
+        given = iter([*placed, *(kwargs[name] for name in own if is_named and name in kwargs)])
         found = [next(given) if spec.kind == InputKind.USER_INPUT else self.tensors[spec.arg.name] for spec in specs]
         return [lift(_detached(one)) for one in found] if wide else [_detached(one) for one in found]
 

@@ -317,6 +317,17 @@ def test_several_inputs_and_dictionaries_with_integers_are_compared(inputs: Any)
     assert found.where[0].kind == "mul"
 
 
+def test_names_pair_inputs_and_outputs_in_whatever_order() -> None:
+    class Reordered(Several):
+        def forward(self, x: Tensor, y: Tensor) -> dict[str, Any]:
+            found = super().forward(x, y)
+            return {"all": found["all"], "scores": found["scores"]}
+
+    given = {"y": X.flip(0), "x": X}
+    assert same(lambda **named: Reordered().eval()(**named), Several().eval(), given).verdict in HONEST
+    assert same(Reordered().eval(), Several(1.1).eval(), given).where[0].kind == "mul"
+
+
 @pytest.mark.fault
 def test_one_class_that_noise_does_not_turn_is_not_rounding() -> None:
     class Answer(nn.Module):
