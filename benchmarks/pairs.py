@@ -154,7 +154,7 @@ def build(library: str, name: str) -> nn.Module:
             module.running_var.uniform_(0.5, 2)
     with torch.no_grad():
         for parameter in model.parameters():  # no branch is switched off, and no bias is 0
-            if parameter.ndim <= 1 and float(parameter.abs().max()) < 1e-3:
+            if parameter.ndim <= 1 and not parameter.is_meta and float(parameter.abs().max()) < 1e-3:
                 parameter.normal_(0, 0.1)
     return model.eval().requires_grad_(False)
 
@@ -461,9 +461,11 @@ def child(library: str, name: str, ways: list[str], most: int) -> Iterator[Recor
     torch.set_num_threads(1)
     _remembering()
     try:
-        model: nn.Module = Plain(build(library, name)).eval()
-        if sum(parameter.numel() for parameter in model.parameters()) > most:
+        with torch.device("meta"):
+            empty = build(library, name)
+        if sum(parameter.numel() for parameter in empty.parameters()) > most:
             raise ValueError("it has too many parameters")
+        model: nn.Module = Plain(build(library, name)).eval()
         x = inputs(library, name, model)
     except Exception as error:  # other people's code
         yield {"way": None, "error": f"{type(error).__name__}: {error}"[:200]}
