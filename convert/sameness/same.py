@@ -22,7 +22,7 @@ from ..errors import ConversionError, OptionError
 from ..files.weights import Opening
 from .operations import Parted, where_graphs_part, where_modules_part
 from .sides import Inputs, Side, bitwise
-from .truth import Graph
+from .truth import Graph, real
 from .typical import RUNS, TF32, UNITS, Precision, Typical, typical
 from .verdict import THRESHOLD, Output, Sameness, Worst, changed_answers, is_chaotic, output_of, told
 
@@ -180,13 +180,13 @@ class _Comparison:
 
     def _outputs(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The outputs of both sides, by A's names; complex numbers as pairs."""
-        a = {name: _real(one) for name, one in self.played[0].outputs.items()}
-        return a, dict(zip(a, map(_real, self._ordered()), strict=True))
+        a = {name: real(one) for name, one in self.played[0].outputs.items()}
+        return a, dict(zip(a, map(real, self._ordered()), strict=True))
 
     def _judged(self, graph: Graph, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
         """Both outputs beside the truth, and beside what rounding does."""
         *found, stepped = self._typical(graph, watched=bool(self.played[1 - self.exact].blocks))
-        truth = {name: _real(one) for name, one in _by_name(a, found[0].truth).items()}
+        truth = _by_name(a, found[0].truth)
         scales = [_by_name(a, each.scales) for each in (*found, stepped)]
         chaotic = [name for name in a if any(is_chaotic(truth[name], each[name]) for each in scales[:2])]
         rows = tuple(
@@ -298,10 +298,6 @@ def _by_name(a: Mapping[str, Any], other: Mapping[str, _Value]) -> dict[str, _Va
     """Values by A's names: those of the same name, or of the same place where names differ."""
     values = [other[name] for name in a] if a.keys() == other.keys() else other.values()
     return dict(zip(a, values, strict=True))
-
-
-def _real(value: Tensor) -> Tensor:
-    return torch.view_as_real(value) if value.is_complex() else value
 
 
 def _tf32(tensors: list[Tensor]) -> float:

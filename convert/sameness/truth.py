@@ -125,6 +125,11 @@ class Graph:
         return any("quantize" in name_of(node) for node in self.nodes)
 
 
+def real(value: Tensor) -> Tensor:
+    """Complex numbers as pairs of real ones; other tensors as they are."""
+    return torch.view_as_real(value.resolve_conj()) if value.is_complex() else value
+
+
 def _detached(value: Any) -> Any:
     return value.detach() if isinstance(value, Tensor) else value
 
@@ -144,9 +149,10 @@ class Lifted(fx.Interpreter):
         self.seen: dict[fx.Node, Any] = {}
 
     def outputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
-        """The network's outputs, by name."""
+        """The network's outputs, by name; complex numbers as pairs."""
         with torch.no_grad(), plainly():
-            return self.graph_of.outputs(self.run(*self.graph_of.inputs(args, kwargs)))
+            found = self.graph_of.outputs(self.run(*self.graph_of.inputs(args, kwargs)))
+        return {name: real(one) for name, one in found.items()}
 
     def run_node(self, n: fx.Node) -> Any:
         """The result of a node."""

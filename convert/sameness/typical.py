@@ -10,6 +10,7 @@ place, so its root mean square is at most u |y| / sqrt(3). Roundings of differen
     normalisation                y = f x + (b - f m): each of the two terms is rounded, and their sum
     softmax                      x - max x is rounded, and changes y by that relative amount
     sum, mean                    u sqrt(log2 n) |x|_2 of cascaded sums, and u |y|
+    Fourier transform            u sqrt(log2 n) times the root mean square of all results, for log2 n stages
     elsewhere                    u |y|; nothing where numbers are only moved or compared
 
 Matrix products and convolutions add K = min(n, 256) products one after another, as kernels that keep sums in
@@ -131,6 +132,8 @@ def _summed(name: str, args: Any, out: Tensor) -> Tensor | None:
 def _beside(name: str, args: Any, out: Any) -> Tensor:
     """The error of an operation of single numbers, in units of roundoff."""
     y: Tensor = first_of(out)
+    if name.startswith("_fft"):
+        return y.abs().square().mean().sqrt() * math.sqrt(max(1.0, math.log2(y.numel()))) * torch.ones_like(y.abs())
     if "batch_norm" in name or name in ("native_layer_norm", "native_group_norm"):
         return _normalised(name, args, out, y)
     if name == "_softmax":
@@ -183,7 +186,9 @@ class Noise(TorchDispatchMode):
         """The operation, moved."""
         out, name = func(*args, **(kwargs or {})), func._schema.name.split("::")[1]
         first = first_of(out)
-        if name in _EXACT or not isinstance(first, Tensor) or not first.is_floating_point() or not first.numel():
+        if name in _EXACT or not isinstance(first, Tensor) or not first.numel():
+            return out
+        if not (first.is_floating_point() or first.is_complex()):
             return out
         moved = first + self._noise(name, func, args, out, first)
         if func._schema.is_mutable:

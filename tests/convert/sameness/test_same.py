@@ -343,6 +343,21 @@ def test_one_class_that_noise_does_not_turn_is_not_rounding() -> None:
     assert found.sentence.startswith("Not rounding: numbers differ by 2 where rounding changes nothing.")
 
 
+def test_complex_outputs_are_compared_as_pairs() -> None:
+    class Spectrum(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            found: Tensor = torch.fft.fft(x) * 2
+            return found
+
+    def other(x: Tensor) -> Tensor:
+        found: Tensor = torch.fft.fft(2 * x.double()).to(torch.complex64)
+        return found
+
+    signal = torch.randn(3, 60)
+    assert same(Spectrum().eval(), other, signal).verdict == "rounding"
+    assert same(Spectrum().eval(), lambda x: other(x) * (1 + 1e-5j), signal).verdict == "not rounding"
+
+
 def test_chaos_cannot_be_judged() -> None:
     class Logistic(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
