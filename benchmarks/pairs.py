@@ -159,6 +159,15 @@ def build(library: str, name: str) -> nn.Module:
     return model.eval().requires_grad_(False)
 
 
+def _parameters(library: str, name: str) -> int:
+    """Number of a network's parameters; 0 where it cannot be built without values."""
+    try:
+        with torch.device("meta"):
+            return sum(parameter.numel() for parameter in build(library, name).parameters())
+    except Exception:  # other people's code
+        return 0
+
+
 def _backbone(name: str) -> dict[str, Any]:
     home = importlib.import_module("torchvision.models").get_model_builder(name).__module__
     return {"weights_backbone": None} if "segmentation" in home else {}
@@ -392,7 +401,7 @@ def _silu(model: nn.Module) -> None:
     found = [(name, one) for name, one in model.named_modules() if isinstance(one, nn.SiLU)]
     if not found:
         raise NotImplementedError("it has no SiLU")
-    model.set_submodule(found[len(found) // 2][0], nn.Hardswish())
+    model.set_submodule(found[len(found) // 2][0], nn.Hardswish().eval())
 
 
 FAULTS: dict[str, Callable[[nn.Module], None]] = {
@@ -461,9 +470,7 @@ def child(library: str, name: str, ways: list[str], most: int) -> Iterator[Recor
     torch.set_num_threads(1)
     _remembering()
     try:
-        with torch.device("meta"):
-            empty = build(library, name)
-        if sum(parameter.numel() for parameter in empty.parameters()) > most:
+        if _parameters(library, name) > most:
             raise ValueError("it has too many parameters")
         model: nn.Module = Plain(build(library, name)).eval()
         x = inputs(library, name, model)

@@ -201,6 +201,8 @@ def evaluated(node: fx.Node, args: Any, kwargs: Any) -> Any:
     if inner and str(node.target).startswith("wrap_with"):
         return _Inner(args[inner[0]]).run(*args[inner[0] + 1 :])
     target: Any = node.target
+    if target is torch.ops.aten.view.default:
+        target = torch.ops.aten.reshape.default  # a lifted or moved tensor may lie otherwise in memory
     if is_cast(node) and _dtype(node) is not None and _dtype(node).is_floating_point:  # type: ignore[union-attr]
         return lift(args[0].to(torch.float64))
     return lifted_arguments(target(*args, **kwargs))

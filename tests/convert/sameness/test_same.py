@@ -343,6 +343,22 @@ def test_one_class_that_noise_does_not_turn_is_not_rounding() -> None:
     assert found.sentence.startswith("Not rounding: numbers differ by 2 where rounding changes nothing.")
 
 
+def test_a_view_of_what_lies_otherwise_in_memory_is_taken() -> None:
+    class Viewing(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3, padding=1).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.conv(x).permute(0, 2, 3, 1).softmax(3)
+            return y.view(len(x), -1, 4) if y.is_contiguous() else y.reshape(len(x), -1, 4)
+
+    pictures = torch.randn(2, 3, 5, 7).contiguous(memory_format=torch.channels_last)
+    assert same(Viewing().eval(), Viewing().eval().double(), pictures).verdict == "not rounding"
+    network = Viewing().eval()
+    assert same(network, own_loops(network), pictures).verdict in HONEST
+
+
 def test_complex_outputs_are_compared_as_pairs() -> None:
     class Spectrum(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
