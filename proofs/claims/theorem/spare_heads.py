@@ -143,7 +143,7 @@ def spare_heads(*, start: int = 0, missing: int = 0) -> Checks:
 
 
 @claim(
-    status=Status.ALGEBRA,
+    status=Status.INSTANCES,
     scope="As `spare-heads`, for the kernel of one tap whose slice is the identity matrix.",
     source="Wang, Girshick, Gupta and He, Non-local neural networks, CVPR 2018, eq. (6)",
     justifies=("convert/layer/spare.py: WithSpareHeads",),
