@@ -15,12 +15,12 @@ import pytest
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[1]
-SHIPPED = ("convert", "learn", "proofs")
+SHIPPED = ("convert", "learn", "proofs", "show", "commands")
 TOP = ("__init__.py", "__main__.py", "cli.py")
 COPIED = (*SHIPPED, *TOP, "tests", "pyproject.toml", "README.md", "LICENSE")
 WHEEL_ONLY = {"METADATA", "WHEEL", "RECORD", "top_level.txt", "entry_points.txt", "licenses/LICENSE"}
 TEXT_SUFFIXES = {".py", ".md", ".toml", ".txt", ".yml", ".yaml", ".json", ".html", ".cfg", ""}
-FOLDERS = ("convert", "learn", "proofs", "tests", "benchmarks", "docs", ".ci")
+FOLDERS = ("convert", "learn", "proofs", "show", "commands", "tests", "benchmarks", "docs", ".ci")
 
 
 def project() -> dict[str, Any]:
@@ -74,7 +74,7 @@ def test_the_wheel_holds_the_tree_and_nothing_else(wheel: zipfile.Path) -> None:
     formal = ROOT / "proofs" / "formal"
     data += [*formal.glob("*.v"), formal / "_CoqProject", formal / "README.md"]
     data += [formal / "checker" / "Extraction.v", formal / "checker" / "main.ml"]
-    data += [*(ROOT / "proofs" / "show").glob("*/static/*")]
+    data += [*(ROOT / "show").glob("*/static/*")]
     paths = [*SHIPPED_MODULES, *(path.relative_to(ROOT) for path in data)]
     found = in_wheel(wheel)
     assert {name for name in found if ".dist-info/" not in name} == {f"conv2attn/{path.as_posix()}" for path in paths}

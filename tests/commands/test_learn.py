@@ -25,7 +25,7 @@ import os, signal, sys
 import torch
 
 from conv2attn.cli import main
-from conv2attn.learn.data import kinds
+from conv2attn.learn.data import datasets as kinds
 from conv2attn.learn.experiment.folder import HeadRecorder
 from tests.learn.experiments import stripes
 
@@ -66,7 +66,7 @@ def test_a_killed_command_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
     """It is killed in the second network's third record."""
     assert exit_code(*arguments(tmp_path / "whole")) == 0
     command = [sys.executable, "-c", _KILLED, torch.get_num_threads(), *arguments(tmp_path / "killed")]
-    assert finished(command, cwd=Path(__file__).parents[3]).returncode == -signal.SIGKILL
+    assert finished(command, cwd=Path(__file__).parents[2]).returncode == -signal.SIGKILL
     assert len(list((tmp_path / "killed").glob("*/seed-0/last.ckpt"))) == 2
     assert exit_code(*arguments(tmp_path / "killed")) == 3
     assert exit_code(*arguments(tmp_path / "killed", "--resume")) == 0

@@ -91,12 +91,13 @@ TELLS_OF_PROGRESS = """
 from contextlib import contextmanager
 from pathlib import Path
 from conv2attn import cli
+from conv2attn.commands import soak
 
 @contextmanager
 def progress(*_, **__):
     yield lambda count: Path("progress").touch()
 
-cli.progress = progress
+soak.progress = progress
 cli.main()
 """
 

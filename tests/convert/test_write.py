@@ -142,7 +142,7 @@ DYING = """
 import os, sys
 from pathlib import Path
 from conv2attn.convert.write import write_folder
-from tests.convert.files.test_write import fill
+from tests.convert.test_write import fill
 out, place = Path(sys.argv[1]), sys.argv[2]
 def write(folder):
     fill("new")(folder)
