@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from conv2attn.learn.comparison import Comparison, Outcomes, run_comparison
 from conv2attn.learn.data.images import Loaders, Pairs
+from conv2attn.learn.grafting import NonLocalBlock
 from conv2attn.learn.training.folders import write_json
 from conv2attn.learn.training.recipe import Session, evaluate
 
@@ -73,36 +74,11 @@ def _seeing(before: int, width: int, *, stride: int = 1) -> list[nn.Module]:
     return [convolution, nn.BatchNorm2d(width), nn.ReLU()]
 
 
-class NonLocal(nn.Module):
-    """A non-local block, embedded Gaussian (Wang et al., arXiv 1711.07971): x + W_z softmax(q k^T) v.
-
-    Args:
-        channels: Channels of x.
-        width: Dimension of queries, keys and values.
-        is_zero: Whether W_z starts at zero, so that the block starts as the identity; else as PyTorch draws it.
-    """
-
-    def __init__(self, channels: int, width: int, *, is_zero: bool = True) -> None:
-        super().__init__()
-        self.queries, self.keys, self.values = (nn.Conv2d(channels, width, 1) for _ in range(3))
-        self.out = nn.Conv2d(width, channels, 1)
-        if is_zero:
-            nn.init.zeros_(self.out.weight)
-            nn.init.zeros_(self.out.bias)  # type: ignore[arg-type]
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[batch, channels, rows, columns] to the same."""
-        q, k, v = (each(x).flatten(2).transpose(1, 2) for each in (self.queries, self.keys, self.values))
-        seen = F.scaled_dot_product_attention(q, k, v).transpose(1, 2).unflatten(2, x.shape[2:])
-        added: Tensor = self.out(seen)
-        return x + added
-
-
 def with_block(cnn: nn.Module, *, is_zero: bool = True) -> nn.Module:
     """Puts a non-local block in front of the last layer that sees several tokens."""
     layer = cnn.get_submodule(LOOKS)
     channels = int(cnn.get_parameter(f"{LOOKS}.weight").shape[1])
-    cnn.set_submodule(LOOKS, nn.Sequential(NonLocal(channels, WIDTH, is_zero=is_zero), layer))
+    cnn.set_submodule(LOOKS, nn.Sequential(NonLocalBlock(channels, WIDTH, zero=is_zero), layer))
     return cnn
 
 

@@ -88,7 +88,7 @@ def test_every_way_to_go_on_begins_as_the_cnn_and_can_learn(kind: str, denoisers
     block = with_block.get_submodule(f"{denoisers.LOOKS}.0")
     assert torch.equal(with_block(noisy), wanted)
     (with_block(noisy) - clean).square().mean().backward()
-    gradient = block.get_parameter("out.weight").grad
+    gradient = block.get_parameter("z.weight").grad
     assert gradient is not None
     assert bool(gradient.any(0).all())  # of each channel that it looks for
     assert not torch.equal(denoisers.with_block(copy.deepcopy(cnn), is_zero=False)(noisy), wanted)
