@@ -19,13 +19,13 @@ from ..convert.files.preprocessing import Normalization
 from ..convert.files.readers import read_contents
 from ..convert.files.weights import Opening
 from ..convert.inputs import InputSpec, example_image, program_shape, random_inputs
+from ..convert.onnx.run import random_feeds, session
 from ..convert.sameness.same import STEPS, compare
-from ..convert.sameness.sides import ONNX, session
+from ..convert.sameness.sides import ONNX
 from ..convert.sameness.verdict import Sameness
 from ..learn.data.pictures import picture_reader, read_picture
 from ..show.text import Table
 from .inputs import DEFAULT_IMAGES, FolderImages
-from .verify_onnx import random_feeds
 
 
 class Progress(Protocol):

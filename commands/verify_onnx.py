@@ -1,23 +1,20 @@
 """Verifies a network in an ONNX file: ONNX Runtime runs it beside the same file with attention.
 
 The difference of their outputs is reported, and has no known bound; each layer has its certificate.
-
-Runs ONNX files by ONNX Runtime, and makes inputs for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import nn
 
-from ..convert.arguments import USUAL_SIZES, Size
+from ..convert.arguments import Size
 from ..convert.certificate.layer import certify_error
 from ..convert.errors import OptionError, Problem, refusing
 from ..convert.files.open import open_network
@@ -26,9 +23,9 @@ from ..convert.files.weights import read_checkpoint
 from ..convert.heads.values import LayerValues
 from ..convert.network.agreement import LayerShape
 from ..convert.network.convert import convert_model
+from ..convert.onnx.run import Feeds, random_feeds, session
 from ..convert.onnx.write import DEFAULT_FORM, FORM, FORMS, SOURCE, attention_model, flaw, form_named
 from ..convert.plain import path_in
-from ..convert.sameness.sides import session
 from ..convert.write import PROGRAM
 from ..show.text import Table, layer_name, problem_lines
 from .inputs import refuse_conversion
@@ -182,46 +179,3 @@ def _difference(a: Any, b: Any) -> float:
 
 def _is_numbers(values: object) -> bool:
     return isinstance(values, np.ndarray) and values.dtype.kind in "fiu"
-
-
-Feeds = Mapping[str, NDArray[Any]]
-IMAGES = 2  # in a batch, where the file leaves that open
-_TYPES = {"float": "float32", "double": "float64", **{name: name for name in ("float16", "int64", "int32", "bool")}}
-
-
-def random_feeds(model: Any, *, size: Size | None, count: int | None, seed: int) -> Feeds:
-    """Normal numbers for inputs of floating point, zeros for others, where sizes are open in the usual ones.
-
-    Args:
-        model: A session.
-        size: The last sizes of inputs that leave them open.
-        count: The first, by default ``IMAGES``.
-        seed: Seed of the numbers.
-
-    Raises:
-        OptionError: An input is of another kind.
-    """
-    generator, found = np.random.default_rng(seed), dict[str, NDArray[Any]]()
-    for port in model.get_inputs():
-        kind = _TYPES.get(port.type.removeprefix("tensor(").removesuffix(")"))
-        if kind is None:
-            raise OptionError(f"the input {port.name!r} is of {port.type}, for which no random numbers can be drawn")
-        shape = _shape(port.shape, size, count)
-        drawn = generator.standard_normal(shape) if kind.startswith("float") else np.zeros(shape)
-        found[port.name] = drawn.astype(kind)
-    return found
-
-
-def _shape(declared: Sequence[Any], size: Size | None, count: int | None) -> list[int]:
-    """A shape with numbers in the place of what is open: the batch, and then the size.
-
-    The size is that of the last axes; of those before the last one where channels come last, as TensorFlow has them.
-    """
-    others = max(len(declared) - 1, 0)
-    wanted = (size or USUAL_SIZES.get(others - 1, Size(*[1] * others)))[-others:] if others else ()
-    are_known = [isinstance(known, int) and known > 0 for known in declared]
-    channels_last = others > len(wanted) and are_known[-1] and not are_known[1]
-    sizes = [count or IMAGES, *[1] * others]
-    end = len(sizes) - channels_last
-    sizes[end - len(wanted) : end] = wanted
-    return [known if is_known else drawn for known, is_known, drawn in zip(declared, are_known, sizes, strict=False)]

@@ -19,7 +19,7 @@ from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.names import offline
 from conv2attn.convert.onnx import read_onnx
 from conv2attn.convert.onnx.export import export_onnx
-from conv2attn.convert.sameness.sides import session
+from conv2attn.convert.onnx.run import session
 from conv2attn.learn.data.datasets import digits
 from conv2attn.learn.data.pictures import read_picture
 from conv2attn.learn.training.fit import check_machine

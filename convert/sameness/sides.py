@@ -22,10 +22,12 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..errors import ConversionError, InputError, OptionError, ToolError, importing, refusing
+from ..errors import ConversionError, InputError, OptionError, refusing
 from ..files.open import open_network
 from ..files.weights import Opening
 from ..inputs import named_tensors
+from ..onnx import onnx_package
+from ..onnx.run import session
 from .truth import Graph
 
 ONNX = ".onnx"
@@ -212,8 +214,8 @@ class Side:
         with torch.random.fork_rng(devices=[]):
             outputs = self._run(first, kept, blocks)
             again = self._run(given.clone(), {}, ())
-        changed = tuple(name for name, one in self._state().items() if not _same(one, before.get(name)))
-        writes = not all(_same(a, b) for a, b in zip(first.tensors, given.tensors, strict=True))
+        changed = tuple(name for name, one in self._state().items() if not bitwise(one, before.get(name)))
+        writes = not all(bitwise(a, b) for a, b in zip(first.tensors, given.tensors, strict=True))
         return Played(outputs, _spread(outputs, again), changed, writes, kept)
 
     def _run(self, given: Inputs, kept: dict[str, Tensor], blocks: Sequence[str]) -> dict[str, Tensor]:
@@ -237,25 +239,8 @@ class Side:
         return {name: one.detach().clone() for name, one in self.call.named_buffers() if not one.is_meta}
 
 
-def session(model: Path | bytes) -> Any:
-    """A session of ONNX Runtime's on the CPU, of a file or of its content.
-
-    Raises:
-        ToolError: It is not installed.
-        LibraryError: It cannot be imported.
-    """
-    with importing("onnxruntime", ToolError('running ONNX files needs ONNX Runtime (pip install "conv2attn[onnx]")')):
-        import onnxruntime
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4  # only fatal errors
-    source = str(model) if isinstance(model, Path) else model
-    return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
-
-
 def _is_quantised(path: Path) -> bool:
-    with importing("onnx", ToolError('reading ONNX files needs onnx (pip install "conv2attn[onnx]")')):
-        import onnx
-    nodes = onnx.load(str(path), load_external_data=False).graph.node
+    nodes = onnx_package("reading ONNX files").load(str(path), load_external_data=False).graph.node
     return any(kind in node.op_type for node in nodes for kind in _QUANTISED_NODES)
 
 
@@ -267,7 +252,7 @@ def _keeper(kept: dict[str, Tensor], name: str) -> Callable[..., None]:
     return hook
 
 
-def _same(one: Tensor, other: Any) -> bool:
+def bitwise(one: Tensor, other: Any) -> bool:
     """Whether two tensors have the same bits, or NaN in the same places."""
     if not isinstance(other, Tensor) or one.shape != other.shape or one.dtype != other.dtype:
         return False
@@ -278,12 +263,7 @@ def _spread(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float | N
     """The largest difference between two runs, or None where there is none."""
     if one.keys() != other.keys():
         return float("inf")
-    apart = [(a, other[name]) for name, a in one.items() if not _same(a, other[name])]
+    apart = [(a, other[name]) for name, a in one.items() if not bitwise(a, other[name])]
     if not apart:
         return None
     return max(float((a.double() - b.double()).abs().max()) if a.shape == b.shape else float("inf") for a, b in apart)
-
-
-def bitwise(one: Tensor, other: Tensor) -> bool:
-    """Whether two outputs have the same bits."""
-    return one.dtype == other.dtype and _same(one, other)

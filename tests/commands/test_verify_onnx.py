@@ -10,11 +10,11 @@ import pytest
 from onnx import helper, numpy_helper
 
 from conv2attn.commands.convert import convert_checkpoint
-from conv2attn.commands.verify_onnx import OnnxCheck, random_feeds, verify_onnx_file
+from conv2attn.commands.verify_onnx import OnnxCheck, verify_onnx_file
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import OptionError
 from conv2attn.convert.files.weights import Opening
-from conv2attn.convert.sameness.sides import session
+from conv2attn.convert.onnx.run import random_feeds, session
 from tests.onnx_files import network, port, tensor
 
 
