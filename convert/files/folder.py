@@ -37,7 +37,7 @@ from ..write import (
 from .architecture import Architecture
 from .layers import Layers, attention_named, described, state_key
 from .preprocessing import Preprocessing
-from .readers import digest, read_safetensors
+from .readers import digest, read_safetensors, readable
 from .report import checksum
 from .weights import Checkpoint
 
@@ -97,13 +97,14 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
     weights = path_in(folder, WEIGHTS)
     if not weights.is_file():
         raise CheckpointError(f"{folder} is damaged: it has no {WEIGHTS}")
-    tensors = read_safetensors(weights)
+    with readable(weights):
+        tensors, sha256 = read_safetensors(weights), digest([weights])
     if tensors.keys() != set(config.tensors):
         raise CheckpointError(f"{folder} is damaged: {CONFIG} lists other tensors than {WEIGHTS} holds")
     state = {key: tensors[key] for key in config.tensors}
     layers = {name: described(record, name, state) for record in config.layers for name in record.names}
     versions = {name: {"version": version} for name, version in (config.class_versions or {}).items()}
-    return config, Checkpoint(folder, state, digest([weights]), layers, (path, weights), versions=versions or None)
+    return config, Checkpoint(folder, state, sha256, layers, (path, weights), versions=versions or None)
 
 
 def save_converted(

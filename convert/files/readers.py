@@ -25,8 +25,8 @@ import pickle
 import re
 import warnings
 import zipfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
@@ -308,9 +308,20 @@ def read_contents(path: Path, *, trust: bool = False) -> Contents:
         path = weights_file(path)
     elif not path.is_file():
         raise CheckpointError(f"there is no file {path}{_elsewhere(path)}")
-    try:
+    with readable(path):
         found = _read(path, trust=trust)
         return replace(found, sha256=digest(found.files))
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Says of a file that the system does not give, such as one without permission, that it cannot be read.
+
+    Raises:
+        CheckpointError: Within, for an OSError.
+    """
+    try:
+        yield
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read: {error.strerror or error}") from error
 

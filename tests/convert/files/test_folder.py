@@ -31,6 +31,7 @@ from conv2attn.convert.errors import (
     TrustNeededError,
 )
 from conv2attn.convert.examples.networks import NETWORKS, load_example
+from conv2attn.convert.files import folder
 from conv2attn.convert.files.architecture import OWN_ARCHITECTURES, Architecture
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.open import open_network
@@ -174,6 +175,15 @@ def test_damaged_files_are_refused(saved: Path) -> None:
         load_converted(saved, architecture=Composite())
     (saved / CONFIG).write_bytes(b"{")
     with pytest.raises(CheckpointError, match="is not JSON"):
+        load_converted(saved, architecture=Composite())
+
+
+def test_weights_that_the_system_does_not_give_are_named(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(files: object) -> str:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(folder, "digest", failing)
+    with pytest.raises(CheckpointError, match=rf"{WEIGHTS} cannot be read: Input/output error"):
         load_converted(saved, architecture=Composite())
 
 
