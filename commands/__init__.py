@@ -1,1 +1,1 @@
-"""What each command does, one file a command; ``cli.py`` has their signatures."""
+"""The commands, one file each; ``cli.py`` has their signatures."""

@@ -1,4 +1,4 @@
-"""What networks are run on by commands.
+"""The inputs that commands run networks on.
 
 A CNN beside its attention, and inputs for both: images of a folder, random ones, or inputs of any kind.
 

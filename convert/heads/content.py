@@ -1,4 +1,4 @@
-"""What scores read beside the quadratic positions: the image, and learned tables.
+"""Scores beside the quadratic positions: those that read the image, and learned tables.
 
 The terms of the relative attention that read the image are (a), (b) and (c) of the draft's eq. (7).
 

@@ -138,7 +138,7 @@ class SelfAttention(WithSpareHeads):
 
     @property
     def dilation(self) -> tuple[int, ...]:
-        """Of the convolution; refused once spare heads were trained, to code that makes a new convolution of it."""
+        """The convolution's; once spare heads were trained, code that makes a new convolution of it is refused."""
         if not self.spare_heads_are_off():
             raise ConversionError(f"no convolution takes the layer's place: {TRAINED_SPARE}")
         return self.spec.dilation

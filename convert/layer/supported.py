@@ -1,4 +1,4 @@
-"""Which convolutions can be converted, and what stands in the way of the others."""
+"""Convolutions that can be converted, and the obstacles of the others."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class _Pairs:
                 left = left[left.index(same[0]) + 1 :]
 
     def both(self, one: object, other: object) -> str:
-        """What A and B have, in this order."""
+        """The values of A and B, in this order."""
         ordered = (one, other) if self.names[0] == "A" else (other, one)
         return f"{ordered[0]} and {ordered[1]}"
 
@@ -294,7 +294,7 @@ def _kind(node: fx.Node) -> str:
 
 
 def _differences(one: fx.Node, other: fx.Node, walk: _Walk, pairs: _Pairs) -> str:
-    """What differs between an operation of A and its partner of B."""
+    """Differences between an operation of A and its partner of B."""
     if name_of(one) != name_of(other):
         return f"{_kind(one)} in {pairs.names[0]}, {_kind(other)} in {pairs.names[1]}"
     types = [first_of(node.meta.get("val")).dtype for node in (one, other)]
@@ -323,7 +323,7 @@ def _named(node: fx.Node) -> dict[str, Any]:
 
 
 def _compared(name: str, one: Any, other: Any, walk: _Walk, pairs: _Pairs) -> list[str]:
-    """What differs in an argument: a tensor that a side holds, another operation's result, or an attribute."""
+    """Differences in an argument: a tensor that a side holds, another operation's result, or an attribute."""
     if (one is None) != (other is None):
         return [f"no {name} in {pairs.names[0 if one is None else 1]}"]
     if isinstance(one, list | tuple) and isinstance(other, list | tuple) and _holds_nodes(one):
@@ -352,7 +352,7 @@ def _is_same(expected: fx.Node, other: fx.Node, pairs: _Pairs) -> bool:
 
 
 def _listed(name: str, one: list[Any], other: list[Any], walk: _Walk, pairs: _Pairs) -> list[str]:
-    """What differs in a list of results, such as the parts of a concatenation."""
+    """Differences in a list of results, such as the parts of a concatenation."""
     if len(one) != len(other):
         return [f"{pairs.both(len(one), len(other))} {name}"]
     expected = [walk.partners.get(node) for node in one]

@@ -152,7 +152,7 @@ class _Comparison:
         return replace(found, notes=tuple(f"{side.name} writes to its inputs." for side, run in pairs if run.writes))
 
     def _unfair(self) -> Sameness | None:
-        """That a side gives two results, or changes."""
+        """The verdict on a side that gives two results or changes, or None."""
         for side, run in zip(self.sides, self.played, strict=True):
             if run.changed:
                 return Sameness("cannot say", f"{side.name} changes while it runs: {', '.join(run.changed[:3])}")
@@ -162,7 +162,7 @@ class _Comparison:
         return None
 
     def _unpaired(self) -> Sameness | None:
-        """That outputs are of different number or shape."""
+        """The verdict on outputs of different number or shape, or None."""
         a, b = (list(run.outputs.items()) for run in self.played)
         if a and b and len(a) != len(b):
             names = [", ".join(name or "one output" for name, _ in one) for one in (a, b)]
@@ -308,7 +308,7 @@ def _tf32(tensors: list[Tensor]) -> float:
 
 
 def _not_finite(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Sameness | None:
-    """That NaN or infinities are at other places of A and B, or that both give NaN."""
+    """The verdict on NaN or infinities at other places of A and B or in both, or None."""
     for name, one in a.items():
         where = f" in the output {name}" if name else ""
         other = b[name]

@@ -1,4 +1,4 @@
-r"""What rounding usually does: each operation's result is moved by normal noise, as large as its own rounding.
+r"""Typical rounding: each operation's result is moved by normal noise, as large as its own rounding.
 
 Let u be the unit roundoff. A number rounded to nearest errs by a number that is uniform within half a unit in its last
 place, so its root mean square is at most u |y| / sqrt(3). Roundings of different operations are taken as independent.
@@ -279,7 +279,7 @@ def pooled(x: Tensor) -> Tensor:
 
 @dataclass
 class Scale:
-    """What rounding does to a tensor: sums over noisy runs.
+    """The effect of rounding on a tensor: sums over noisy runs.
 
     Attributes:
         squares: Sum over runs of the mean square of each pool, [pools].

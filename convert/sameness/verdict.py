@@ -1,4 +1,4 @@
-"""What follows from a comparison: a verdict, with the number, the scale, the operation and what differs there.
+"""The verdict of a comparison, with the number, the scale, the operation and what differs there.
 
 same bits     all numbers of the outputs are equal
 rounding      no output is further off than ``THRESHOLD`` times what rounding usually does
@@ -85,7 +85,7 @@ class Worst:
 
 @dataclass(frozen=True)
 class Changed:
-    """What the difference does to answers.
+    """The effect of the difference on answers.
 
     Attributes:
         answers: Number of answers: images, or pixels.

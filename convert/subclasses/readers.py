@@ -141,7 +141,7 @@ class Origin:
 
     @classmethod
     def of(cls, conv: Convolution, reader: Reader) -> Origin:
-        """What is kept of a convolution."""
+        """The parts of a convolution that are kept."""
         left_out = {*HOOKS, *_TENSORS, "training"}
         attributes = {name: value for name, value in vars(conv).items() if name not in left_out}
         modules = {name: module for name, module in conv._modules.items() if module is not None}
@@ -154,7 +154,7 @@ class Origin:
         return qualified_name(self.kind)
 
     def weight(self, parameters: Mapping[str, Tensor | None], buffers: Mapping[str, Tensor | None]) -> Tensor:
-        """What the reader makes of tensors, as the class does at each call: [``ConvSpec.weight_shape``]."""
+        """The weight that the reader makes of tensors, as the class does at each call: [``ConvSpec.weight_shape``]."""
         own = {name: parameters[name] for name in self.parameters} | {name: buffers[name] for name in self.buffers}
         try:
             return self.reader.weight(SimpleNamespace(**self.attributes, **self.modules, **own))

@@ -173,7 +173,7 @@ def _normal(chance: Chance, shape: Sequence[int]) -> Tensor:
 
 
 def _spread(chance: Chance, shape: Sequence[int]) -> Tensor:
-    """Of magnitudes that differ by many powers of two."""
+    """Numbers of magnitudes that differ by many powers of two."""
     return _normal(chance, shape) * 2.0 ** (24 * chance.uniform(*shape) - 12)
 
 

@@ -1,4 +1,4 @@
-"""What each operation of an exported program makes of bounds on its values and on their difference: ``RULES``.
+"""Rules that carry bounds on values and on their difference through each operation of an exported program: ``RULES``.
 
 ``call.py`` is one operation, ``interval.py`` the bounds, ``roundings.py`` says how often each operation rounds
 (``proofs/claims/certificate/operation_roundings.py``); the rules themselves are derived in

@@ -1,1 +1,1 @@
-"""What several claims share: scores, small convolutions and attention, heads beside a kernel, rounded sums."""
+"""Parts that several claims share: scores, small convolutions and attention, heads beside a kernel, rounded sums."""
