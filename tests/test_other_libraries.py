@@ -92,7 +92,10 @@ def test_logs_and_warnings_for_developers_stay_off_stderr_but_in_debugging(
 def test_a_conversion_with_its_page_needs_no_optional_library(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     Path("net.py").write_text(NETWORK.format(call="pass"))
     torch.save(nn.Sequential(nn.Conv2d(3, 4, 3)).state_dict(), "w.pth")
-    for name in [name for name in sys.modules if name.startswith(("conv2attn.show", "conv2attn.commands."))]:
+    loaded = [name for name in sys.modules if name.startswith(("conv2attn.show", "conv2attn.commands."))]
+    for package, own in (name.rsplit(".", 1) for name in loaded):
+        monkeypatch.setattr(sys.modules[package], own, sys.modules[f"{package}.{own}"])  # an import sets it, too
+    for name in loaded:
         monkeypatch.delitem(sys.modules, name)
     for library in ("matplotlib", "onnx", "onnxruntime", "PIL", "lightning", "sklearn", "huggingface_hub"):
         monkeypatch.setitem(sys.modules, library, None)
