@@ -1,8 +1,6 @@
-"""The inputs that commands run networks on.
+"""The inputs that commands run networks on: pictures of a folder, random images, or tensors of any kind.
 
-A CNN beside its attention, and inputs for both: images of a folder, random ones, or inputs of any kind.
-
-The images of a folder in batches: tensors as they are, pictures as a network takes them.
+Pictures come in batches, prepared as the network's owner prepares them; tensors are taken as they are.
 """
 
 from __future__ import annotations

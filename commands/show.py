@@ -1,10 +1,6 @@
-"""``conv2attn show``: a picture or the page of a converted network or of an experiment.
+"""``conv2attn show``: a picture or the page of a converted network, a picture or the film of an experiment.
 
-``conv2attn show``: one picture, or the page, of a converted network in a file.
-
-The converted network that a picture is about: a folder that ``convert`` wrote, or a checkpoint, converted here.
-
-``conv2attn show`` on the folder of an experiment: one picture, or the film.
+The network is a folder that ``convert`` wrote, or a checkpoint, which is converted here.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Printing of lines, tables and progress bars, to a terminal or a file. No other module prints.
+"""Prints what commands come to, as text for people or as JSON for programs. No other module prints.
 
-Every text is made printable here (``printable.py``), whatever file it comes from.
-
-Outcomes of commands, and printing them: as text for people or as JSON for programs.
+Every text is made printable first (``show/text.py``), whatever file it comes from.
 """
 
 from __future__ import annotations

@@ -1,8 +1,4 @@
-"""Values that callers pass, checked where they come in, and the size of a grid of pixels.
-
-The size of a grid of pixels, and of what it takes.
-
-Numbers, sizes and images that callers pass, checked once where they come in.
+"""Checks the numbers, sizes and images that callers pass; and ``Size``, the size of a grid of pixels.
 
 Raises:
     ConversionError: By every function here, for a value of another kind; the message says what was wanted and got.

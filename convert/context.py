@@ -1,6 +1,4 @@
-"""The modes in which torch may call a layer: autocast, traces, transforms.
-
-The meaning of ``torch.autocast`` for a layer.
+"""What a layer does when torch calls it under autocast, in a trace or in a transform.
 
 A convolution under autocast rounds its input, kernel and bias to autocast's dtype, and gives a result of that dtype.
 The attention in its place does the same, and then computes with autocast off: positions, scores and probabilities are
@@ -14,9 +12,8 @@ added: with u the unit roundoff of autocast's dtype, w' = w (1 + d_w), x' = x (1
 
 if nothing overflows or underflows in that dtype.
 
-Whether torch traces a layer or transforms its function, so that tensors made now may be symbols or wrappers.
-
-Such a tensor must not be kept for a later call, and its sizes and values decide nothing.
+In a trace or a transform new tensors may be symbols or wrappers: they are not kept for a later call, and nothing is
+decided by their sizes and values.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Inputs and outputs of a network, by their names.
 
-Inputs of a network as it takes them: several, of any shape and dtype, by the names of its arguments.
+Inputs, of any number, shape and dtype, go by the names of the network's arguments:
 
-pixel_values=2x3x64x96        float32
-timestep=2:int64
-mask=2x64x96:bool
+    pixel_values=2x3x64x96        float32
+    timestep=2:int64
+    mask=2x64x96:bool
 
-Outputs of a network as they are: a tensor, or tensors in tuples, lists, dictionaries and dataclasses, by name.
+Outputs, a tensor or tensors in tuples, lists, dictionaries and dataclasses, go by where they lie:
 
-{"out": a, "aux": [b, c]}        out, aux.0, aux.1
-ImageClassifierOutput(logits=a)  logits
-a                                the one tensor, whose name is empty
+    {"out": a, "aux": [b, c]}        out, aux.0, aux.1
+    ImageClassifierOutput(logits=a)  logits
+    a                                the one tensor, whose name is empty
 """
 
 from __future__ import annotations

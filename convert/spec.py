@@ -12,8 +12,8 @@ the output belongs to, and the taps lie around it, as in the paper:
     s i + d m  =  s i + d m_0  +  d (m - m_0)
                      query        tap offset
 
-``proofs/claims/theorem/assembly.py`` proves that heads with these centres read what the taps read;
-``proofs/claims/theorem/assembly.py`` proves it along any number of axes.
+``proofs/claims/theorem/assembly.py`` proves that heads with these centres read what the taps read, along any number of
+axes.
 
 A transposed convolution fits the same picture. Its keys are the *stuffed* input, x at every s-th place and zeros
 between, padded by d (K - 1) - p, and by output_padding more at the far end; its kernel is flipped. What is left is a

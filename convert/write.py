@@ -3,13 +3,11 @@
 The new one is written into a temporary folder beside the target, forced to disk, and renamed onto the target. A file
 takes the old one's place in that step. A folder's old one is renamed into the temporary folder just before; if the run
 is killed between the two renames, the next run puts it back. Nothing is removed but what conv2attn wrote. One run at a
-time writes a target.
+time writes a target. Tensors are written as safetensors or by ``torch.save``.
 
 Raises:
     OutputError: By every function here, for everything that cannot or must not be written. The target is then as
         before, and nothing is left beside it.
-
-Writing of tensors, as safetensors and by ``torch.save``.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Pages that mkdocs cannot find: the README, the notebook, each chapter of the claims, and both references.
 
-The document of the claims, one file for readers of the repository, is a page for each of its chapters here.
-
-Links from pages to the code become links into the reference; links to tests and other files become their names.
-Formulas are rendered by KaTeX, whose files ``make docs`` fetches into build/katex: the site asks for nothing elsewhere.
+The document of the claims, one file for readers of the repository, becomes a page for each of its chapters. Links from
+pages to the code become links into the reference; links to tests and other files become their names. Formulas are
+rendered by KaTeX, whose files ``make docs`` fetches into build/katex: the site asks for nothing elsewhere.
 """
 
 from __future__ import annotations

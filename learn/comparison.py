@@ -1,13 +1,4 @@
-"""Ways to train one CNN further, side by side: what they are, their runs, and what came of each.
-
-A comparison, as data: the ways in which a CNN is trained further, and what came of each.
-
-Record of each attention layer after an epoch: where its heads look, and its distance from the convolution.
-
-Non-locality is ConViT's (arXiv 2103.10697): the mean distance in pixels between a query and what it attends to, over
-heads and queries.
-
-Runs a comparison: one trained CNN is trained further in several ways, on the same data and for as many steps.
+"""Trains one CNN further in several ways, side by side, on the same data and for as many steps, and compares them.
 
     FOLDER/NAME.json               says that the folder is this comparison's
     FOLDER/seed-0/start            the CNN's own training; more rounds are start-2, start-3, ...; one for all: in common
@@ -18,9 +9,9 @@ Each is a run of ``fit``, whose best epoch is chosen on validation data. The sta
 good on these data by luck as well, and would be what the others are held against. Test data are looked at once, at the
 end.
 
-Classification: a CNN is fine-tuned as attention and as a CNN, on the same data with the same schedule.
-
-The CNN that is melted where none is given: small, and trained on the data first.
+Of each attention layer, where its heads look and its distance from the convolution are recorded after every epoch.
+Non-locality is ConViT's (arXiv 2103.10697): the mean distance in pixels between a query and what it attends to, over
+heads and queries.
 """
 
 from __future__ import annotations

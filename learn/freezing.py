@@ -1,14 +1,12 @@
-"""From trained attention back to the smallest convolution within a tolerance.
-
-Convolutions that pad by their input's size, of PyTorch alone: what ``freeze`` makes of a layer that does so.
-
-From attention that was trained back to a convolution: the smallest one within a tolerance of it.
+"""From trained attention back to the smallest convolution within a tolerance of it.
 
 Away from borders, a layer whose heads go by position is a convolution with the kernel sum_h W_h p_h(delta) over all of
 Z^n. The frozen convolution keeps the offsets of a window, in which the query's pixel lies as in the layer; what the
 window leaves out is the *cut-off*, which the tolerance is for. At a border the layer's softmax has fewer keys, and the
 convolution reads padding that the layer has not: the *border* bound, for every query, includes both.
 ``convert/certificate/distance.py`` derives the bounds, ``proofs/claims/certificate/frozen_kernel.py`` proves them.
+
+A layer whose padding depends on its input's size becomes a convolution that pads so, of PyTorch alone.
 """
 
 from __future__ import annotations

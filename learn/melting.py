@@ -1,16 +1,13 @@
-"""From a CNN to attention whose positions train, soft by a known amount.
+"""From a CNN to attention whose positions train, for studying what they learn.
 
 1. convert the layers that are chosen, if they are not attention yet
 2. give each an alpha below the exact regime: one that is given, or one that is certified for a tolerance
 3. let alpha and centres train
 
-At step 0 the network's function is the CNN's within its certificate, and every new parameter has a gradient. It is for
-studying what positions learn.
+At step 0 the network's function is the CNN's within its certificate, and every new parameter has a gradient.
 
-The parameters of a melted network in an optimizer's groups: positions do not decay, and go faster.
-
-Decay pulls a parameter to 0. For a weight that means "simpler"; for alpha it means attention without a place, for a
-centre the query itself. So alpha and centres never decay.
+In an optimizer's groups positions have a larger rate and no decay. Decay pulls a parameter to 0: for a weight that
+means "simpler", for alpha attention without a place, for a centre the query itself.
 """
 
 from __future__ import annotations

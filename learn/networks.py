@@ -1,16 +1,14 @@
 """The networks of the experiments: attention alone, and the residual networks beside them.
 
-A network of nothing but attention, as in the paper's section 4, with encodings by name: how heads know positions.
+A network of nothing but attention, as in the paper's section 4, with any encoding of positions:
 
 1. Every 2 x 2 pixels become one, with four times the channels, so attention has a quarter of the keys; a linear map
    takes them to the hidden channels.
 2. Blocks of attention, residual, norm, feed-forward, residual, norm.
 3. The average over all pixels, and a linear classifier.
 
-ResNet10 and ResNet18 for small images (He et al.): the convolutional networks beside those of attention.
-
-A 3x3 convolution without stride, four stages with one or two blocks each, the channels doubled and the pixels halved
-from the second on, the average over all pixels, a classifier.
+ResNet10 and ResNet18 for small images (He et al.): a 3x3 convolution without stride, four stages with one or two blocks
+each, the channels doubled and the pixels halved from the second on, the average over all pixels, a classifier.
 """
 
 from __future__ import annotations

@@ -14,9 +14,8 @@ its target, and P_h the probability of the points that the kernel spans. Then (c
     tail_o  <=  sum_c osc_c / 2 ( sum_z | sum_h W_{o,c,h} u_h(z) |  +  sum_h (1 - P_h) |W_{o,c,h}| )
 
 for every image size and every query: the second sum is what borders can change. For every output and input channel
-the smaller of the two counts. ``proofs/claims/certificate/tail.py``, ``proofs/claims/certificate/tail.py``
-and ``proofs/claims/certificate/tail.py`` prove the claims; ``proofs/campaign/values.py`` makes inputs
-that come near the bound.
+the smaller of the two counts. ``proofs/claims/certificate/tail.py`` proves the claims; ``proofs/campaign/values.py``
+makes inputs that come near the bound.
 """
 
 from __future__ import annotations

@@ -1,12 +1,6 @@
-"""Wording of bounds: a number where the bound is useful, words where it is not.
+"""A proved bound on the difference between a layer and its convolution, for every input within a range.
 
-A bound above the largest output does not even tell the attention from a layer whose outputs are all 0. So there is no
-useful bound beyond ``USELESS`` times the largest absolute value of an output, and the number alone is not shown. Data
-keep the number.
-
-A derived bound on the difference between a layer and its convolution.
-
-Three parts add up, each for the worst input within a range:
+Three parts add up, each for the worst input within the range:
 
     |fl(Attention) - fl(Conv)|  <=  |Attention - Conv|  +  |fl(Attention) - Attention|  +  |fl(Conv) - Conv|
                                       tail                  rounding_attention             rounding_convolution
@@ -33,6 +27,9 @@ Assumed, and nothing else about the order of any sum:
 Where one of these does not hold, nothing is certified; no constant is guessed for it. Where a score, a product or a sum
 could overflow, the bound is infinite. Subnormal numbers count as numbers that a processor may take for zero
 (``underflow.py``).
+
+A bound above the largest output says nothing, since a layer whose outputs are all 0 would be within it. Beyond
+``USELESS`` times the largest absolute value of an output, texts say so in place of the number; data keep the number.
 """
 
 from __future__ import annotations

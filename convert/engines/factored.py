@@ -1,27 +1,4 @@
-"""The factored engine: smooth the padded input, then convolve; and attention along one axis, which it shares.
-
-Attention along one axis: its queries and keys, its table of probabilities, and the table's product with images.
-
-Far keys weigh next to nothing: they are left out (``without_far_keys``), which makes the table a band. The rows of a
-long table are made in blocks, and each block is kept for, and multiplied with, the few pixels that it reads.
-``proofs/claims/certificate/accumulation.py`` proves what that costs, ``proofs/claims/computing/factorisation.py`` when
-one table smooths the images for all heads.
-
-Smoothing as a convolution: the same weights for every target, rescaled near the border.
-
-A quadratic score depends only on where the key lies relative to the target. So does its exponential, and only the sum
-that normalises it notices where the image ends:
-
-    S X = D (G * X),     g(d) = exp(-alpha d^2) / Z,     Z = sum_d exp(-alpha d^2)
-    D[t] = Z / sum_{0 <= k < keys} exp(-alpha (k - t)^2)
-
-along each axis, with D = 1 in the middle of an image. Far taps are left out of g, as many as weigh no more than u
-together (``bounds.rounding.left_out``, which the certificate counts), and a few remain: a constant kernel, convolved
-channel by channel. D keeps the sum over all keys. Along several axes G and D are products of one factor an axis
-(``proofs/claims/computing/separability.py``), and D of one axis commutes with G of another, so D comes once, at the
-end.
-
-The factored engine: smooth the padded input, then convolve.
+"""The factored engine: smooth the padded input, then convolve; and attention along one axis.
 
 If all heads share alpha and sit at the kernel's taps, the probabilities of head h at query q depend only on
 its target t = q + Delta_h, and are a product of a row factor and a column factor (one factor for each axis):
@@ -43,6 +20,26 @@ which a table needs only the columns where x is, and convolves with stride 1.
 Two things save work in the soft regime. Along an axis with a single tap, the targets are the queries, so only those
 rows of S are needed, and the stride is in them. And a kernel of a single tap mixes channels only, which commutes with
 smoothing: Conv_W(S X) = S Conv_W(X), done on whichever side has fewer channels.
+
+Smoothing as a convolution: the same weights for every target, rescaled near the border.
+
+A quadratic score depends only on where the key lies relative to the target. So does its exponential, and only the sum
+that normalises it notices where the image ends:
+
+    S X = D (G * X),     g(d) = exp(-alpha d^2) / Z,     Z = sum_d exp(-alpha d^2)
+    D[t] = Z / sum_{0 <= k < keys} exp(-alpha (k - t)^2)
+
+along each axis, with D = 1 in the middle of an image. Far taps are left out of g, as many as weigh no more than u
+together (``bounds.rounding.left_out``, which the certificate counts), and a few remain: a constant kernel, convolved
+channel by channel. D keeps the sum over all keys. Along several axes G and D are products of one factor an axis
+(``proofs/claims/computing/separability.py``), and D of one axis commutes with G of another, so D comes once, at the
+end.
+
+Attention along one axis (its queries and keys, its table of probabilities, the table's product with images) is shared
+with the separable engine. Far keys weigh next to nothing: they are left out (``without_far_keys``), which makes the
+table a band. The rows of a long table are made in blocks, and each block is kept for, and multiplied with, the few
+pixels that it reads. ``proofs/claims/certificate/accumulation.py`` proves what that costs,
+``proofs/claims/computing/factorisation.py`` when one table smooths the images for all heads.
 """
 
 from __future__ import annotations

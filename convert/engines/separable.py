@@ -1,34 +1,5 @@
 """The separable engine: one softmax an axis, for heads with positions of their own and for content.
 
-The sum over heads that share nothing, where every head has tables of its own.
-
-    Y = sum_h W_h A_h,      A_h = Z_h C_h^T,      Z_h = R_h X
-
-with R_h and C_h the attention of head h along the rows and along the columns (one table for each axis of the layer).
-Autograd would keep Z_h and A_h of every head, which are 2 K^2 images for a kernel of K x K taps. So queries along the
-first axis are taken some at a time, and what they read is computed again in the backward pass. Heads that look nearby
-read few of the pixels: on a CPU only the blocks of a table that are not zero are multiplied (``blocks_of``).
-
-Inside, images are [*axes, batch, channels]: a product along an axis is then one of long vectors, of all places at once
-along the first axis, and Z and A are multiplied as they lie.
-
-Content in the separable engine: attention that reads the image, one softmax and two products for all heads.
-
-The draft's eq. (7) is one dot product of the query's content and the key's, and one of a vector of the query with the
-relative encoding r of the pair:
-
-    score = (W_qry x_q + u) . (W_key x_k)  +  (W^_key^T W_qry x_q + v) . r
-
-With phi(k) = (|k|^2, k) the encoding is linear in it up to a constant of the query, which softmax ignores:
-
-    a |k - q|^2 + b . (k - q)  =  a |k|^2 + (b - 2 a q) . k  +  constant
-
-so the score is one dot product of longer vectors, (W_qry x_q + u, a, b - 2 a q) with (W_key x_k, |k|^2, k), and no bias
-for every pair is needed. Positions are counted from the grid's middle, where they are smallest. With sharp positions
-large terms cancel, so scores are computed in double precision.
-
-The separable engine: a softmax along the rows, a softmax along the columns.
-
 If a head's positional score is a sum of a row term and a column term, its exponential is a product, and so is the
 sum over the grid that normalises it. The softmax over all keys is then the outer product of two softmaxes:
 
@@ -44,6 +15,33 @@ once for all heads with the same row table, the product with C once for all head
 are trained, no two heads have the same for long, and ``head_sum`` computes the sum.
 
 ``proofs/claims/computing/separability.py`` proves that the softmax factors.
+
+Heads that share nothing each have tables of their own. Their sum is
+
+    Y = sum_h W_h A_h,      A_h = Z_h C_h^T,      Z_h = R_h X
+
+with R_h and C_h the attention of head h along the rows and along the columns (one table for each axis of the layer).
+Autograd would keep Z_h and A_h of every head, which are 2 K^2 images for a kernel of K x K taps. So queries along the
+first axis are taken some at a time, and what they read is computed again in the backward pass. Heads that look nearby
+read few of the pixels: on a CPU only the blocks of a table that are not zero are multiplied (``blocks_of``).
+
+Inside, images are [*axes, batch, channels]: a product along an axis is then one of long vectors, of all places at once
+along the first axis, and Z and A are multiplied as they lie.
+
+Content, attention that reads the image, takes one softmax and two products for all heads.
+
+The draft's eq. (7) is one dot product of the query's content and the key's, and one of a vector of the query with the
+relative encoding r of the pair:
+
+    score = (W_qry x_q + u) . (W_key x_k)  +  (W^_key^T W_qry x_q + v) . r
+
+With phi(k) = (|k|^2, k) the encoding is linear in it up to a constant of the query, which softmax ignores:
+
+    a |k - q|^2 + b . (k - q)  =  a |k|^2 + (b - 2 a q) . k  +  constant
+
+so the score is one dot product of longer vectors, (W_qry x_q + u, a, b - 2 a q) with (W_key x_k, |k|^2, k), and no bias
+for every pair is needed. Positions are counted from the grid's middle, where they are smallest. With sharp positions
+large terms cancel, so scores are computed in double precision.
 """
 
 from __future__ import annotations

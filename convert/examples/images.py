@@ -1,11 +1,8 @@
-"""The drawn images: the data set of the example networks, and the one that reports use.
+"""The drawn images, made from a seed: the example networks' data set, and the image of reports where none is given.
 
-Draws the data set from a seed: eight classes of shapes and gratings.
-
-Every image is one *coverage* map in [0, 1] (how much of each pixel the figure covers) between two random
-colours, plus noise. Position, size, tilt, colours and contrast are random; the class is the figure.
-
-The drawn image that reports, pages and pictures use when none is given.
+There are eight classes of shapes and gratings. Every image is one *coverage* map in [0, 1] (how much of each pixel the
+figure covers) between two random colours, plus noise. Position, size, tilt, colours and contrast are random; the class
+is the figure.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""The example networks: three small architectures and their shipped weights.
-
-The three example architectures, which together use every option of a convolution.
+"""The example networks: three small architectures, which together use every option of a convolution, and their weights.
 
 They shrink the image early, because the literal attention of a layer costs (heads x queries x keys)
 multiplications per channel. Global average pooling lets each take other image sizes too.
-
-Loads the shipped networks.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Networks by name: those that libraries register, and those that a folder of the Hugging Face Hub describes.
-
-Networks by their names in the libraries that register them: timm, torchvision and transformers.
+"""Networks by name: those that timm, torchvision and transformers register, and those that a Hub folder describes.
 
 A registered name is built without asking, with random weights: it runs the code of an installed library and fetches
 nothing. A network that would fetch something, or run other code, has a ``risk`` and needs the caller's consent.
@@ -9,13 +7,13 @@ nothing. A network that would fetch something, or run other code, has a ``risk``
     torchvision.models:NAME       what ``torchvision.models.list_models`` lists, under any of its modules
     transformers:CLASS            a ``PreTrainedModel`` of transformers itself, of the argument ``config``, a mapping
 
-Folders of the Hugging Face Hub: which network their config.json describes, and its weights.
+A folder of the Hugging Face Hub says in its config.json which network it holds:
 
     {"architectures": ["ResNetForImageClassification"], ...}    transformers: the whole file is its configuration
     {"architecture": "resnet18", "pretrained_cfg": {...}, ...}  timm, as ``timm.models.push_to_hf_hub`` writes it
 
-The description becomes a specification and arguments that need the folder no more (``described``), so that what is
-made of the network can remember how it was built. Only code of the folder's own needs the folder, and consent.
+Such a description becomes a specification and arguments that no longer need the folder (``described``), so that a
+converted network can record how it was built. Only code of the folder's own needs the folder, and consent.
 """
 
 from __future__ import annotations

@@ -1,15 +1,9 @@
 """Files of ``torch.save``, read as data, and the modules that they hold.
 
-Reads what ``torch.save`` wrote, as data: by ``torch.load`` with ``weights_only``, which calls nothing in a file.
-
-PyTorch refuses a file that names a class that it does not know. Ordinary checkpoints do: an argparse.Namespace, a path,
-a configuration. Each name that it refuses is mapped to a class of its own that does nothing (``Inert``), so the weights
-beside it are read. The modules of torch.nn, and the activation functions that they store, are mapped to
-themselves.
-
-Networks as files describe them: convolutions with their geometry, and modules that were pickled.
-
-The modules of a pickled network may be of classes that are not known; they give their tensors.
+``torch.load`` with ``weights_only`` calls nothing in a file, and refuses a file that names a class that it does not
+know. Ordinary checkpoints do: an argparse.Namespace, a path, a configuration. Each such name is mapped to a class of
+its own that does nothing (``Inert``), so the weights beside it are read. The modules of torch.nn, and the activation
+functions that they store, are mapped to themselves. A pickled module of an unknown class gives its tensors.
 """
 
 from __future__ import annotations

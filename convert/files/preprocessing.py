@@ -1,16 +1,12 @@
-"""Preprocessing of pictures: the steps that most networks were trained on, and their owner's own description.
+"""How a picture becomes a network's input: the network owner's own code and description, or the usual steps.
 
-    scale the picture, cut its middle out, then (p - mean) / std of each channel, with p from 0 to 1
+The usual steps: scale the picture, cut out its middle, then (p - mean) / std of each channel, with p from 0 to 1.
 
-Where the owner's library is installed, its own code prepares pictures (``files/preprocessing.py``). Pixels are
+Mean, deviation, size, crop and filter are read from timm's ``pretrained_cfg``, ``preprocessor_config.json`` or
+torchvision's weights. Where the owner's library is installed, its own code prepares the picture:
+``timm.data.create_transform``, transformers' image processor, the transforms of torchvision's weights. Pixels are
 bytes until they are normalised, so that the numbers are the owner's, bit for bit: torchvision's ``ToTensor``
 and ``Normalize`` divide bytes by 255, subtract and divide in float32, as ``Normalization`` does.
-
-Preprocessing by networks' owners: timm's ``pretrained_cfg``, ``preprocessor_config.json``, torchvision's weights.
-
-Mean, deviation, size, crop and filter are read from a description, for those who lack the owner's library. Where it is
-installed, its own code prepares pictures: ``timm.data.create_transform``, transformers' image processor, the transforms
-of torchvision's weights.
 """
 
 from __future__ import annotations

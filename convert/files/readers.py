@@ -1,21 +1,14 @@
-"""The kinds of checkpoint, how each is recognised, and its reader.
+"""The kinds of checkpoint (PyTorch's, safetensors', ONNX's): how each is recognised, and its reader.
 
-Where a folder has its weights, as Hugging Face's libraries write it, and the kind of a file by its first bytes.
+A kind is known by a file's first bytes; a folder's weights are found where Hugging Face's libraries write them.
+Quantised weights, which are not read, are known by the names that files have for keys, classes and operations.
 
-Raises:
-    CheckpointError: By the functions here, for a folder without weights or with several, and for a wrong index.
-
-Signs of quantised weights, which are not read, in the names that files have for keys, classes and operations.
-
-Programs: files that PyTorch can only read by running their code, to which the caller has consented.
+Data are read without asking. A program (a pickle of own classes, ``.pt2``), which PyTorch can only read by running its
+code, is run only where the caller trusts it; ``docs/security.md`` says what that means.
 
 Raises:
-    CheckpointError: By every function here, if the file is damaged or needs a package that is not installed.
-
-The kinds of checkpoint, and a reader for each: PyTorch's own, safetensors' and onnx's.
-
-Data are read without asking. A program (a pickle of own classes, ``.pt2``) is run only where the caller
-trusts it; ``docs/security.md`` says what that means.
+    CheckpointError: By the functions here, for a file that is damaged or needs a package that is not installed, a
+        folder without weights or with several, and a wrong index.
 """
 
 from __future__ import annotations

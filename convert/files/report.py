@@ -1,11 +1,7 @@
-"""The report of a conversion with its bounds, as ``report.json`` holds it, and its first lines.
+"""The report of a conversion with its bounds, as ``report.json`` holds it, and its summary in a few lines.
 
-Summary of a conversion: its attention layers, and why they are as fast as the CNN.
-
-Literal attention is sampled on an image that is drawn, at the inputs that the layers then get; the same numbers in
-another program would be another statement, so whether the converted network is the CNN's own program is one of its own.
-
-Content of ``report.json``: the conversion report, and bounds on the distance from the CNN.
+The summary samples literal attention on a drawn image, at the inputs that the layers then get. Whether the converted
+network is the CNN's own program is a statement of its own: in another program the same numbers would not be the same.
 """
 
 from __future__ import annotations

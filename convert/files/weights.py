@@ -1,8 +1,6 @@
-"""The weights in a checkpoint: where they lie, and which of the network's keys each is.
+"""The weights in a checkpoint: finds them, and fits their keys to the network's.
 
-Finds the weights in a checkpoint: its only dictionary of tensors, under any key, or the one that fits.
-
-Fits the keys of a file's weights to those of a network, and loads them.
+The weights are the file's only dictionary of tensors, under any key, or of several the one that fits.
 
 Training wraps networks: DistributedDataParallel puts ``module.`` before every key, torch.compile ``_orig_mod.``,
 Lightning the name of an attribute, and each may wrap a part of the network only. So a key k of the file is the

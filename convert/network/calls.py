@@ -3,8 +3,6 @@
 A module whose code names a convolution is traced by ``torch.fx``, with its children as single calls; nothing else of
 the model changes. A graph, as ``torch.fx.symbolic_trace`` and ``torch.export.export(...).module()`` make it, is taken
 as it is. In the graph, each call whose kernel is a tensor of the module becomes a module of PyTorch.
-
-Names in a module's own code, and its graph by ``torch.fx``.
 """
 
 from __future__ import annotations

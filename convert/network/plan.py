@@ -1,14 +1,12 @@
-"""Before and after a conversion: what it would cost, and which of its layers run.
+"""What a conversion would cost, and which of its layers an input runs.
 
-Cost of a conversion before it is done: each layer's input size and the memory of literal attention.
+The cost, known before anything is converted: each layer's input size and the memory of literal attention.
 
-Which attention layers of a network run on an input, and which are passed by.
-
-A converted layer stands where the convolution had its name, and where plain lists and dictionaries of the model's
-modules held it. Code that reaches the convolution another way does not meet it: an object of its own that holds it
-calls the convolution that is left there; ``F.conv2d(x, self.conv.weight)`` uses the weight alone. Then a convolution
-computes with the layer's very parameter outside of the layer, which is seen here. A layer that nothing needs on an
-input, such as an auxiliary head in training only, merely does not run.
+Not every layer runs. A converted layer stands where the convolution had its name, and where plain lists and
+dictionaries of the model's modules held it. Code that reaches the convolution another way does not meet it: an object
+of its own that holds it calls the convolution that is left there; ``F.conv2d(x, self.conv.weight)`` uses the weight
+alone. Then a convolution computes with the layer's very parameter outside of the layer, which is seen here. A layer
+that nothing needs on an input, such as an auxiliary head in training only, merely does not run.
 """
 
 from __future__ import annotations

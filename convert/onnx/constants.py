@@ -1,9 +1,8 @@
 """An ONNX model as it is loaded, and the tensors that the names of its graph stand for.
 
-Tensors that the names of a graph stand for, computed where they depend on nothing but tensors of the file.
-
 A weight may come to its convolution through other nodes: transposed as TensorFlow's exporter stores it, dequantised,
-cast, cut from a larger tensor, scaled. Those nodes are run by onnx's reference implementation.
+cast, cut from a larger tensor, scaled. Where these depend on nothing but tensors of the file, onnx's reference
+implementation runs them.
 """
 
 from __future__ import annotations

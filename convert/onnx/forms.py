@@ -1,10 +1,9 @@
-"""The two forms in which attention is written.
+"""The two forms in which ONNX files hold attention: ``literal`` and ``separable``.
 
-``literal``: with a probability for every query and key, as the paper has it.
+``literal`` has a probability for every query and key, as the paper does: term (d) of the draft's eq. (7),
+r_delta . v_h, a softmax over all keys, and what the probabilities weigh.
 
-Term (d) of the draft's eq. (7), r_delta . v_h, a softmax over all keys, and what the probabilities weigh.
-
-The form ``separable``: a softmax an axis, since the quadratic score is a sum of one term for each axis.
+``separable`` has a softmax an axis, since the quadratic score is a sum of one term for each axis.
 
     softmax_k(-alpha |k - q - Delta|^2)  =  product over the axes of  softmax_{k_i}(-alpha (k_i - q_i - Delta_i)^2)
 

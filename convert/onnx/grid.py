@@ -1,17 +1,13 @@
-"""The parts of the attention nodes that take the place of one convolution node.
+"""The parts of the attention nodes that take the place of one convolution node: names, grids, heads, weights.
 
 Every name begins with that of the node's output, which no other tensor of the file has, so none is taken. A constant is
 a node, not an initializer: files of the standard's first versions list each initializer as an input of the network.
 
-The grids of one layer in a graph: its keys, the pixels of the padded input, and its queries.
-
 All sizes are computed from that of the input when the graph runs, so the batch and the image may have any. No size of
 values is left to be inferred, which Reshape refuses for a batch of no images.
 
-The heads of one layer in the order of its weight's taps, and its weight as the forms multiply it.
-
-A transposed convolution's weight lies flipped beside its kernel. ONNX has no operator that flips, and needs none: its
-heads are listed in the order of the weight instead.
+Heads are listed in the order of the weight's taps. A transposed convolution's weight lies flipped beside its kernel;
+ONNX has no operator that flips, and with the heads in the weight's order none is needed.
 """
 
 from __future__ import annotations

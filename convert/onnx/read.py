@@ -1,6 +1,6 @@
-"""Loads an ONNX model: its functions put into its graph, and external data from the model's folder.
+"""Reads an ONNX model: its convolution nodes, and the layers that they make, under names that modules can have.
 
-Convolution nodes of a model, and the layers that they make, under names that a network of modules can have.
+The model's functions are put into its graph first, and external data are read from its folder.
 
 A layer is what its node computes. Nodes with one weight and one geometry share a layer. Exporters fold a batch
 normalisation behind a convolution into the node's weights; where the file tells that, or leaves it open, the layer

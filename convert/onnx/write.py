@@ -1,8 +1,4 @@
-"""Networks as ONNX files of attention.
-
-The forms in which attention is written, and the nodes of one layer in one of them.
-
-ONNX to ONNX: a network's file again, with attention in the place of its convolutions.
+"""Writes a network's ONNX file again, with attention in the place of its convolutions.
 
 1. ``read_model`` finds the node of each layer.
 2. Every node whose layer became attention gives way to nodes of one of the forms (``forms.py``).

@@ -1,9 +1,8 @@
 """Convolutions with a padding that PyTorch's classes do not have: uneven, or dependent on the input's size.
 
-A transposed convolution's padding is what it crops of its result: an uneven one crops the ends of an axis differently.
-
 Files of other frameworks have them. Each is a ``ConvSpec``; here is the class that computes it, so that there is a
-convolution to convert and to give back.
+convolution to convert and to give back. A transposed convolution's padding is what it crops of its result: an uneven
+one crops the ends of an axis differently.
 """
 
 from __future__ import annotations

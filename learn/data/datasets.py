@@ -1,17 +1,14 @@
-"""Data sets by name: digits, drawn images, CIFAR-10, folders of pictures.
+"""Data sets by name, ``digits`` or ``folder:PATH``: digits, drawn images, CIFAR-10, folders of pictures.
 
-The data that a text like ``digits`` or ``folder:PATH`` names.
+CIFAR-10 is read in its binary version, ``cifar-10-binary.tar.gz``, packed or unpacked: a record is a byte for the label
+and 32 x 32 pixels, their red values row by row, then green, then blue. (A. Krizhevsky, Learning Multiple Layers of
+Features from Tiny Images, 2009.)
 
-CIFAR-10 in its binary version, ``cifar-10-binary.tar.gz``, packed or unpacked.
+Pictures lie in folders without labels, in a folder for each class, or in such folders for train, val and test:
 
-A record is a byte for the label and 32 x 32 pixels: their red values row by row, then green, then blue. (A. Krizhevsky,
-Learning Multiple Layers of Features from Tiny Images, 2009.)
-
-Pictures in folders: without labels, in a folder for each class, or in such folders for train, val and test.
-
-FOLDER/a.png                      images without labels
-FOLDER/cat/a.png                  a folder for each class
-FOLDER/train/cat/a.png            the same for each part
+    FOLDER/a.png                      images without labels
+    FOLDER/cat/a.png                  a folder for each class
+    FOLDER/train/cat/a.png            the same for each part
 """
 
 from __future__ import annotations

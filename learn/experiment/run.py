@@ -1,13 +1,11 @@
-"""The folder of an experiment: what it is, and its runs.
-
-DIR/experiment.json           data, encodings, seeds, sizes, recipe
-DIR/results.json              a row for each run, once all are over
-DIR/ENCODING/seed-N/          a run, as ``training/fit.py`` keeps it
-
-Runs an experiment: seed after seed every encoding, on the same images with the same schedule.
+"""Runs an experiment: seed after seed every encoding, on the same images with the same schedule.
 
 The test images are looked at when every run is over, with the network of its best epoch on the validation images. An
-experiment can be resumed with more encodings or seeds.
+experiment can be resumed with more encodings or seeds. Its folder:
+
+    DIR/experiment.json           data, encodings, seeds, sizes, recipe
+    DIR/results.json              a row for each run, once all are over
+    DIR/ENCODING/seed-N/          a run, as ``training/fit.py`` keeps it
 """
 
 from __future__ import annotations

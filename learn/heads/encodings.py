@@ -14,8 +14,8 @@ not separate. For the key at k and the target t = q + mu it is, up to a constant
 
     k^T P t - 1/2 k^T P k = (-a / 2, -c / 2, -b, (P t)_1, (P t)_2) . (k_1^2, k_2^2, k_1 k_2, k_1, k_2)
 
-for P = ((a, b), (b, c)). ``proofs/claims/other_encodings/gaussian.py`` proves the draft's vectors, and
-``proofs/claims/other_encodings/gaussian.py`` that b = 0, a = c = 2 alpha is the isotropic head.
+for P = ((a, b), (b, c)). ``proofs/claims/other_encodings/gaussian.py`` proves the draft's vectors, and that
+b = 0, a = c = 2 alpha is the isotropic head.
 
 Any quadratic form, as other people's layers hold them:
 
@@ -50,8 +50,7 @@ an image of a few pixels most of these frequencies tell no pixel from another, a
 * Relative (Dai et al.): r_delta holds the sines and cosines of delta_1 and of delta_2, and a head compares it with a
   vector of its own. The score is a sum of a row's and a column's. With w_0 = 1 alone, A cos(delta - Delta) is largest
   at delta = Delta and nowhere else, since no whole number but 0 is a multiple of 2 pi; the other frequencies widen the
-  gap to far pixels (``proofs/claims/other_encodings/sinusoidal.py``; ``sinusoidal_alpha.py`` there has the alpha that
-  this takes).
+  gap to far pixels (``proofs/claims/other_encodings/sinusoidal.py``, with the alpha that this takes).
 * Absolute: U_p holds the same of the pixel p, and the score is term (d) of eq. 5, U_q^T W_q^T W_k U_k. It can do what
   the relative one does, because cos(w (k - q)) = cos(w k) cos(w q) + sin(w k) sin(w q), but nothing makes it: the score
   may depend on q and k, not only on k - q, and the row of a query may matter for the column of a key. It does not

@@ -108,9 +108,9 @@ def check_machine(machine: Machine) -> int:
         lacking = f"training needs Lightning and TensorBoard, and {name} is not installed"
         with importing(name, ToolError(f'{lacking}: pip install "conv2attn[learn]"')):
             importlib.import_module(name)
-    from .loop import processes_to_start
+    from .loop import make_trainer
 
-    return processes_to_start(machine) or 1
+    return make_trainer(machine, logger=False, enable_checkpointing=False).num_devices
 
 
 def trained_in(folder: Path, network: nn.Module) -> Trained:

@@ -1,28 +1,20 @@
-"""The training loop, which is Lightning's, and the settings of its trainer.
+"""The training loop, which is Lightning's: its trainer on this machine, what a step does, what is kept of an epoch.
 
-Settings of Lightning's trainer: the machine, and the epochs that a run keeps as files.
-
-These are the last epoch, to continue from, and the best one, to be used.
-
-The loop itself, which is Lightning's: what a step does, and what is recorded and kept of an epoch.
-
-Of a killed run, ``last.ckpt`` holds the last whole epoch: weights, optimizer, course of the learning rate, records.
-Chance is drawn anew for each epoch from the seed and the epoch's number, so the epochs that follow are those of a run
-that was never killed.
+A run keeps its last epoch, to go on from, and its best one, to be used. After a kill, ``last.ckpt`` holds the last
+whole epoch: weights, optimizer, course of the learning rate, records. Every epoch draws its random numbers anew, from
+the seed and its own number, so a run that was killed and resumed trains the network of one that never was.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-import re
 import signal
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning
 import torch
@@ -30,50 +22,46 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.plugins.io import TorchCheckpointIO
+from lightning.pytorch.strategies.launchers.multiprocessing import _MultiProcessingLauncher
+from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 from torch import Tensor, nn
+from torch.multiprocessing.spawn import ProcessException
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader, RandomSampler
 
 from ...convert.errors import CheckpointError, ConversionError, OptionError, refusing
 from ...convert.subclasses.computed import in_eval_mode
-from ...convert.write import write_file, write_stream
 from ..data.images import ImageData, Loaders
 from .folders import Record, Recorder, scalars, write_records
-from .processes import in_processes
 from .recipe import Groups, Loss, Machine, Recipe, Session, batches, cross_entropy, evaluate
-
-_STARTS_PROCESSES = re.compile(r"^(ddp)_(?:spawn|fork|notebook)")
-"""Names of strategies that start processes by themselves, which would outlive a run that is killed: ours do not."""
 
 
 def make_trainer(machine: Machine, **options: Any) -> lightning.Trainer:
     """A trainer for this machine, with more options of ``Trainer``.
 
+    For several devices it starts a process each, by ``ddp_spawn``: by "ddp" Lightning would run the caller's whole
+    program again in each of them.
+
     Raises:
         OptionError: Lightning cannot train so here.
     """
+    known: dict[str, Any] = {
+        "accelerator": machine.accelerator,
+        "devices": machine.devices,
+        "precision": machine.precision,
+    }
     try:
         with quiet():
-            return lightning.Trainer(
-                accelerator=machine.accelerator,
-                devices=machine.devices,
-                strategy=_STARTS_PROCESSES.sub(r"\1", machine.strategy),
-                precision=machine.precision,  # type: ignore[arg-type]
-                **options,
-            )
+            trainer = lightning.Trainer(strategy=machine.strategy, **known, **options)
+            if isinstance(trainer.strategy.launcher, _SubprocessScriptLauncher):
+                if machine.strategy not in ("auto", "ddp"):
+                    raise OptionError(f"several devices are trained on by ddp; got the strategy {machine.strategy!r}")
+                trainer = lightning.Trainer(strategy="ddp_spawn", **known, **options)
+            if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
+                trainer.strategy._launcher = _QuietProcesses(cast(Any, trainer.strategy))
+            return trainer
     except (ValueError, TypeError, RuntimeError, ImportError, MisconfigurationException) as error:
         raise OptionError(f"Lightning cannot train so: {' '.join(str(error).split())}") from error
-
-
-def processes_to_start(machine: Machine) -> int:
-    """Number of processes to start for a training; 0 if this one is enough.
-
-    Raises:
-        OptionError: Lightning cannot train so here.
-    """
-    count = make_trainer(machine, logger=False, enable_checkpointing=False).num_devices
-    return 0 if count == 1 else count
 
 
 @contextmanager
@@ -94,23 +82,18 @@ def quiet() -> Iterator[None]:
             logger.setLevel(level)
 
 
+class _QuietProcesses(_MultiProcessingLauncher):
+    """Lightning's processes, as quiet as this one."""
+
+    def _wrapping_function(self, *arguments: Any, **options: Any) -> None:
+        with quiet():
+            super()._wrapping_function(*arguments, **options)
+
+
 LAST, BEST = "last.ckpt", "best.ckpt"
 STATE, RECORDS_KEY = "state_dict", "records"
 PREFIX = "network."  # precedes the network's own keys in the state of Lightning's module
 _KEYS = {STATE, RECORDS_KEY, "epoch", "optimizer_states", "lr_schedulers", "loops", "pytorch-lightning_version"}
-
-
-class AtomicFiles(TorchCheckpointIO):
-    """Writes a checkpoint so that a killed run leaves the old one or the new one; reads tensors and plain data only."""
-
-    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
-        """Writes one, by Lightning's name."""
-        write_file(Path(path), partial(write_stream, partial(torch.save, checkpoint)), force=True)
-
-    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = None) -> dict[str, Any]:
-        """Reads one, by Lightning's name."""
-        state: dict[str, Any] = _read(Path(path))
-        return state
 
 
 class Kept(ModelCheckpoint):
@@ -268,17 +251,6 @@ def run(training: Training, folder: Path, recipe: Recipe, session: Session) -> N
     resume = last if session.resume and last.exists() else None
     if resume is not None:
         read_epoch(resume)  # before Lightning does, which takes the file at its word
-    train = partial(_train, training, folder, recipe, session.machine, resume=resume, progress=session.progress)
-    if count := processes_to_start(session.machine):
-        in_processes(count, train)
-    else:
-        train()
-
-
-def _train(
-    training: Training, folder: Path, recipe: Recipe, machine: Machine, *, resume: Path | None, progress: bool
-) -> None:
-    """Trains in this process, and in those that Lightning starts or that train with it."""
     monitored, mode = training.monitored
     kept = [  # in this order: the last epoch knows the best one
         Kept(
@@ -291,24 +263,23 @@ def _train(
         )
         for name, watched in ((BEST, monitored), (LAST, None))
     ]
-    bar = [RichProgressBar(leave=False, console_kwargs={"stderr": True})] if progress else []
+    bar = [RichProgressBar(leave=False, console_kwargs={"stderr": True})] if session.progress else []
     with quiet(), _same_state(), torch.random.fork_rng():
         trainer = make_trainer(
-            machine,
+            session.machine,
             max_epochs=recipe.epochs,
             gradient_clip_val=recipe.clip,
             logger=TensorBoardLogger(folder, name="", version="tensorboard"),
             log_every_n_steps=1,
             callbacks=[*kept, *bar],
-            plugins=[AtomicFiles()],
-            enable_progress_bar=progress,
+            enable_progress_bar=session.progress,
             enable_model_summary=False,
             limit_val_batches=0,
             use_distributed_sampler=training.brings_batches,
             deterministic="warn",
         )
-        with _interrupts():
-            trainer.fit(training, ckpt_path=resume)
+        with _interrupts(), _processes_of(trainer):
+            trainer.fit(training, ckpt_path=resume, weights_only=True)
 
 
 @contextmanager
@@ -321,6 +292,20 @@ def _interrupts() -> Iterator[None]:
         if isinstance(ended.__context__, KeyboardInterrupt):
             signal.signal(signal.SIGINT, before)
             raise KeyboardInterrupt from ended
+        raise
+
+
+@contextmanager
+def _processes_of(trainer: lightning.Trainer) -> Iterator[None]:
+    """Ends the trainer's processes with the training; what ended one of them is told in a sentence."""
+    try:
+        yield
+    except ProcessException as error:  # the others are ended by then
+        what = str(error).strip().rpartition("\n")[2]
+        raise ConversionError(f"a process of the training ended: {what}") from error
+    except BaseException:
+        if trainer.strategy.launcher is not None:
+            trainer.strategy.launcher.kill(signal.SIGKILL)
         raise
 
 

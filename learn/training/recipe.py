@@ -1,13 +1,8 @@
 """Everything that a training depends on beside the network: recipe, machine, batches, evaluation.
 
-How a network is trained, and on what machine: all that a run depends on beside the network and the data.
-
-The batches of each epoch: which images, in which order, shifted how; all of it decided by a seed and the epoch.
-
-Every process draws the same order, and takes every n-th image of each batch, n being the number of processes. So the
-batches of n processes together are those of one.
-
-Evaluation of a network on images with labels, or on pairs of inputs and targets of any kind.
+A seed and the epoch decide which images make each batch, in which order, and how they are shifted. Every process draws
+the same order, and takes every n-th image of each batch, n being the number of processes. So the batches of n processes
+together are those of one.
 """
 
 from __future__ import annotations

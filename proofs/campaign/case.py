@@ -1,8 +1,6 @@
-"""Data that the checks of one layer share, so that nothing is made twice.
+"""A layer under check, with what several checks need of it, made once; and one comparison, an error and its bound.
 
-A layer that several checks use also remembers its tables from one to the next, as a layer of a network does.
-
-One comparison: an observed error and its bound.
+The layer remembers its tables from one check to the next, as a layer of a network does.
 """
 
 from __future__ import annotations

@@ -10,10 +10,8 @@
 
 An exception is also a violation: no request made here may be refused.
 
-Bounds on the difference of two engines that compute the same attention, wherever its heads are.
-
 The certificate compares attention with a convolution. A layer whose centres are anywhere is no convolution; there, two
-engines are compared with each other.
+engines are compared with each other, within a bound of their own.
 """
 
 from __future__ import annotations

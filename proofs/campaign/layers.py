@@ -5,10 +5,8 @@ So there is one definition of what a layer can be, and both draw all of it: one,
 kernels even, odd and rectangular; groups up to depthwise; strides; dilations; padding none, symmetric, "same" or
 "valid", in every mode; output padding.
 
-Calls that a campaign and the tests leave out: torch may compute them wrongly on some processor.
-
-``docs/wrong-convolutions.md`` has the table. A comparison with a wrong reference says nothing, and some of these calls
-crash or never return, so none of them is drawn. The conditions are wider than the faults.
+Left out are calls that torch may compute wrongly on some processor (``docs/wrong-convolutions.md``): a comparison with
+a wrong reference says nothing, and some of them crash or never return. The conditions are wider than the faults.
 """
 
 from __future__ import annotations

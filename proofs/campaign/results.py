@@ -1,10 +1,6 @@
-"""A campaign as data: its settings and shards, its comparisons added up, its result.
+"""A campaign as data: its settings and shards, its comparisons added up, its result as tables and sentences.
 
-Settings of a campaign, and its shards.
-
-Comparisons, added up. Tallies of different layers can be added in any order, also from files.
-
-Result of a campaign, as data and as tables and sentences, and the sum of several results.
+Tallies of different layers can be added in any order, also from files; so can results.
 """
 
 from __future__ import annotations

@@ -5,10 +5,9 @@ are aimed at the construction, a computation that overflows, or the bound: each 
 convolution and its attention, and returns one input [1, in_channels, *size] in the layer's precision. All values are
 drawn on the CPU in double precision and then rounded and moved, so that every device gets the same.
 
-Inputs that come near the bounds of a certificate.
-
-The difference between soft attention and the convolution at one output is linear in the input, sum_k g_k x_k, where g
-is its gradient. Over all inputs between low and high it is largest for
+Some inputs come near the bounds of a certificate. The difference between soft attention and the convolution at one
+output is linear in the input, sum_k g_k x_k, where g is its gradient. Over all inputs between low and high it is
+largest for
 
     x_k = high where g_k > 0,  low elsewhere,
 

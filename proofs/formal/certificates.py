@@ -1,17 +1,12 @@
-"""The certificates of a folder, checked by a program that is extracted from its proof in Coq.
+"""``conv2attn check``: the certificates of a folder, checked by a program that Coq extracts from its proof.
 
-Runs the program that ``make checker`` extracts from ``Checker.v``, which gives verdicts on certificates.
-
-What goes to the program is bits: of the report's floats, and of the layer's numbers as they are stored. That is all
-that it trusts Python with. ``main.ml`` has the form of a question.
-
-Verdicts on the certificates in a folder, for people and for programs.
-
-``conv2attn check``: has every certificate in a folder's ``report.json`` checked against the weights in the folder.
-
-The report says geometry, dtype, alpha, range and bound. What is stored of the layers is read from ``config.json`` and
-the weights alone, and so is whether a layer is one that the theorem covers: the report cannot change that. A checksum
+Every certificate in the folder's ``report.json`` is checked against the weights in the folder. The report says
+geometry, dtype, alpha, range and bound. What is stored of the layers is read from ``config.json`` and the weights
+alone, and so is whether a layer is one that the theorem covers: the report cannot change that. A checksum
 (``convert/files/report.py``) tells whether report, description and weights were written together.
+
+What goes to the program, which ``make checker`` extracts from ``Checker.v``, is bits: of the report's floats, and of
+the layer's numbers as they are stored. Python is trusted with nothing else. ``main.ml`` has the form of a question, and
 ``proofs/claims/certificate/rounding.py`` names the theorems.
 """
 

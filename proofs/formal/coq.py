@@ -1,25 +1,19 @@
-"""The theorems in Coq, and Coq's answers on them.
-
-The theorems that are stated in Coq, in ``proofs/formal``, as a reader finds them there, and Coq's answers on them.
+"""The theorems in Coq, as a reader finds them in ``proofs/formal``, and Coq's answers on them.
 
 Results are called ``Theorem`` or ``Corollary``; a ``Lemma`` is a step on the way, an ``Example`` shows what a
 definition means.
 
-Has Coq's kernel check the theorems of ``proofs/formal``, and says which axioms each of them rests on.
-
-Every file is compiled; Print Assumptions lists the axioms of every theorem, and an axiom beyond those of the real
-numbers is an objection, so that nothing admitted passes; coqchk, a checker of its own, reads the compiled files once
-more, and all of the standard library and Flocq that they need; last, Coq evaluates its formulas for tau, and
-``proofs/formal/coq.py`` must give the same fractions. What is not understood of an answer is an objection.
-
-Everything is written to a temporary folder. Coq is not installed with conv2attn: it is no Python package.
-
-tau between two fractions: ``proofs/formal/Enclosure.v`` once more, for a program.
+Coq's kernel compiles every file. Print Assumptions lists the axioms of every theorem, and an axiom beyond those of the
+real numbers is an objection, so that nothing admitted passes. coqchk, a checker of its own, reads the compiled files
+once more, and all of the standard library and Flocq that they need. Last, Coq evaluates its formulas for tau, and
+``tau_lower`` and ``tau_upper`` must give the same fractions. What is not understood of an answer is an objection.
 
     theta_partial(q, N) = 1 + 2 sum_{n=1..N} q^(n^2)  <=  theta_3(q)  <=  theta_partial(q, N) + 2 q^((N+1)^2) / (1 - q)
 
-so tau = 1 - theta_3(q)^-2 lies between what the two give; the theorem ``tau_enclosed`` says so. These are the formulas
-that ``convert.bounds.tail.tail_fraction`` is tested against, and ``proofs/formal/coq.py`` has Coq evaluate its own.
+so tau = 1 - theta_3(q)^-2 lies between what the two give; the theorem ``tau_enclosed`` of ``Enclosure.v`` says so.
+``convert.bounds.tail.tail_fraction`` is tested against these formulas.
+
+Everything is written to a temporary folder. Coq is not installed with conv2attn: it is no Python package.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Claims and the verdicts on their checks: the document docs/theorem.md, and the outcome of ``prove``.
 
-Fields in a claim's text: each ``{=expression}`` becomes the LaTeX of what it names.
-
-Nobody types the LaTeX of something that sympy was given in other words.
+Each field ``{=expression}`` in a claim's text becomes the LaTeX of what it names, so that nobody types the LaTeX of
+something that sympy was given in other words.
 """
 
 from __future__ import annotations

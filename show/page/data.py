@@ -1,11 +1,7 @@
-"""The data of the page.
-
-Data of the page: the report, and for each layer its geometry, its input, and a few output channels to compute.
+"""The data of the page: the report, and for each layer its geometry, its input, and a few output channels to compute.
 
 The numbers of all channels together stay within a budget, so that the page stays small: every layer gets as many
 channels as fit, and the last layers none if not even one for each does.
-
-The first output channels of a layer as a layer of their own, and the data that the page computes them from.
 
 The page computes, for the query q and in double precision,
 
@@ -14,9 +10,8 @@ The page computes, for the query q and in double precision,
 It gets the values v_h of all heads, or the input's channels x_c and the weights W, whichever are fewer numbers: two of
 the ways to split W_Delta = W_val W_out. Tensors are base64 of little-endian numbers, and JSON has no NaN.
 
-The page's view of each layer: its input, an empty one if none is known, or nothing if it is too large.
-
-A network that does not run on the image shows the input of no layer; of layers alone, each sees its own image, or not.
+A network that does not run on the image shows the input of no layer. Of layers alone, each sees an image of its own,
+or none where that would be too large.
 """
 
 from __future__ import annotations

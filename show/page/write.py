@@ -1,8 +1,7 @@
-"""The page of a network and the film of a training, each one self-contained HTML file.
+"""Writes the page of a network and the film of a training: each one self-contained HTML file.
 
-Renders the page: one self-contained HTML file with its style, its program, its data and its table of layers.
-
-Renders the film of a training, where every head looks after every epoch, as one self-contained HTML file.
+The page has its style, its program, its data and its table of layers in it; the film shows where every head looks after
+every epoch.
 """
 
 from __future__ import annotations

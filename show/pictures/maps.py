@@ -1,8 +1,6 @@
-"""Attention maps.
+"""Attention maps: a row a layer and a column a head (the article's Figures 1 and 4), or one head at several alphas.
 
-One attention map: a window of the padded input, with its marks, and the captions that explain them.
-
-Attention maps: a row a layer and a column a head (the article's Figures 1 and 4), or one head at several alphas.
+A map is a window of the padded input, with its marks, and captions that explain them.
 """
 
 from __future__ import annotations

@@ -1,14 +1,10 @@
 """Scene of a picture: a layer, the input it gets when the network sees the image, and the query.
 
-Layers without their network each see an image that is drawn for them.
+Layers without their network each see an image that is drawn for them. A query is named by a pixel of the image; a
+layer's own query is the output pixel at the same place of its output.
 
-A query is named by a pixel of the image. A layer's own query is the output pixel at the same place of its output.
-Transposed layers are drawn on a plane (``plane.py``); layers over sequences and volumes are not.
-
-Every layer over images as one that can be drawn.
-
-A convolution's layer stays as it is. A transposed layer looks at its stuffed input, and that is the image, padding and
-all, as ``ConvSpec`` has it. Layers over sequences and volumes are not drawn.
+A transposed layer is drawn over its stuffed input, padding and all, as ``ConvSpec`` has it (``plane.py``). Layers over
+sequences and volumes are not drawn.
 """
 
 from __future__ import annotations

@@ -5,68 +5,83 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from lightning.pytorch.strategies.launchers.multiprocessing import _MultiProcessingLauncher
 from torch import nn
 
-from conv2attn.convert.errors import ConversionError
+from conv2attn.convert.errors import ConversionError, OptionError
 from conv2attn.learn.training.fit import fit
 from conv2attn.learn.training.folders import Record
-from conv2attn.learn.training.loop import make_trainer, processes_to_start
-from conv2attn.learn.training.processes import in_processes
-from conv2attn.learn.training.recipe import Machine, Recipe
+from conv2attn.learn.training.loop import make_trainer
+from conv2attn.learn.training.recipe import Machine, Recipe, Session
 from tests.learn.small import data, network
 from tests.processes import PATIENCE, next_line, started
 
-WORK = "import os, time; print('working', flush=True); time.sleep(10**6)"
-TRAINING = f"""
-import signal, sys
-from functools import partial
-from conv2attn.learn.training.processes import in_processes
-from conv2attn.commands.ending import ended_by_signals
+PAIR = Session(Machine("cpu", 2))
+RECIPE = Recipe(epochs=1, batch_size=8)
 
-signal.signal(signal.SIGINT, signal.default_int_handler if sys.argv[1] == "heard" else signal.SIG_IGN)
+
+@dataclass
+class InProcess:
+    """Does something in one process of a training; elsewhere it records nothing."""
+
+    said: str
+    rank: str = "1"
+
+    def __call__(self, _: nn.Module) -> Record:
+        """The record."""
+        if os.environ.get("LOCAL_RANK") == self.rank:
+            exec(self.said, {})
+        return {}
+
+
+DIES = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+FAILURES = [(DIES, "SIGKILL"), ("open('no/where', 'w')", "No such file or directory: 'no/where'")]
+
+
+@pytest.mark.parametrize(("said", "told"), FAILURES, ids=["killed", "file system"])
+def test_what_befalls_one_process_of_a_training_is_told_in_a_sentence(tmp_path: Path, said: str, told: str) -> None:
+    with pytest.raises(ConversionError, match=f"a process of the training ended: .*{told}") as refused:
+        fit(network(), data(), RECIPE, tmp_path / "run", recorder=InProcess(said), session=PAIR)
+    assert "\n" not in str(refused.value)
+
+
+WORKER = """
+from pathlib import Path
+import sys
+from conv2attn.commands.ending import ended_by_signals
+from conv2attn.learn.training.fit import fit
+from tests.learn.small import data, network
+from tests.learn.training.test_processes import PAIR, RECIPE, InProcess
+
 if __name__ == "__main__":
+    waits = InProcess("import time; print('working', flush=True); time.sleep(10**6)", "0")
     with ended_by_signals():
-        in_processes(2, partial(exec, {WORK!r}, {{}}))
+        fit(network(), data(), RECIPE, Path(sys.argv[1]), recorder=waits, session=PAIR)
 """
-ENDS = [
-    (signal.SIGTERM, "heard", 128 + signal.SIGTERM),
-    (signal.SIGKILL, "ignored", -signal.SIGKILL),  # of a job in the background
-]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("sent", "interrupts", "code"), ENDS)
-def test_processes_of_a_training_end_with_their_parent(sent: signal.Signals, interrupts: str, code: int) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_processes_of_a_training_end_with_their_parent(tmp_path: Path, sent: signal.Signals) -> None:
+    (tmp_path / "train.py").write_text(WORKER)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    with started([sys.executable, "-c", TRAINING, interrupts], env=environment) as process:
-        assert [next_line(process) for _ in range(2)] == ["working\n"] * 2
+    with started([sys.executable, tmp_path / "train.py", tmp_path / "run"], env=environment) as process:
+        assert next_line(process) == "working\n"
         process.send_signal(sent)
         process.communicate(timeout=PATIENCE)  # until the last process has closed its end
-    assert process.returncode == code
+    assert process.returncode == (128 + sent if sent == signal.SIGTERM else -sent)
 
 
-DIES = "import os, signal; os.environ['RANK'] == '1' and os.kill(os.getpid(), signal.SIGKILL); " + WORK
-WRITES = "import os; os.environ['RANK'] == '1' and open('no/where', 'w'); " + WORK
-FAILURES = [(DIES, ConversionError, "SIGKILL"), (WRITES, FileNotFoundError, "no/where")]
-
-
-@pytest.mark.parametrize(("work", "kind", "said"), FAILURES, ids=["killed", "file system"])
-def test_what_befalls_one_process_of_a_training_is_told_as_if_it_were_the_only_one(
-    work: str, kind: type[Exception], said: str
-) -> None:
-    with pytest.raises(kind, match=said):
-        in_processes(2, partial(exec, work, {}))
-
-
-def test_no_strategy_starts_processes_of_its_own() -> None:
-    assert processes_to_start(Machine("cpu", 2, "ddp_spawn")) == 2
-    alone = make_trainer(Machine("cpu", 1, "ddp_spawn"), logger=False)
-    assert not isinstance(alone.strategy.launcher, _MultiProcessingLauncher)
+def test_several_devices_are_trained_on_by_processes_that_do_not_run_the_program_again() -> None:
+    for strategy in ("auto", "ddp", "ddp_spawn"):
+        launcher = make_trainer(Machine("cpu", 2, strategy), logger=False).strategy.launcher
+        assert isinstance(launcher, _MultiProcessingLauncher)
+    with pytest.raises(OptionError, match=r"several devices are trained on by ddp; got the strategy 'ddp_find"):
+        make_trainer(Machine("cpu", 2, "ddp_find_unused_parameters_true"), logger=False)
 
 
 def test_an_interrupt_is_heard_as_one(tmp_path: Path) -> None:
@@ -77,7 +92,7 @@ def test_an_interrupt_is_heard_as_one(tmp_path: Path) -> None:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in the background
     try:
         with pytest.raises(KeyboardInterrupt):
-            fit(network(), data(), Recipe(epochs=1, batch_size=8), tmp_path / "run", recorder=interrupted)
+            fit(network(), data(), RECIPE, tmp_path / "run", recorder=interrupted)
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
