@@ -7,7 +7,7 @@ makes of the difference between the two networks' inputs:
     total                          own                            inherited
 
 Under autocast both sides see the layer's input, weight and bias rounded, so its certificate is that of the rounded
-layer on the rounded input (``autocast.py``).
+layer on the rounded input (``context.py``).
 """
 
 from __future__ import annotations

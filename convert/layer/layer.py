@@ -178,7 +178,7 @@ class SelfAttention(WithSpareHeads):
 
         Returns:
             [batch, out_channels, *output size]; under ``torch.autocast`` in autocast's dtype, as a convolution's
-            (``autocast.py``). With need_weights a pair, of this and the probabilities in at least float32: averaged
+            (``context.py``). With need_weights a pair, of this and the probabilities in at least float32: averaged
             [batch, queries, keys], else [batch, num_heads, queries, keys]; queries are the output's pixels, and keys
             those of the padded input, both row by row.
 

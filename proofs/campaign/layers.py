@@ -79,7 +79,7 @@ class RandomLayer:
 def draw_layer(
     seed: int, index: int, *, dtypes: Sequence[str] = DTYPES, max_size: int = DEFAULT_MAX_SIZE
 ) -> RandomLayer:
-    """Layer ``index`` of a seed; calls that torch may compute wrongly are left out (``wrong_calls.py``).
+    """Layer ``index`` of a seed; calls that torch may compute wrongly are left out (``may_be_wrong``).
 
     Args:
         seed: Seed of the campaign.

@@ -86,7 +86,7 @@ def convolutions_with_input(
 ) -> tuple[Convolution, Tensor]:
     """Convolutions with random weights, each with a batch of inputs [batch, in_channels, *size].
 
-    Calls that torch may compute wrongly on some processor are left out (``wrong_calls.py``).
+    Calls that torch may compute wrongly on some processor are left out (``may_be_wrong``).
 
     Args:
         draw: Given by hypothesis.

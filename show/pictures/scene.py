@@ -3,7 +3,7 @@
 Layers without their network each see an image that is drawn for them. A query is named by a pixel of the image; a
 layer's own query is the output pixel at the same place of its output.
 
-A transposed layer is drawn over its stuffed input, padding and all, as ``ConvSpec`` has it (``plane.py``). Layers over
+A transposed layer is drawn over its stuffed input, padding and all, as ``ConvSpec`` has it. Layers over
 sequences and volumes are not drawn.
 """
 
