@@ -1,6 +1,6 @@
 """How far the certificate is above what happens: ``python benchmarks/tightness.py`` prints both tables.
 
-In the soft regime the worst input is known in closed form (``proofs/campaign/values.py``), and is held against the tail. In the
+In the soft regime the worst input is known in closed form (``campaign/values.py``) and held against the tail. In the
 exact regime only rounding is left, here in the geometries of torchvision's ResNet-50. Random
 numbers are held against the certificate for their range and for their measured sums. Rounding errors of random numbers
 cancel; those of equal products do not, so that they come nearer to the bound, which has to hold for every order of the

@@ -158,3 +158,13 @@ def test_a_suite_lies_in_a_room_of_the_package_or_is_about_all_of_it() -> None:
 
 def test_what_is_left_out_of_a_quick_run_exists() -> None:
     assert {f"tests/{name}" for name in SLOW} <= set(SUITES)
+
+
+def test_docstrings_name_files_that_exist() -> None:
+    """``tail.py`` is a file of any folder, ``certificate/tail.py`` one whose path ends so."""
+    known = [f"/{module}" for module in (*PACKAGE, *OUTSIDE, *modules("docs"))]
+    for module in (*PACKAGE, *modules("benchmarks")):
+        for node in ast.walk(ast.parse((ROOT / module).read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                for name in re.findall(r"``([\w/]+\.py)``", ast.get_docstring(node) or ""):
+                    assert any(path.endswith(f"/{name}") for path in known), f"{module} names {name}"

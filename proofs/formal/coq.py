@@ -271,7 +271,7 @@ def summary_objections(printed: str) -> list[str]:
 
 
 def _tau_objections(coq: _Coq) -> list[str]:
-    """Objections where Coq does not evaluate its formulas for tau to the fractions of ``tau_lower`` and ``tau_upper``."""
+    """Objections where Coq does not evaluate its formulas for tau to the fractions that these functions give."""
     names = ("tau_lower", "tau_upper")
     terms = [f"({bound} ({q.numerator} # {q.denominator}) {n})" for q, n in POINTS for bound in names]
     needed = ["From Coq Require Import QArith List.", "Import ListNotations."]
