@@ -99,38 +99,51 @@ def choose_inputs(
             raise OptionError("described inputs are random; a folder, a size and a normalization apply to images only")
         seed = seed or 0
         return Inputs([random_inputs(specs, seed=seed + each) for each in range(count or 1)], seed)
-    axes, known = pair.first.spec.axes, pair.preprocessing
-    channels = None if known is None else known.channels
+    axes = pair.first.spec.axes
+    channels = None if pair.preprocessing is None else pair.preprocessing.channels
     size = None if size is None else size.along(axes)
     if size is not None and len(size) == axes + 1:
         channels, size = size[0], Size(*size[1:])
     if size is not None and len(size) != axes:
         raise OptionError(f"the network takes inputs of {axes} axes; got the size {size}")
-    if folder is not None:
-        if axes != 2:
-            raise OptionError(f"the network takes inputs of {axes} axes, which pictures are not")
-        if count is not None or seed is not None:
-            what = "a number of random images" if count is not None else "a seed"
-            raise OptionError(f"the images are those of {folder}, so {what} has no meaning")
-        channels = channels or example_image(pair.cnn, size or USUAL_SIZES[axes]).shape[1]
-        taken = channels
+    if folder is None:
+        if normalization is not None:
+            raise OptionError("mean and std are for the pictures of a folder; random images are normal numbers already")
+        return _random_images(pair, channels, size, count, seed or 0)
+    if axes != 2:
+        raise OptionError(f"the network takes inputs of {axes} axes, which pictures are not")
+    if count is not None or seed is not None:
+        what = "a number of random images" if count is not None else "a seed"
+        raise OptionError(f"the images are those of {folder}, so {what} has no meaning")
+    return _pictures(pair, folder, channels, size, normalization)
 
-        def read(path: Path) -> Tensor:
-            picture = read_picture(path, taken, size)
-            return picture if normalization is None else normalization(picture)
 
-        prepared = known if known is None or normalization is None else known.with_normalization(normalization)
-        reader = read if prepared is None else picture_reader(prepared, size)
-        say(*caveats(prepared), err=True)
-        pictures = FolderImages(folder, channels, reader, batch_size=BATCH)
-        return Inputs(pictures, labels=pictures.labels)
-    if normalization is not None:
-        raise OptionError("mean and std are for the pictures of a folder; random images are normal numbers already")
+def _pictures(
+    pair: Pair, folder: Path, channels: int | None, size: Size | None, normalization: Normalization | None
+) -> Inputs:
+    """The images of a folder, prepared by the network's owner or by the usual steps."""
+    known = pair.preprocessing
+    taken: int = channels or example_image(pair.cnn, size or USUAL_SIZES[2]).shape[1]
+
+    def read(path: Path) -> Tensor:
+        picture = read_picture(path, taken, size)
+        return picture if normalization is None else normalization(picture)
+
+    prepared = known if known is None or normalization is None else known.with_normalization(normalization)
+    reader = read if prepared is None else picture_reader(prepared, size)
+    say(*caveats(prepared), err=True)
+    pictures = FolderImages(folder, taken, reader, batch_size=BATCH)
+    return Inputs(pictures, labels=pictures.labels)
+
+
+def _random_images(pair: Pair, channels: int | None, size: Size | None, count: int | None, seed: int) -> Inputs:
+    """Normal numbers, of the size that is given, or the network's own, or the usual one."""
+    axes, known = pair.first.spec.axes, pair.preprocessing
     images, *lengths = program_shape(pair.cnn) or (None,)  # of a program that takes one shape
     own = [length for length in lengths[1:] if length is not None]
     fixed = Size(*own) if len(own) == axes else None
     said = size or (known and known.size) or fixed
-    seed, grid = seed or 0, said or USUAL_SIZES[axes]
+    grid = said or USUAL_SIZES[axes]
     channels = channels or example_image(pair.cnn, grid).shape[1]
     generator, batch, count = torch.Generator().manual_seed(seed), images or BATCH, count or DEFAULT_IMAGES
     count = count if images is None else -(-count // images) * images  # whole batches

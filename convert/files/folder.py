@@ -145,29 +145,8 @@ def save_converted(
     report = Report.of(model) if report is None else report
     if not report.layers:
         raise OutputError("the model has no self-attention layer to keep; convert it first")
-    records = [LayerRecord.of(layer.names, attention_named(model, layer.name)) for layer in report.layers]
-    is_part = isinstance(model, Layers | SelfAttention)
-    kinds = sorted({record.kind for record in records if record.kind is not None})
-    if is_part and kinds:
-        raise OutputError(
-            f"only layers of PyTorch's own convolutions can be saved without a network; got {', '.join(kinds)}"
-        )
-    layers = {name: attention_named(model, name).state_dict() for record in records for name in record.names}
-    own = {state_key(name, key): value for name, state in layers.items() for key, value in state.items()}
-    state = _tensors(own if is_part else model.state_dict())
+    config, state = _described(model, report, architecture, preprocessing, source)
     shared = aliases(state)
-    config = {
-        "format": FORMAT,
-        "format_version": FORMAT_VERSION,
-        "content": LAYERS_CONTENT if is_part else NETWORK_CONTENT,
-        "architecture": None if architecture is None else asdict(architecture.resolved()),
-        "preprocessing": None if preprocessing is None else preprocessing.to_json(),
-        "layers": [record.to_json() for record in records],
-        "tensors": list(state),
-        "class_versions": {} if is_part else _class_versions(model),
-        "source": None if source is None else {"file": as_unicode(source.path.name), "sha256": source.sha256},
-        "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
-    }
     told = json.loads(json_text(report.to_json()))  # as it will be read
     told["sha256"] = checksum(told, json.loads(_json(config)), state)
     texts = {CONFIG: _json(config), REPORT: json_text(told) + "\n"} | ({} if page is None else {PAGE: page})
@@ -181,6 +160,38 @@ def save_converted(
             program(temporary / PROGRAM)
 
     write_folder(folder, write, force=force, sources=() if source is None else source.files)
+
+
+def _described(
+    model: nn.Module,
+    report: Report,
+    architecture: Architecture | None,
+    preprocessing: Preprocessing | None,
+    source: Checkpoint | None,
+) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What the folder's ``config.json`` says, and the tensors beside it."""
+    records = [LayerRecord.of(layer.names, attention_named(model, layer.name)) for layer in report.layers]
+    is_part = isinstance(model, Layers | SelfAttention)
+    kinds = sorted({record.kind for record in records if record.kind is not None})
+    if is_part and kinds:
+        raise OutputError(
+            f"only layers of PyTorch's own convolutions can be saved without a network; got {', '.join(kinds)}"
+        )
+    layers = {name: attention_named(model, name).state_dict() for record in records for name in record.names}
+    own = {state_key(name, key): value for name, state in layers.items() for key, value in state.items()}
+    state = _tensors(own if is_part else model.state_dict())
+    return {
+        "format": FORMAT,
+        "format_version": FORMAT_VERSION,
+        "content": LAYERS_CONTENT if is_part else NETWORK_CONTENT,
+        "architecture": None if architecture is None else asdict(architecture.resolved()),
+        "preprocessing": None if preprocessing is None else preprocessing.to_json(),
+        "layers": [record.to_json() for record in records],
+        "tensors": list(state),
+        "class_versions": {} if is_part else _class_versions(model),
+        "source": None if source is None else {"file": as_unicode(source.path.name), "sha256": source.sha256},
+        "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
+    }, state
 
 
 def _class_versions(model: nn.Module) -> dict[str, int]:

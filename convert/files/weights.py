@@ -16,6 +16,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -408,12 +409,8 @@ def load_into(
         raise _unfit(path, given, wanted, problems)
     kinds = {key: wanted[key].dtype for key in given if isinstance(wanted.get(key), Tensor)}
     weights = {key: value.to(kinds.get(key, value.dtype)) for key, value in given.items()} if assign else given
-    try:
+    with _refused_by_classes(path):
         found = model.load_state_dict(with_versions(weights, versions), strict=False, assign=assign)
-    except RuntimeError as error:
-        raise CheckpointError(f"{path} does not fit the architecture: {' '.join(str(error).split())[:500]}") from error
-    except Exception as error:  # of a class that translates older files
-        raise CheckpointError(f"{path} does not fit the architecture: {first_line(error)[:500]}") from error
     missing = [key for key in found.missing_keys if key.rpartition(".")[2] != _COUNTER]
     children = {name.partition(".")[0] for name in wanted}
     passed = tuple(
@@ -426,6 +423,17 @@ def load_into(
         others = (*passed, *(beside or ())) if missing else ()
         raise _unfit(path, given, wanted, [f"{key!r} is missing" for key in missing], [*unexpected, *others])
     return passed
+
+
+@contextmanager
+def _refused_by_classes(path: Path) -> Iterator[None]:
+    """Whatever the network's classes raise as they load a file's weights becomes a CheckpointError."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise CheckpointError(f"{path} does not fit the architecture: {' '.join(str(error).split())[:500]}") from error
+    except Exception as error:  # of a class that translates older files
+        raise CheckpointError(f"{path} does not fit the architecture: {first_line(error)[:500]}") from error
 
 
 def _are_quantised(tensors: Mapping[str, Tensor], wanted: Mapping[str, object]) -> bool:
