@@ -44,7 +44,6 @@ from .commands.options import (
     pixel_of,
     positive,
     range_of,
-    refuse_options,
     size_of,
     torch_dtype,
 )
@@ -364,7 +363,7 @@ def verify(
     ] = None,
     random: Annotated[
         int | None,
-        typer.Option(min=1, help="Number of random inputs (default 8), or of random layers."),
+        typer.Option(min=1, help="Number of random inputs (default 2), or of random layers."),
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed for the random inputs or layers (default 0).")] = None,
     size: Annotated[
@@ -383,76 +382,39 @@ def verify(
         typer.Option(metavar="FILE", help="ONNX file that the folder CHECKPOINT was converted from. Both are run."),
     ] = None,
     form: FormOption = None,
+    whole: Annotated[
+        bool, typer.Option("--all", help="Compare every output of every layer (default: a sample where bits differ).")
+    ] = False,
     out: ResultOption = None,
 ) -> Outcome:
-    """Run a network beside its CNN, and check every bound.
+    """Run a network beside its CNN, check every bound, and say whether their difference is rounding.
 
     Each layer is compared with its convolution, and the whole network with the CNN. ONNX Runtime runs an ONNX file
     without --arch beside the same file with attention. Without CHECKPOINT, --random N verifies the theorem, the engines
     and the certificate on N random layers, as soak does.
     """
-    from .commands.convert import is_onnx
-    from .commands.soak import soak_layers
-    from .commands.verify import verify_checkpoint
-    from .commands.verify_onnx import verify_onnx_file
-    from .convert.inputs import parse_inputs
-    from .convert.write import PROGRAM
-    from .proofs.campaign.results import Settings
+    from .commands.verify import VerifyOptions, verify_chosen
 
-    images: dict[str, object] = {
-        "--arch": opening.architecture,
-        "--data": data,
-        "--mean": mean,
-        "--std": std,
-        "--input": input_,
-    }
-    if checkpoint is None:
-        if random is None:
-            raise typer.BadParameter("is missing: give it, or --random N for random layers", param_hint="CHECKPOINT")
-        refuse_options(
-            "random layers", images | {"--alpha": alpha, "--size": size, "--original": original, "--form": form}
-        )
-        settings = Settings.of(engine, [] if dtype is None else [dtype], device=device)
-        return soak_layers(settings, random, seed=seed or 0, shard="0/1", out=out, name="verify")
-    if original is None and opening.architecture is None and (checkpoint / PROGRAM).is_file():
-        raise typer.BadParameter(
-            "is missing: the ONNX file that the folder was converted from", param_hint="--original"
-        )
-    scaled = size_of(size)
-    with result_file(out, "verify", sources=[checkpoint]) as write:
-        found: Outcome
-        if original is not None or form is not None or (opening.architecture is None and is_onnx(checkpoint)):
-            weighed = {"--engine": engine, "--dtype": dtype, "--ema": opening.ema, "--weights": opening.weights}
-            refuse_options("an ONNX file that ONNX Runtime runs", images | weighed)
-            found = verify_onnx_file(
-                checkpoint,
-                original=original,
-                form=form,
-                alpha=alpha,
-                skip_unsupported=skip_unsupported,
-                count=random,
-                size=scaled,
-                seed=seed,
-            )
-        else:
-            found = verify_checkpoint(
-                checkpoint,
-                opening=opening,
-                alpha=alpha,
-                skip_unsupported=skip_unsupported,
-                device=device,
-                dtype=torch_dtype(dtype),
-                engines=engine,
-                folder=data,
-                count=random,
-                size=scaled,
-                seed=seed,
-                normalization=normalization_of(mean, std),
-                specs=parse_inputs(input_ or ()),
-                progress=partial(progress, "Running CNN and attention"),
-            )
-        write(found)
-    return found
+    options = VerifyOptions(
+        checkpoint=checkpoint,
+        opening=opening,
+        alpha=alpha,
+        skip_unsupported=skip_unsupported,
+        engine=engine,
+        device=device,
+        dtype=dtype,
+        data=data,
+        random=random,
+        seed=seed,
+        size=size,
+        input_=input_,
+        mean=mean,
+        std=std,
+        original=original,
+        form=form,
+        whole=whole,
+    )
+    return verify_chosen(options, out=out)
 
 
 @command(app, CHECK, example="weights.pth network.onnx --arch timm:resnet18 --random 4")

@@ -12,13 +12,13 @@ from ..convert.examples.networks import NETWORKS, load_example
 from ..convert.files.architecture import Architecture
 from ..convert.files.folder import save_converted
 from ..convert.files.report import certify_report
-from ..convert.network.agreement import compare
 from ..convert.network.convert import convert_model
+from ..convert.sameness.agreement import compare
 from ..convert.write import PAGE, check_target, file_system_errors
 from ..show.page.write import make_page
 from ..show.text import Table
 from .terminal import Done
-from .verify import agreement_shown
+from .verify_network import agreement_shown
 
 DEFAULT_FOLDER = Path("conv2attn-demo")
 ENGINES = ("literal", "factored")  # the definition, and what "auto" takes

@@ -21,13 +21,13 @@ from ..convert.files.preprocessing import Normalization, Preprocessing, caveats
 from ..convert.files.readers import read_contents
 from ..convert.inputs import InputSpec, example_image, program_shape, random_inputs
 from ..convert.layer.layer import SelfAttention
-from ..convert.network.agreement import batch_length
+from ..convert.sameness.agreement import batch_length
 from ..learn.data.datasets import find_places
 from ..learn.data.pictures import SUFFIXES, ImageSizesError, check_plain_file, picture_reader, read_picture
 from .terminal import say
 
-DEFAULT_IMAGES = 8
-BATCH = 4  # images at a time
+DEFAULT_IMAGES = 2
+BATCH = 1  # images at a time
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,9 @@ from ..convert.sameness.sides import ONNX
 from ..convert.sameness.verdict import Sameness
 from ..learn.data.pictures import picture_reader, read_picture
 from ..show.text import Table
-from .inputs import DEFAULT_IMAGES, FolderImages
+from .inputs import FolderImages
+
+_IMAGES = 8  # of a folder, or drawn
 
 
 class Progress(Protocol):
@@ -149,7 +151,7 @@ def _pictures(
 
     prepared = known if known is None or normalization is None else known.with_normalization(normalization)
     reader = read if prepared is None else picture_reader(prepared, size)
-    found: Tensor = FolderImages(folder, channels, reader, batch_size=DEFAULT_IMAGES)[0]
+    found: Tensor = FolderImages(folder, channels, reader, batch_size=_IMAGES)[0]
     return found
 
 
@@ -174,5 +176,5 @@ def _random(
     known = network.preprocessing
     shape = program_shape(network.read)
     grid = size or (known and known.size) or USUAL_SIZES[2]
-    image = example_image(network.read, grid, batch=count or (shape and shape[0]) or DEFAULT_IMAGES)
+    image = example_image(network.read, grid, batch=count or (shape and shape[0]) or _IMAGES)
     return torch.randn(image.shape, generator=torch.Generator().manual_seed(seed))

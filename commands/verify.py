@@ -1,267 +1,145 @@
-"""Verifies a user's network: each attention layer beside its convolution, and the whole beside the CNN."""
+"""Chooses what ``conv2attn verify`` checks: random layers, a network that PyTorch runs, or one in an ONNX file."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-import torch
-from torch import Tensor, nn
+import typer
 
-from ..convert.arguments import USUAL_SIZES, Size
-from ..convert.certificate.comparison import LayerComparison
-from ..convert.certificate.layer import NO_USE, is_useful, told
-from ..convert.certificate.network.certificate import NetworkCertificate, certify_network
-from ..convert.certificate.network.images import ImagesCertificate, certify_images
-from ..convert.engines import AUTO
-from ..convert.errors import ConversionError, InputError, MemoryLimitError, Problem, refusing
-from ..convert.files.open import open_network, placed
 from ..convert.files.weights import Opening
-from ..convert.layer.layer import SelfAttention
-from ..convert.network.agreement import Agreement, LayerShape, compare
-from ..convert.network.convert import convert_model, restore_model
-from ..convert.network.plan import PASSED_BY
-from ..proofs.campaign.arithmetic import certified_arithmetic, check_device
-from ..proofs.campaign.layers import channel_limits
-from ..show.text import Table, layer_name, note_lines
-from .inputs import FolderImages, Inputs, Pair, choose_inputs, refuse_conversion
-
-# "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
-DEFAULT_ENGINES = ("separable", AUTO)
-NOTHING_RAN = "No attention layer ran: nothing is verified."
-IMAGES = 4  # images of a folder with a bound and an estimate of their own: seconds each
-_SMALLEST = 8  # pixels along an axis, of an input whose size is open
-_NONE = "There is no estimate for single images"
+from ..convert.inputs import parse_inputs
+from ..convert.write import PROGRAM
+from ..proofs.campaign.results import Settings
+from .convert import is_onnx
+from .options import Dtype, normalization_of, refuse_options, size_of, torch_dtype
+from .soak import soak_layers
+from .terminal import Outcome, progress, result_file
+from .verify_network import verify_checkpoint
+from .verify_onnx import verify_onnx_file
 
 
-@dataclass(frozen=True)
-class NetworkCheck:
-    """Result of checking a network."""
+@dataclass(frozen=True, kw_only=True)
+class VerifyOptions:
+    """The options of the command, as its help names them."""
 
-    agreement: Agreement  # both networks on the same images, layer by layer and end to end
-    # bound on the difference of their outputs, for all images within the ranges of these
-    certificate: NetworkCertificate
-    seed: int | None = None  # seed of the images, if they are random
-    # bound and estimate for the first images of a folder, or why there is none
-    images: ImagesCertificate | str | None = None
-    smaller: str | None = None  # that the usual size was too large, and what was taken, if so
-
-    @property
-    def exit_code(self) -> int:
-        """0 if a layer ran, none was passed by, and all layers and the whole stayed within their bounds; NaN fails."""
-        passed_by = any(each.reason == PASSED_BY for each in self.agreement.idle)
-        return int(not self._layers or passed_by or bool(self._beyond))
-
-    def to_json(self) -> dict[str, Any]:
-        """The check as plain data."""
-        images = self.images.to_json() if isinstance(self.images, ImagesCertificate) else self.images
-        network = asdict(self.agreement) | {"certificate": self.certificate.to_json(), "on_images": images}
-        return {"seed": self.seed, "smaller": self.smaller, "network": network}
-
-    def shown(self) -> list[Table | str]:
-        """The check as tables and lines."""
-        seed = [] if self.seed is None else [f"Seed: {self.seed}"]
-        return [*agreement_shown("layer", self.agreement), *self.verdict, *seed]
+    checkpoint: Path | None
+    opening: Opening
+    alpha: float | None
+    skip_unsupported: bool
+    engine: Sequence[str] | None
+    device: str
+    dtype: Dtype | None
+    data: Path | None
+    random: int | None
+    seed: int | None
+    size: str | None
+    input_: Sequence[str] | None
+    mean: str | None
+    std: str | None
+    original: Path | None
+    form: str | None
+    whole: bool
 
     @property
-    def verdict(self) -> tuple[str, ...]:
-        """The result in a few sentences, a line each."""
-        first = [*self._what_it_is, *(f"{each.name} {each.reason}." for each in self.agreement.idle)]
-        if not self._layers:
-            return (*first, NOTHING_RAN)
-        if self._beyond:
-            return (*first, beyond_line(self._beyond))
-        ratio, name = max((found / bound if bound else 0.0, name) for name, found, bound in self._layers)
-        count = len(self._layers) // len(self.agreement.engines)
-        layers = f"All {count} layers are within their bounds; largest difference / bound {ratio:.2g}, {name}."
-        if unused := len(self.agreement.idle):
-            layers = (
-                f"{count} of {count + unused} layers verified, {unused} did not run; largest difference / bound "
-                f"{ratio:.2g}, {name}."
-            )
-        if self.images is None:
-            return *first, self._end_to_end, layers
-        told = self.images.in_words if isinstance(self.images, ImagesCertificate) else f"{_NONE}: {self.images}."
-        return *first, self._end_to_end, told, layers
+    def of_images(self) -> dict[str, object]:
+        """The options that are about images of a network in PyTorch."""
+        return {
+            "--arch": self.opening.architecture,
+            "--data": self.data,
+            "--mean": self.mean,
+            "--std": self.std,
+            "--input": self.input_,
+            "--all": self.whole,
+        }
 
     @property
-    def _what_it_is(self) -> list[str]:
-        """Sentences without which the numbers would be misread."""
-        engines, said = self.agreement.engines, [] if self.smaller is None else [self.smaller]
-        apart = max(engine.logit_difference for engine in engines)
-        if any(math.isnan(each.logit_difference) or math.isnan(each.top1_agreement or 0.0) for each in engines):
-            said.append("Outputs are NaN or infinite: agreement is undefined.")
-        elif any(shape.is_soft for shape in self.agreement.shapes.values()):
-            said.append(
-                f"Soft: outputs differ from the CNN's by {apart:.2g}; alpha_for gives the alpha of a tolerance."
-            )
-        return said
-
-    @property
-    def _layers(self) -> list[tuple[str, float, float]]:
-        """Each layer in each engine: name, difference and bound."""
-        return [
-            (f"{layer.name} ({engine.engine})", layer.own, layer.bound)
-            for engine in self.agreement.engines
-            for layer in engine.layers
-        ]
-
-    @property
-    def _beyond(self) -> list[str]:
-        """The layers, and the whole network if it has a bound, that are not within their bounds."""
-        wholes, bound = [], self.certificate.bound
-        if bound is not None:
-            wholes = [(f"end to end ({one.engine})", one.logit_difference, bound) for one in self.agreement.engines]
-        return [name for name, found, allowed in self._layers + wholes if not found <= allowed]
-
-    @property
-    def _end_to_end(self) -> str:
-        certificate = self.certificate
-        if certificate.bound is None:
-            reasons = [f"{problem.name}: {problem.reason}".removeprefix(": ") for problem in certificate.unbounded]
-            return f"End to end, no finite bound is known{''.join(f'; {reason}' for reason in reasons[:1])}."
-        found = max(engine.logit_difference for engine in self.agreement.engines)
-        here = f"End to end, scores differ by {found:.2g} at most"
-        if not is_useful(certificate.bound, certificate.outputs):
-            return f"{here}. {NO_USE}."
-        return f"{here}; the bound, for all images within the ranges of these, is {certificate.in_words}."
+    def is_of_onnx(self) -> bool:
+        """Whether ONNX Runtime runs the network."""
+        if self.original is not None or self.form is not None:
+            return True
+        return self.checkpoint is not None and self.opening.architecture is None and is_onnx(self.checkpoint)
 
 
-def verify_checkpoint(
-    path: Path,
-    *,
-    opening: Opening,
-    alpha: float | None,
-    skip_unsupported: bool,
-    device: str,
-    dtype: torch.dtype | None,
-    engines: Sequence[str] | None,
-    progress: Callable[..., AbstractContextManager[Callable[[int], None]]],
-    **options: Any,
-) -> NetworkCheck:
-    """``conv2attn verify`` for a network that PyTorch runs. The arguments are the command's options.
+def verify_chosen(options: VerifyOptions, *, out: Path | None) -> Outcome:
+    """``conv2attn verify``.
+
+    Args:
+        options: What is verified, and how.
+        out: File for the result as JSON.
 
     Raises:
-        OptionError: alpha or skip_unsupported is given for a converted network.
-        ArchitectureNeededError: Only layers are read, and no network that could run.
-        ConversionError: It cannot be loaded, converted or restored; or as ``choose_inputs`` and ``verify_network``.
+        BadParameter: Options that have no meaning for what is verified, or one is missing.
+        ConversionError: As the check.
     """
-    check_device(device)
-    network = open_network(path, opening)
-    model = placed(network.whole().as_saved(), device=device, dtype=dtype)
-    if network.is_converted:
-        refuse_conversion(path, alpha=alpha, skip_unsupported=skip_unsupported)
-        pair = Pair(restore_model(model, tolerance=math.inf).eval(), model, network.preprocessing)
-    else:
-        made = convert_model(model, alpha=alpha, skip_unsupported=skip_unsupported).model.eval()
-        pair = Pair(model, made, network.preprocessing)
-    inputs, engines, smaller = choose_inputs(pair, **options), engines or DEFAULT_ENGINES, None
-    usual = taken = inputs.usual
-    while True:
-        try:
-            with progress(total=(1 + len(engines)) * inputs.number) as advance:
-                return replace(verify_network(pair, inputs, engines=engines, progress=advance), smaller=smaller)
-        except MemoryLimitError:
-            taken = taken and Size(*(length // 2 for length in taken))
-            if not taken or min(taken) < _SMALLEST:
-                raise
-            inputs = choose_inputs(pair, **options | {"size": taken})
-            smaller = f"Inputs of {taken}: those of {usual} do not fit into memory_limit."
-
-
-def verify_network(
-    pair: Pair,
-    inputs: Inputs,
-    *,
-    engines: Sequence[str] = DEFAULT_ENGINES,
-    progress: Callable[[int], None] = lambda _: None,
-) -> NetworkCheck:
-    """Runs both networks on all images (``compare``), and bounds their difference.
-
-    Raises:
-        ConversionError: The networks do not run on such images, or give no scores.
-    """
-    shown = inputs.batches[0]
-    what = f"images {list(shown.shape[1:])}" if isinstance(shown, Tensor) else f"inputs {', '.join(shown)}"
-    with (
-        refusing(f"the network does not run on {what}", InputError),
-        certified_arithmetic(threads=None),
-    ):
-        agreement = compare(pair.cnn, pair.attention, inputs.batches, inputs.labels, engines=engines, progress=progress)
-    images: ImagesCertificate | str | None = None
-    if isinstance(inputs.batches, FolderImages):
-        try:
-            images = certify_images(pair.attention, shown[:IMAGES], margins=1)
-        except ConversionError as refusal:
-            images = str(refusal)
-    return NetworkCheck(agreement, _certificate(pair.attention, inputs.batches), inputs.seed, images)
-
-
-def _certificate(attention: nn.Module, batches: Sequence[Any]) -> NetworkCertificate:
-    """The bound on the whole network, for images within the ranges of these."""
-    first = next(module for module in attention.modules() if isinstance(module, SelfAttention))
-    size, problem = USUAL_SIZES[first.spec.axes], None
-    if not isinstance(batches[0], Tensor):
-        problem = "bounds are carried through networks of one image, and this one takes other inputs"
-    else:
-        size = Size(*batches[0].shape[2:])
-        if batches[0].shape[1] != first.in_channels:
-            problem = f"its first layer sees {first.in_channels} channels, the image has {batches[0].shape[1]}"
-        elif not all(bool(images.isfinite().all()) for images in batches):
-            problem = "an image holds NaN or infinite values"
-    if problem is not None:
-        return NetworkCertificate(size, None, (), (Problem("", problem),))
-    lows, highs = zip(*(channel_limits(images.to(first.weight)) for images in batches), strict=True)
-    limits = torch.stack(lows).amin(0), torch.stack(highs).amax(0)
-    return certify_network(attention, input_range=limits, size=size)
-
-
-def agreement_shown(title: str, agreement: Agreement) -> list[Table | str]:
-    """Each layer beside its convolution, notes on them, and the network beside the CNN."""
-    engines = {engine.engine: engine.layers for engine in agreement.engines}
-    notes = note_lines((layer.name, layer.note) for layer in agreement.engines[0].layers)
-    return [layer_table(title, agreement.shapes, engines), *notes, _networks(agreement)]
-
-
-def layer_table(title: str, shapes: Mapping[str, LayerShape], found: Mapping[str, Sequence[LayerComparison]]) -> Table:
-    """Each layer beside its convolution, with a column for each engine."""
-    header = (title, "geometry", "heads", "alpha", *(f"{way}: difference / bound" for way in found))
-    rows = []
-    for layers in zip(*found.values(), strict=True):
-        shape = shapes[layers[0].name]
-        cells = (f"{layer.own:.1e} / {told(layer.bound, layer.outputs, form='.1e')}" for layer in layers)
-        rows.append((layer_name(layers[0].name), shape.geometry, shape.heads, f"{shape.alpha:g}", *cells))
-    return Table(header, tuple(rows))
-
-
-def beyond_line(names: Sequence[str]) -> str:
-    """A line that names the layers beyond their bounds, or with NaN."""
-    return f"Beyond the bound, or not finite: {', '.join(names)}."
-
-
-def _networks(agreement: Agreement) -> Table:
-    """The whole network beside the CNN, in every engine."""
-    images = f"{agreement.images} image{'s' * (agreement.images != 1)}"
-    header = (images, "accuracy", "top-1 agreement", "logit difference", "seconds")
-    cnn = ("CNN", _percent(agreement.accuracy), "", "", f"{agreement.seconds:.2f}")
-    rows = (
-        (
-            f"attention, {engine.engine}",
-            _percent(engine.accuracy),
-            _percent(engine.top1_agreement),
-            f"{engine.logit_difference:.1e}",
-            f"{engine.seconds:.2f}",
+    if options.checkpoint is None:
+        return _layers(options, out)
+    if options.original is None and options.opening.architecture is None and (options.checkpoint / PROGRAM).is_file():
+        raise typer.BadParameter(
+            "is missing: the ONNX file that the folder was converted from", param_hint="--original"
         )
-        for engine in agreement.engines
+    with result_file(out, "verify", sources=[options.checkpoint]) as write:
+        check = _onnx if options.is_of_onnx else _network
+        found = check(options, options.checkpoint)
+        write(found)
+    return found
+
+
+def _layers(options: VerifyOptions, out: Path | None) -> Outcome:
+    """Checks random layers."""
+    if options.random is None:
+        raise typer.BadParameter("is missing: give it, or --random N for random layers", param_hint="CHECKPOINT")
+    no_layers = {
+        "--alpha": options.alpha,
+        "--size": options.size,
+        "--original": options.original,
+        "--form": options.form,
+    }
+    refuse_options("random layers", options.of_images | no_layers)
+    dtypes = [] if options.dtype is None else [options.dtype]
+    settings = Settings.of(options.engine, dtypes, device=options.device)
+    return soak_layers(settings, options.random, seed=options.seed or 0, shard="0/1", out=out, name="verify")
+
+
+def _onnx(options: VerifyOptions, checkpoint: Path) -> Outcome:
+    """Checks a network in an ONNX file, or a folder that was converted from one."""
+    weighed = {
+        "--engine": options.engine,
+        "--dtype": options.dtype,
+        "--ema": options.opening.ema,
+        "--weights": options.opening.weights,
+    }
+    refuse_options("an ONNX file that ONNX Runtime runs", options.of_images | weighed)
+    return verify_onnx_file(
+        checkpoint,
+        original=options.original,
+        form=options.form,
+        alpha=options.alpha,
+        skip_unsupported=options.skip_unsupported,
+        count=options.random,
+        size=size_of(options.size),
+        seed=options.seed,
     )
-    return Table(header, (cnn, *rows))
 
 
-def _percent(value: float | None) -> str:
-    if value is None:
-        return "unknown"
-    return "undefined" if math.isnan(value) else f"{value:.1%}"
+def _network(options: VerifyOptions, checkpoint: Path) -> Outcome:
+    """Checks a network that PyTorch runs."""
+    return verify_checkpoint(
+        checkpoint,
+        opening=options.opening,
+        alpha=options.alpha,
+        skip_unsupported=options.skip_unsupported,
+        device=options.device,
+        dtype=torch_dtype(options.dtype),
+        engines=options.engine,
+        folder=options.data,
+        count=options.random,
+        size=size_of(options.size),
+        seed=options.seed,
+        normalization=normalization_of(options.mean, options.std),
+        specs=parse_inputs(options.input_ or ()),
+        whole=options.whole,
+        progress=partial(progress, "Running CNN and attention"),
+    )

@@ -21,11 +21,11 @@ from ..convert.files.open import open_network
 from ..convert.files.report import CERTIFIED_RANGE
 from ..convert.files.weights import read_checkpoint
 from ..convert.heads.values import LayerValues
-from ..convert.network.agreement import LayerShape
 from ..convert.network.convert import convert_model
 from ..convert.onnx.run import Feeds, random_feeds, session
 from ..convert.onnx.write import DEFAULT_FORM, FORM, FORMS, SOURCE, attention_model, flaw, form_named
 from ..convert.plain import path_in
+from ..convert.sameness.agreement import LayerShape
 from ..convert.write import PROGRAM
 from ..show.text import Table, layer_name, problem_lines
 from .inputs import refuse_conversion

@@ -1,6 +1,5 @@
 """Builds: from a trained convolution, the self-attention layer that computes the same function."""
 
-from .certificate.comparison import compare_layers
 from .certificate.data import certify_data, measure_input
 from .certificate.layer import Certificate, certify
 from .certificate.network.certificate import NetworkCertificate, certify_network
@@ -15,6 +14,7 @@ from .layer.layer import SelfAttention, SelfAttention1d, SelfAttention2d, SelfAt
 from .layer.version1 import add_old_modules
 from .network.convert import Conversion, convert_model, restore_model
 from .network.graft import Graft, Ungraft, graft, ungraft
+from .sameness.layers import compare_layers
 from .spec import ConvSpec
 from .subclasses.readers import Reader, register_reader
 

@@ -113,6 +113,44 @@ class Certificate:
         return {key: value for key, value in asdict(self).items() if key != "per_channel"}
 
 
+@dataclass(frozen=True)
+class LayerComparison:
+    """Comparison of one attention layer with its convolution on the given images.
+
+    Attributes:
+        name: Fully qualified name.
+        own: Largest |attention - convolution| on the same input.
+        bound: The layer's certificate for the measured input; NaN if the input or the layer's weights were not finite,
+            also after autocast rounded them.
+        inherited: Largest difference that the convolution makes of the difference in its input.
+        total: Largest difference between the layer and the convolution, each in its own network.
+        outputs: Largest absolute value of the convolution's outputs; a larger bound is not useful (``is_useful``).
+        note: That the convolution's own call is wrong on this processor, where that is why the bound is exceeded.
+    """
+
+    name: str
+    own: float
+    bound: float
+    inherited: float
+    total: float
+    outputs: float
+    note: str | None = None
+
+    def joined(self, other: LayerComparison) -> LayerComparison:
+        """The larger of each number, or NaN where one is."""
+        pairs = zip(self._numbers, other._numbers, strict=True)
+        own, bound, inherited, total, outputs = (math.nan if math.isnan(a + b) else max(a, b) for a, b in pairs)
+        return LayerComparison(self.name, own, bound, inherited, total, outputs, self.note or other.note)
+
+    @property
+    def _numbers(self) -> tuple[float, ...]:
+        return self.own, self.bound, self.inherited, self.total, self.outputs
+
+    def to_json(self) -> dict[str, Any]:
+        """The comparison as plain data."""
+        return asdict(self)
+
+
 def certify(
     layer: SelfAttention | LayerValues, *, input_range: InputRange, engine: str = AUTO, sums: Tensor | None = None
 ) -> Certificate:
@@ -130,7 +168,7 @@ def certify(
     Raises:
         ConversionError: The layer is not the convolution's attention, a parameter is not finite, alpha is not positive,
             the range is not one, the sums are not, or there is no such engine; or autocast is on, which makes another
-            layer of it (``comparison.py`` measures that one).
+            layer of it (``sameness/layers.py`` measures that one).
     """
     check_engine_name(engine)
     values = checked_layer(layer)

@@ -20,9 +20,8 @@ from torch import Tensor, nn
 
 from ..arguments import Size
 from ..bounds.tail import counts_heads_alone
-from ..certificate.comparison import LayerComparison
 from ..certificate.distance import told_distance
-from ..certificate.layer import certify
+from ..certificate.layer import LayerComparison, certify
 from ..certificate.literal import LiteralSample, inputs_of_layers, sample_layer
 from ..certificate.network.certificate import NetworkCertificate, certify_network, converted, size_of_images
 from ..certificate.network.program import is_same_program

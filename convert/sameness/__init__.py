@@ -6,4 +6,10 @@ typical.py     what rounding usually does: noise in place of each operation's ro
 operations.py  where two graphs part, and what differs there
 verdict.py     what follows, in words
 same.py        the comparison
+
+A CNN beside its attention:
+
+agreement.py   the whole networks, in several engines
+layers.py      layer by layer, on the same input
+places.py      sampled outputs of a layer, in float64
 """

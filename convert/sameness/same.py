@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, TypeVar
 
 import torch
@@ -24,7 +25,7 @@ from .operations import Parted, where_graphs_part, where_modules_part
 from .sides import Inputs, Side, bitwise
 from .truth import Graph, real
 from .typical import RUNS, TF32, UNITS, Precision, Typical, typical
-from .verdict import THRESHOLD, Output, Sameness, Worst, changed_answers, is_chaotic, output_of, told
+from .verdict import THRESHOLD, Output, Sameness, Worst, changed_answers, is_chaotic, output_of, same_bits, told
 
 _Value = TypeVar("_Value")
 Progress = Callable[[int], None]
@@ -111,16 +112,15 @@ class _Comparison:
         self.sides, self.dtype, self.seed, self.progress = sides, dtype, seed, progress
         narrow = [side.dtype for side in sides if side.dtype in UNITS]
         self.given = given.clone(max(narrow, key=lambda one: UNITS[one], default=None))
-        self.graphs = [side.graph(self.given) for side in sides]
-        self.exact = self._of_truth()
-        graph = self.graphs[self.exact]
-        blocks = () if graph is None or self.graphs[1 - self.exact] is not None else tuple(graph.module_ends)
-        self.played = [
-            side.play(self.given, blocks=blocks if place != self.exact and side.is_own else ())
-            for place, side in enumerate(sides)
-        ]
+        self.played = [side.play(self.given) for side in sides]
 
-    def _of_truth(self) -> int:
+    @cached_property
+    def graphs(self) -> list[Graph | None]:
+        """The graphs of both sides; outputs that have the same bits need none."""
+        return [side.graph(self.given) for side in self.sides]
+
+    @cached_property
+    def exact(self) -> int:
         """The place of the side whose graph says the truth: the widest, A's before B's."""
         having = [place for place in (0, 1) if self.graphs[place] is not None]
         return min(
@@ -139,8 +139,7 @@ class _Comparison:
         if odd is not None:
             return self._with_notes(odd)
         if all(bitwise(one, b[name]) for name, one in a.items()):
-            rows = tuple(Output(name, tuple(one.shape), 0.0, 0.0, 0.0, 0.0, 0.0, 0.0) for name, one in a.items())
-            return self._with_notes(Sameness("same bits", outputs=rows))
+            return self._with_notes(same_bits({name: tuple(one.shape) for name, one in a.items()}))
         graph = self.graphs[self.exact]
         if graph is None:
             why = "; ".join(side.reason for side in self.sides)
@@ -183,9 +182,17 @@ class _Comparison:
         a = {name: real(one) for name, one in self.played[0].outputs.items()}
         return a, dict(zip(a, map(real, self._ordered()), strict=True))
 
+    @cached_property
+    def blocks(self) -> dict[str, Tensor]:
+        """Outputs of the modules of a side without a graph, by the names that the graph has, too."""
+        graph, side = self.graphs[self.exact], self.sides[1 - self.exact]
+        if graph is None or self.graphs[1 - self.exact] is not None or not side.is_own:
+            return {}
+        return side.blocks(self.given, tuple(graph.module_ends))
+
     def _judged(self, graph: Graph, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
         """Both outputs beside the truth, and beside what rounding does."""
-        *found, stepped = self._typical(graph, watched=bool(self.played[1 - self.exact].blocks))
+        *found, stepped = self._typical(graph, watched=bool(self.blocks))
         truth = _by_name(a, found[0].truth)
         scales = [_by_name(a, each.scales) for each in (*found, stepped)]
         chaotic = [name for name in a if any(is_chaotic(truth[name], each[name]) for each in scales[:2])]
@@ -253,8 +260,7 @@ class _Comparison:
                 names=names,
             )
             return found, None if found else "no single operation leaves rounding"
-        blocks = self.played[place].blocks
-        found = where_modules_part(graph, other, blocks, THRESHOLD)
+        found = where_modules_part(graph, other, self.blocks, THRESHOLD)
         compiled = next((each for each in self.sides if not each.is_own), None)
         reason = side.reason if compiled is None else f"{compiled.name} is compiled"
         return found, None if found else reason

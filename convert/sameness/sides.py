@@ -89,14 +89,12 @@ class Played:
         spread: The largest difference between the two, or None where they are equal bit for bit.
         changed: Names of the side's own tensors that the runs changed.
         writes: Whether it writes to its inputs.
-        blocks: Outputs of modules by name, where they were asked for.
     """
 
     outputs: Mapping[str, Tensor]
     spread: float | None
     changed: tuple[str, ...]
     writes: bool
-    blocks: Mapping[str, Tensor] = field(default_factory=dict)
 
 
 class Side:
@@ -196,12 +194,11 @@ class Side:
                 counted[one.dtype] += one.numel()
         return counted.most_common(1)[0][0] if counted else None
 
-    def play(self, inputs: Inputs, *, blocks: Sequence[str] = ()) -> Played:
+    def play(self, inputs: Inputs) -> Played:
         """Runs it twice.
 
         Args:
             inputs: Floating-point tensors follow the dtype of its parameters.
-            blocks: Modules whose outputs are kept.
 
         Raises:
             InputError: It does not run on them.
@@ -209,27 +206,30 @@ class Side:
         """
         given = inputs.clone(self.dtype)
         before = self._state()
-        kept: dict[str, Tensor] = {}
         first = given.clone()
         with torch.random.fork_rng(devices=[]):
-            outputs = self._run(first, kept, blocks)
-            again = self._run(given.clone(), {}, ())
+            outputs, again = self._run(first), self._run(given.clone())
         changed = tuple(name for name, one in self._state().items() if not bitwise(one, before.get(name)))
         writes = not all(bitwise(a, b) for a, b in zip(first.tensors, given.tensors, strict=True))
-        return Played(outputs, _spread(outputs, again), changed, writes, kept)
+        return Played(outputs, _spread(outputs, again), changed, writes)
 
-    def _run(self, given: Inputs, kept: dict[str, Tensor], blocks: Sequence[str]) -> dict[str, Tensor]:
-        handles = []
-        if blocks and isinstance(self.call, nn.Module):
-            modules = dict(self.call.named_modules())
-            for name in set(blocks) & modules.keys():
-                handles.append(modules[name].register_forward_hook(_keeper(kept, name)))
+    def blocks(self, inputs: Inputs, names: Sequence[str]) -> dict[str, Tensor]:
+        """The outputs of those of these modules that it has, by name."""
+        if not isinstance(self.call, nn.Module):
+            return {}
+        modules, kept = dict(self.call.named_modules()), dict[str, Tensor]()
+        handles = [modules[name].register_forward_hook(_keeper(kept, name)) for name in names if name in modules]
         try:
-            with torch.no_grad(), refusing(f"{self.name} does not run on these inputs", InputError):
-                found = self.call(*given.args, **given.kwargs)
+            with torch.random.fork_rng(devices=[]):
+                self._run(inputs.clone(self.dtype))
         finally:
             for handle in handles:
                 handle.remove()
+        return kept
+
+    def _run(self, given: Inputs) -> dict[str, Tensor]:
+        with torch.no_grad(), refusing(f"{self.name} does not run on these inputs", InputError):
+            found = self.call(*given.args, **given.kwargs)
         return {name: one.detach().clone() for name, one in named_tensors(found).items()}
 
     def _state(self) -> dict[str, Tensor]:

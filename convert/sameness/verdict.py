@@ -205,6 +205,12 @@ class Sameness:
         return found
 
 
+def same_bits(sizes: Mapping[str, tuple[int, ...]]) -> Sameness:
+    """The verdict on outputs of these sizes that are equal bit for bit."""
+    rows = tuple(Output(name, size, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0) for name, size in sizes.items())
+    return Sameness("same bits", outputs=rows)
+
+
 def told(value: float) -> str:
     """A ratio: three digits, of large ones fewer."""
     if value < 10:

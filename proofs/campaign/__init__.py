@@ -5,5 +5,4 @@ values.py, case.py         values for a layer, and what its checks share
 checks.py                  one layer, all checks
 results.py                 settings; the comparisons of many layers, added up and merged
 run.py                     the run, in any number of processes
-agreement.py               a CNN and its attention on the same inputs
 """

@@ -39,8 +39,8 @@ from ...convert.files.layers import Layers, attention_named
 from ...convert.files.report import Summary, is_the_cnn
 from ...convert.layer.construction import not_a_convolution
 from ...convert.layer.layer import SelfAttention, SelfAttention2d
-from ...convert.network.agreement import Agreement
 from ...convert.network.report import LayerReport, Report
+from ...convert.sameness.agreement import Agreement
 from ...convert.spec import ConvSpec
 from ..pictures.curve import bounds_or_none, error_curve, input_range, with_alpha
 from ..pictures.limits import too_large

@@ -23,8 +23,8 @@ from ...convert.certificate.literal import QUERIES
 from ...convert.examples.images import drawn_image
 from ...convert.files.report import Summary
 from ...convert.inputs import likely_channels
-from ...convert.network.agreement import Agreement
 from ...convert.network.report import Report
+from ...convert.sameness.agreement import Agreement
 from ...learn.experiment.folder import History
 from ..pictures.limits import evenly
 from ..text import CELL, by_note, printable, scientific, short_name

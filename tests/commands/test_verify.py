@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import nn
 
-from conv2attn.commands import verify as network_check
+from conv2attn.commands import verify_network as network_check
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model, save_converted
 from conv2attn.convert.certificate.network.certificate import NetworkCertificate
 from conv2attn.convert.examples.networks import load_example
@@ -202,8 +202,46 @@ def test_soft_attention_is_said_to_be_another_function_before_all_else(run: Run)
     assert code == 0
     told = shown.index("Soft: outputs differ from the CNN's by 0.")
     assert told < shown.index("within their bounds")
+    assert "CNN and attention (auto): Not rounding: " in shown.splitlines()[-1]
     _, exact, _ = run("verify", *network, "--random", "2", "--size", "8x8")
     assert "Soft" not in exact
+    assert exact.splitlines()[-1] == "CNN and attention (auto): Same bits: all 6 numbers of the outputs are equal."
+
+
+def test_an_engine_of_other_bits_is_held_against_rounding(checkpoint: str, run: Run) -> None:
+    options = (*ARCH, "--random", "1", "--size", "16x16", "--engine", "separable")
+    code, out, _ = run("verify", checkpoint, *options, "--json")
+    found = result_of("verify", out)["same"]
+    assert (code, found["verdict"]) == (0, "rounding")
+    assert 0 < found["ratio"] < 3
+    last = run("verify", checkpoint, *options)[1].splitlines()[-1]
+    assert last.startswith("CNN and attention (separable): Rounding: ")
+
+
+@pytest.mark.fault
+def test_a_difference_outside_of_the_layers_is_not_rounding(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    network = write_network("nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3), nn.Flatten())")
+    convert = convert_model
+
+    def with_another_norm(*arguments: Any, **named: Any) -> Any:
+        made = convert(*arguments, **named)
+        made.model[1].eps = 1e-3  # type: ignore[index]
+        return made
+
+    monkeypatch.setattr(network_check, "convert_model", with_another_norm)
+    code, out, _ = run("verify", *network, "--size", "5x6")
+    assert code == 1
+    assert "Beyond the bound, or not finite: end to end (separable), end to end (auto).\n" in out
+    assert "It begins at `1` (batch norm): eps 1e-05 and 0.001." in out.splitlines()[-1]
+
+
+@pytest.mark.parametrize("layers", [2, 9])
+def test_the_bound_of_many_layers_is_left_out_unless_all_is_wanted(layers: int, run: Run) -> None:
+    network = write_network(f"nn.Sequential(*[nn.Conv2d(1, 1, 1) for _ in range({layers})], nn.Flatten())")
+    _, short, _ = run("verify", *network, "--size", "70x80")
+    assert ("grows with each of 9 layers, and takes long at 70x80 (--all computes it)" in short) == (layers == 9)
+    _, whole, _ = run("verify", *network, "--size", "70x80", "--all")
+    assert "--all" not in whole
 
 
 def test_an_input_of_open_length_is_one_that_fits_into_memory(run: Run) -> None:

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from conv2attn.commands.inputs import Inputs, Pair
-from conv2attn.commands.verify import verify_network
+from conv2attn.commands.verify_network import verify_network
 from conv2attn.convert import ConversionError, certify_images, certify_network, convert_model, restore_model
 from conv2attn.convert.certificate.network.certificate import NO_LAYER
 from conv2attn.convert.files.report import certify_report

@@ -1,8 +1,8 @@
 """Runs a CNN and its attention side by side on images, and compares all their outputs.
 
-Each attention layer is also held against its convolution on the very same input, so that a layer's own
+Each attention layer is also held against its convolution on the very same input (``layers.py``), so that a layer's own
 difference is not mixed with what it inherits, and against the bound that its certificate gives for the values
-that input really had.
+that input really had. Each batch goes through the CNN once, and through its attention in every engine.
 """
 
 from __future__ import annotations
@@ -10,18 +10,23 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..certificate.comparison import LayerComparison, watched
+from ..certificate.layer import LayerComparison
 from ..engines import AUTO
 from ..errors import ConversionError, Problem
 from ..inputs import as_inputs, call_with, named_tensors, scores_of
 from ..layer.layer import SelfAttention, set_engine
-from .plan import watching_runs
+from ..network.plan import watching_runs
+from .layers import LayerPairs, LayerWatcher
+from .same import same
+from .sides import bitwise
+from .verdict import Sameness, same_bits
 
 Outputs = list[dict[str, Tensor]]  # for each batch, the network's output tensors by name
 
@@ -56,6 +61,8 @@ class EngineAgreement:
     outputs: dict[str, float]  # the same of each tensor that it gives, by its name
     seconds: float  # time of the network, without the comparison
     layers: tuple[LayerComparison, ...]  # each layer that ran, by itself
+    sizes: dict[str, tuple[int, ...]]  # of each tensor, over all batches
+    is_bitwise: bool  # whether all are the CNN's, bit for bit
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,37 @@ class Agreement:
     idle: tuple[Problem, ...] = ()  # the layers that did not run, each with the reason
 
 
+@dataclass
+class _Run:
+    """A network on all batches so far."""
+
+    outputs: Outputs = field(default_factory=list)
+    seconds: float = 0.0
+    watchers: list[LayerWatcher] = field(default_factory=list)
+
+    def on(self, network: nn.Module, batch: Any) -> None:
+        """Runs the network on one more batch."""
+        start = time.perf_counter()
+        self.outputs.append(named_tensors(call_with(network, batch)))
+        self.seconds += time.perf_counter() - start
+
+    def beside(self, engine: str, cnn: _Run, labels: Tensor | None) -> EngineAgreement:
+        """The agreement of these outputs with the CNN's."""
+        found, expected = self.outputs, cnn.outputs
+        apart = _apart(found, expected)
+        return EngineAgreement(
+            engine,
+            top1_agreement=_share(_answers(found), _answers(expected)),
+            accuracy=_share(_answers(found), labels),
+            logit_difference=max(apart.values(), key=lambda value: math.inf if math.isnan(value) else value),
+            outputs=apart,
+            seconds=self.seconds - sum(watcher.seconds for watcher in self.watchers),
+            layers=tuple(watcher.result() for watcher in self.watchers if watcher.has_run),
+            sizes=_sizes(found),
+            is_bitwise=all(map(_has_the_bits, found, expected)),
+        )
+
+
 @torch.no_grad()
 def compare(
     cnn: nn.Module,
@@ -79,6 +117,7 @@ def compare(
     *,
     engines: Sequence[str],
     batch_size: int = 100,
+    places: int | None = None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Agreement:
     """Runs both networks on all inputs, and compares all their output tensors.
@@ -90,35 +129,51 @@ def compare(
         labels: Class indices, [count], if there are any.
         engines: Engines to run the attention in.
         batch_size: Images at a time, where no batches are given.
+        places: Places at which each layer's outputs are compared in every batch, or None for whole maps.
         progress: Called with the number of images that one network has just seen.
 
     Raises:
         ConversionError: The network gives no tensor.
     """
     batches = torch.split(inputs, batch_size) if isinstance(inputs, Tensor) else inputs
-    expected, seconds = _outputs(cnn, batches, progress)
-    results, idle = [], tuple[Problem, ...]()
-    for engine in engines:
-        set_engine(attention, engine)
-        with watched(cnn, attention) as watchers, watching_runs(attention) as runs:
-            found, elapsed = _outputs(attention, batches, progress)
-        idle = runs.idle(attention)
-        apart = _apart(found, expected)
-        results.append(
-            EngineAgreement(
-                engine,
-                top1_agreement=_share(_answers(found), _answers(expected)),
-                accuracy=_share(_answers(found), labels),
-                logit_difference=max(apart.values(), key=lambda value: math.inf if math.isnan(value) else value),
-                outputs=apart,
-                seconds=elapsed - sum(watcher.seconds for watcher in watchers),
-                layers=tuple(watcher.result() for watcher in watchers if watcher.has_run),
-            )
-        )
+    pairs, count = LayerPairs(cnn, attention, places=places), 0
+    expected, found = _Run(), {engine: _Run(watchers=pairs.watchers()) for engine in engines}
+    with watching_runs(attention) as runs:
+        for batch in batches:
+            count += batch_length(batch)
+            pairs.recording(partial(expected.on, cnn, batch))
+            progress(batch_length(batch))
+            for engine, run in found.items():
+                set_engine(attention, engine)
+                with pairs.watching(run.watchers):
+                    run.on(attention, batch)
+                progress(batch_length(batch))
     set_engine(attention, AUTO)
     shapes = {name: LayerShape.of(m) for name, m in attention.named_modules() if isinstance(m, SelfAttention)}
-    count = sum(map(batch_length, batches))
-    return Agreement(count, _share(_answers(expected), labels), seconds, tuple(results), shapes, idle)
+    results = tuple(run.beside(engine, expected, labels) for engine, run in found.items())
+    own = _share(_answers(expected.outputs), labels)
+    return Agreement(count, own, expected.seconds, results, shapes, runs.idle(attention))
+
+
+def sameness_of(cnn: nn.Module, attention: nn.Module, inputs: Any, found: EngineAgreement) -> Sameness:
+    """The verdict on a whole network in one engine: same bits, where all outputs have them, or of the given inputs.
+
+    Args:
+        cnn: In eval mode.
+        attention: The converted network. Its engine is "auto" afterwards.
+        inputs: A batch; outputs that differ are held against rounding on it.
+        found: The agreement in the engine.
+
+    Raises:
+        ConversionError: As ``same``.
+    """
+    if found.is_bitwise:
+        return same_bits(found.sizes)
+    set_engine(attention, found.engine)
+    try:
+        return same(cnn, attention, inputs)
+    finally:
+        set_engine(attention, AUTO)
 
 
 def batch_length(batch: Any) -> int:
@@ -126,15 +181,6 @@ def batch_length(batch: Any) -> int:
     placed, named = as_inputs(batch)
     first = next(iter((*placed, *named.values())))
     return len(first) if first.ndim else 1
-
-
-def _outputs(network: nn.Module, batches: Sequence[Any], progress: Callable[[int], None]) -> tuple[Outputs, float]:
-    """The tensors that a network gives for each batch, and the seconds they took."""
-    found, start = [], time.perf_counter()
-    for batch in batches:
-        found.append(named_tensors(call_with(network, batch)))
-        progress(batch_length(batch))
-    return found, time.perf_counter() - start
 
 
 def _apart(found: Outputs, expected: Outputs) -> dict[str, float]:
@@ -152,6 +198,20 @@ def _difference(one: Tensor | None, other: Tensor | None) -> float:
         return math.inf
     wide = torch.complex128 if one.is_complex() else torch.float64
     return float((one.to(wide) - other.to(wide)).abs().max()) if one.numel() else 0.0
+
+
+def _sizes(found: Outputs) -> dict[str, tuple[int, ...]]:
+    """The size of each tensor over all batches."""
+    sizes: dict[str, tuple[int, ...]] = {}
+    for each in found:
+        for name, one in each.items():
+            before = sizes.get(name, (0,))[0]
+            sizes[name] = (before + one.shape[0], *one.shape[1:]) if one.ndim else (before + 1,)
+    return sizes
+
+
+def _has_the_bits(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> bool:
+    return one.keys() == other.keys() and all(bitwise(value, other[name]) for name, value in one.items())
 
 
 def _answers(found: Outputs) -> Tensor | None:

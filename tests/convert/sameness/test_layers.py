@@ -20,7 +20,7 @@ from conv2attn.convert import (
     convert_model,
     measure_input,
 )
-from conv2attn.convert.certificate.comparison import LayerComparison
+from conv2attn.convert.certificate.layer import LayerComparison
 from conv2attn.convert.layer.layer import set_engine
 from tests.small_models import SMALL_MODELS
 

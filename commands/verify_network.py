@@ -1,0 +1,323 @@
+"""Verifies a user's network: each attention layer beside its convolution, and the whole beside the CNN."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..convert.arguments import USUAL_SIZES, Size
+from ..convert.certificate.layer import NO_USE, LayerComparison, is_useful, told
+from ..convert.certificate.network.certificate import NetworkCertificate, certify_network
+from ..convert.certificate.network.images import ImagesCertificate, certify_images
+from ..convert.engines import AUTO
+from ..convert.errors import ConversionError, InputError, MemoryLimitError, Problem, refusing
+from ..convert.files.open import open_network, placed
+from ..convert.files.report import MOST_LAYERS
+from ..convert.files.weights import Opening
+from ..convert.layer.layer import SelfAttention
+from ..convert.network.convert import convert_model, restore_model
+from ..convert.network.plan import PASSED_BY
+from ..convert.sameness.agreement import Agreement, EngineAgreement, LayerShape, compare, sameness_of
+from ..convert.sameness.layers import PLACES
+from ..convert.sameness.verdict import Sameness
+from ..proofs.campaign.arithmetic import certified_arithmetic, check_device
+from ..proofs.campaign.layers import channel_limits
+from ..show.text import Table, layer_name, note_lines
+from .inputs import FolderImages, Inputs, Pair, choose_inputs, refuse_conversion
+
+# "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
+DEFAULT_ENGINES = ("separable", AUTO)
+NOTHING_RAN = "No attention layer ran: nothing is verified."
+IMAGES = 4  # images of a folder with a bound and an estimate of their own: seconds each
+_SMALLEST = 8  # pixels along an axis, of an input whose size is open
+_SOON = 64 * 64  # pixels of an image on which a bound of many layers takes seconds
+_NONE = "There is no estimate for single images"
+
+
+@dataclass(frozen=True)
+class NetworkCheck:
+    """Result of checking a network."""
+
+    agreement: Agreement  # both networks on the same images, layer by layer and end to end
+    # bound on the difference of their outputs, for all images within the ranges of these
+    certificate: NetworkCertificate
+    seed: int | None = None  # seed of the images, if they are random
+    # bound and estimate for the first images of a folder, or why there is none
+    images: ImagesCertificate | str | None = None
+    smaller: str | None = None  # that the usual size was too large, and what was taken, if so
+    # whether the difference of the whole networks is rounding, or why it is not known; in the engine ``engine``
+    sameness: Sameness | str = ""
+    engine: str = AUTO
+
+    @property
+    def exit_code(self) -> int:
+        """0 if a layer ran, none was passed by, and all layers and the whole stayed within their bounds; NaN fails.
+
+        Where attention is one-hot, a difference of the whole networks that is not rounding fails, too.
+        """
+        passed_by = any(each.reason == PASSED_BY for each in self.agreement.idle)
+        is_odd = isinstance(self.sameness, Sameness) and self.sameness.verdict == "not rounding" and not self._is_soft
+        return int(not self._layers or passed_by or bool(self._beyond) or is_odd)
+
+    @property
+    def _is_soft(self) -> bool:
+        return any(shape.is_soft for shape in self.agreement.shapes.values())
+
+    def to_json(self) -> dict[str, Any]:
+        """The check as plain data."""
+        images = self.images.to_json() if isinstance(self.images, ImagesCertificate) else self.images
+        network = asdict(self.agreement) | {"certificate": self.certificate.to_json(), "on_images": images}
+        same = self.sameness.to_dict() if isinstance(self.sameness, Sameness) else self.sameness
+        return {"seed": self.seed, "smaller": self.smaller, "network": network, "same": same}
+
+    def shown(self) -> list[Table | str]:
+        """The check as tables and lines."""
+        seed = [] if self.seed is None else [f"Seed: {self.seed}"]
+        return [*agreement_shown("layer", self.agreement), *self.verdict, *seed, *self.sentence]
+
+    @property
+    def sentence(self) -> list[str]:
+        """Whether the difference of the whole networks is rounding; nothing where no layer ran."""
+        if not self._layers:
+            return []
+        said = self.sameness.sentence if isinstance(self.sameness, Sameness) else f"Cannot say: {self.sameness}."
+        return [f"CNN and attention ({self.engine}): {said}"]
+
+    @property
+    def verdict(self) -> tuple[str, ...]:
+        """The result in a few sentences, a line each."""
+        first = [*self._what_it_is, *(f"{each.name} {each.reason}." for each in self.agreement.idle)]
+        if not self._layers:
+            return (*first, NOTHING_RAN)
+        if self._beyond:
+            return (*first, beyond_line(self._beyond))
+        ratio, name = max((found / bound if bound else 0.0, name) for name, found, bound in self._layers)
+        count = len(self._layers) // len(self.agreement.engines)
+        layers = f"All {count} layers are within their bounds; largest difference / bound {ratio:.2g}, {name}."
+        if unused := len(self.agreement.idle):
+            layers = (
+                f"{count} of {count + unused} layers verified, {unused} did not run; largest difference / bound "
+                f"{ratio:.2g}, {name}."
+            )
+        if self.images is None:
+            return *first, self._end_to_end, layers
+        told = self.images.in_words if isinstance(self.images, ImagesCertificate) else f"{_NONE}: {self.images}."
+        return *first, self._end_to_end, told, layers
+
+    @property
+    def _what_it_is(self) -> list[str]:
+        """Sentences without which the numbers would be misread."""
+        engines, said = self.agreement.engines, [] if self.smaller is None else [self.smaller]
+        apart = max(engine.logit_difference for engine in engines)
+        if any(math.isnan(each.logit_difference) or math.isnan(each.top1_agreement or 0.0) for each in engines):
+            said.append("Outputs are NaN or infinite: agreement is undefined.")
+        elif self._is_soft:
+            said.append(
+                f"Soft: outputs differ from the CNN's by {apart:.2g}; alpha_for gives the alpha of a tolerance."
+            )
+        return said
+
+    @property
+    def _layers(self) -> list[tuple[str, float, float]]:
+        """Each layer in each engine: name, difference and bound."""
+        return [
+            (f"{layer.name} ({engine.engine})", layer.own, layer.bound)
+            for engine in self.agreement.engines
+            for layer in engine.layers
+        ]
+
+    @property
+    def _beyond(self) -> list[str]:
+        """The layers, and the whole network if it has a bound, that are not within their bounds."""
+        wholes, bound = [], self.certificate.bound
+        if bound is not None:
+            wholes = [(f"end to end ({one.engine})", one.logit_difference, bound) for one in self.agreement.engines]
+        return [name for name, found, allowed in self._layers + wholes if not found <= allowed]
+
+    @property
+    def _end_to_end(self) -> str:
+        certificate = self.certificate
+        if certificate.bound is None:
+            reasons = [f"{problem.name}: {problem.reason}".removeprefix(": ") for problem in certificate.unbounded]
+            why = "".join(f"; {reason}" for reason in reasons[:1])
+            return f"For the outputs, no finite bound for every image is known{why}."
+        if not is_useful(certificate.bound, certificate.outputs):
+            return f"{NO_USE}."
+        return f"End to end, the bound for all images within the ranges of these is {certificate.in_words}."
+
+
+def verify_checkpoint(
+    path: Path,
+    *,
+    opening: Opening,
+    alpha: float | None,
+    skip_unsupported: bool,
+    device: str,
+    dtype: torch.dtype | None,
+    engines: Sequence[str] | None,
+    whole: bool = False,
+    progress: Callable[..., AbstractContextManager[Callable[[int], None]]],
+    **options: Any,
+) -> NetworkCheck:
+    """``conv2attn verify`` for a network that PyTorch runs. The arguments are the command's options.
+
+    Raises:
+        OptionError: alpha or skip_unsupported is given for a converted network.
+        ArchitectureNeededError: Only layers are read, and no network that could run.
+        ConversionError: It cannot be loaded, converted or restored; or as ``choose_inputs`` and ``verify_network``.
+    """
+    check_device(device)
+    network = open_network(path, opening)
+    model = placed(network.whole().as_saved(), device=device, dtype=dtype)
+    if network.is_converted:
+        refuse_conversion(path, alpha=alpha, skip_unsupported=skip_unsupported)
+        pair = Pair(restore_model(model, tolerance=math.inf).eval(), model, network.preprocessing)
+    else:
+        made = convert_model(model, alpha=alpha, skip_unsupported=skip_unsupported).model.eval()
+        pair = Pair(model, made, network.preprocessing)
+    inputs, engines, smaller = choose_inputs(pair, **options), engines or DEFAULT_ENGINES, None
+    usual = taken = inputs.usual
+    while True:
+        try:
+            with progress(total=(1 + len(engines)) * inputs.number) as advance:
+                found = verify_network(pair, inputs, engines=engines, whole=whole, progress=advance)
+                return replace(found, smaller=smaller)
+        except MemoryLimitError:
+            taken = taken and Size(*(length // 2 for length in taken))
+            if not taken or min(taken) < _SMALLEST:
+                raise
+            inputs = choose_inputs(pair, **options | {"size": taken})
+            smaller = f"Inputs of {taken}: those of {usual} do not fit into memory_limit."
+
+
+def verify_network(
+    pair: Pair,
+    inputs: Inputs,
+    *,
+    engines: Sequence[str] = DEFAULT_ENGINES,
+    whole: bool = False,
+    progress: Callable[[int], None] = lambda _: None,
+) -> NetworkCheck:
+    """Runs both networks on all images (``compare``), and bounds their difference.
+
+    Args:
+        pair: CNN and attention.
+        inputs: Images, or other inputs.
+        engines: Engines to run the attention in.
+        whole: Whether every output of every layer is compared, and not a sample where bits differ.
+        progress: Called with the number of images that one network has just seen.
+
+    Raises:
+        ConversionError: The networks do not run on such images, or give no scores.
+    """
+    shown = inputs.batches[0]
+    what = f"images {list(shown.shape[1:])}" if isinstance(shown, Tensor) else f"inputs {', '.join(shown)}"
+    with certified_arithmetic(threads=None):
+        with refusing(f"the network does not run on {what}", InputError):
+            agreement = compare(
+                pair.cnn,
+                pair.attention,
+                inputs.batches,
+                inputs.labels,
+                engines=engines,
+                places=None if whole else PLACES,
+                progress=progress,
+            )
+        used = next((each for each in agreement.engines if each.engine == AUTO), agreement.engines[0])
+        same = _sameness(pair, shown, used)
+    images = _on_images(pair.attention, inputs.batches) if isinstance(inputs.batches, FolderImages) else None
+    certificate = _certificate(pair.attention, inputs.batches, whole=whole)
+    return NetworkCheck(agreement, certificate, inputs.seed, images, sameness=same, engine=used.engine)
+
+
+def _sameness(pair: Pair, inputs: Any, found: EngineAgreement) -> Sameness | str:
+    """Whether the difference of the whole networks is rounding, or why that is not known."""
+    try:
+        return sameness_of(pair.cnn, pair.attention, inputs, found)
+    except ConversionError as refusal:
+        return str(refusal)
+
+
+def _on_images(attention: nn.Module, batches: FolderImages) -> ImagesCertificate | str:
+    """Bound and estimate for the first images of a folder, or why there are none."""
+    first = torch.cat([batches[place] for place in range(min(len(batches), IMAGES))])
+    try:
+        return certify_images(attention, first[:IMAGES], margins=1)
+    except ConversionError as refusal:
+        return str(refusal)
+
+
+def _certificate(attention: nn.Module, batches: Sequence[Any], *, whole: bool) -> NetworkCertificate:
+    """The bound on the network, for images within these ranges; of deep networks on large images where ``whole``."""
+    first = next(module for module in attention.modules() if isinstance(module, SelfAttention))
+    size, problem = USUAL_SIZES[first.spec.axes], None
+    if not isinstance(batches[0], Tensor):
+        problem = "bounds are carried through networks of one image, and this one takes other inputs"
+    else:
+        size = Size(*batches[0].shape[2:])
+        if batches[0].shape[1] != first.in_channels:
+            problem = f"its first layer sees {first.in_channels} channels, the image has {batches[0].shape[1]}"
+        elif not all(bool(images.isfinite().all()) for images in batches):
+            problem = "an image holds NaN or infinite values"
+    layers = sum(isinstance(module, SelfAttention) for module in attention.modules())
+    if problem is None and layers > MOST_LAYERS and math.prod(size) > _SOON and not whole:
+        problem = f"it grows with each of {layers} layers, and takes long at {size} (--all computes it)"
+    if problem is not None:
+        return NetworkCertificate(size, None, (), (Problem("", problem),))
+    lows, highs = zip(*(channel_limits(images.to(first.weight)) for images in batches), strict=True)
+    limits = torch.stack(lows).amin(0), torch.stack(highs).amax(0)
+    return certify_network(attention, input_range=limits, size=size)
+
+
+def agreement_shown(title: str, agreement: Agreement) -> list[Table | str]:
+    """Each layer beside its convolution, notes on them, and the network beside the CNN."""
+    engines = {engine.engine: engine.layers for engine in agreement.engines}
+    notes = note_lines((layer.name, layer.note) for layer in agreement.engines[0].layers)
+    return [layer_table(title, agreement.shapes, engines), *notes, _networks(agreement)]
+
+
+def layer_table(title: str, shapes: Mapping[str, LayerShape], found: Mapping[str, Sequence[LayerComparison]]) -> Table:
+    """Each layer beside its convolution, with a column for each engine."""
+    header = (title, "geometry", "heads", "alpha", *(f"{way}: difference / bound" for way in found))
+    rows = []
+    for layers in zip(*found.values(), strict=True):
+        shape = shapes[layers[0].name]
+        cells = (f"{layer.own:.1e} / {told(layer.bound, layer.outputs, form='.1e')}" for layer in layers)
+        rows.append((layer_name(layers[0].name), shape.geometry, shape.heads, f"{shape.alpha:g}", *cells))
+    return Table(header, tuple(rows))
+
+
+def beyond_line(names: Sequence[str]) -> str:
+    """A line that names the layers beyond their bounds, or with NaN."""
+    return f"Beyond the bound, or not finite: {', '.join(names)}."
+
+
+def _networks(agreement: Agreement) -> Table:
+    """The whole network beside the CNN, in every engine."""
+    images = f"{agreement.images} image{'s' * (agreement.images != 1)}"
+    header = (images, "accuracy", "top-1 agreement", "logit difference", "seconds")
+    cnn = ("CNN", _percent(agreement.accuracy), "", "", f"{agreement.seconds:.2f}")
+    rows = (
+        (
+            f"attention, {engine.engine}",
+            _percent(engine.accuracy),
+            _percent(engine.top1_agreement),
+            f"{engine.logit_difference:.1e}",
+            f"{engine.seconds:.2f}",
+        )
+        for engine in agreement.engines
+    )
+    return Table(header, (cnn, *rows))
+
+
+def _percent(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return "undefined" if math.isnan(value) else f"{value:.1%}"
