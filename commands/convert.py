@@ -26,7 +26,6 @@ from ..convert.network.plan import plan_layers, usual_size
 from ..convert.network.report import Report
 from ..convert.onnx.write import DEFAULT_FORM, WholeModel, attention_model, flaw
 from ..convert.write import PAGE, PROGRAM, check_target
-from ..show.page.write import QUICK, make_page
 from ..show.text import Table, dequantised_lines, extra_lines, layer_name, non_finite_lines, note_lines, problem_lines
 from .terminal import Done, progress, say
 
@@ -68,6 +67,8 @@ def convert_checkpoint(
         certified = certify_report(model, report, input_range=input_range, size=size, progress=advance)
     text = None
     if page:
+        from ..show.page.write import QUICK, make_page  # with what it imports, a tenth of the time without a page
+
         text, left_out = make_page(model, certified, title=checkpoint.name, limit=QUICK, summary=certified.summary)
         certified = certified.noted(left_out)
     told = {layer.name: layer.certificate_json() for layer in certified.layers}

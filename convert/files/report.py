@@ -24,7 +24,7 @@ from ..certificate.distance import told_distance
 from ..certificate.layer import LayerComparison, certify
 from ..certificate.literal import LiteralSample, inputs_of_layers, sample_layer
 from ..certificate.network.certificate import NetworkCertificate, certify_network, converted, size_of_images
-from ..certificate.network.program import is_same_program
+from ..certificate.same_program import is_same_program
 from ..context import without_autocast
 from ..engines.base import convolution_flops
 from ..errors import ConversionError, Problem, listed
@@ -48,7 +48,7 @@ class Summary:
         layers: Number of attention layers.
         heads: Number of heads in all of them.
         samples: Literal attention of each that is certified and ran, by its name.
-        is_same_program: Whether the converted network is the CNN's program, node for node.
+        is_same_program: Whether the converted network is the CNN's program, call for call.
         idle: The layers that did not run on the drawn image, each with the reason; None if it did not run on one.
         image: The drawn image that it ran on, [1, channels, rows, columns]; None for layers alone, or if it did not.
     """
