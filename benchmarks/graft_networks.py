@@ -24,7 +24,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -35,9 +35,24 @@ from conv2attn.convert import ConversionError, graft
 LIBRARIES = ("timm", "torchvision", "transformers")
 VARIANTS = ("float32", "bfloat16", "float64", "autocast", "channels_last")
 LARGEST = 60e6  # parameters
-SLOWEST = 2.0  # processor seconds of a forward pass; a network takes some 100 of them
 DETECTING = ("rcnn", "retinanet", "fcos", "ssd")
+SMALL = {"min_size": 96, "max_size": 128}  # detectors enlarge their images
+FEW = {f"rpn_{when}_nms_top_n_{mode}": 20 for when in ("pre", "post") for mode in ("train", "test")}  # proposals
 Record = dict[str, Any]
+
+
+class Limits(NamedTuple):
+    """Limits of what is compared.
+
+    Attributes:
+        slowest: Processor seconds of a forward pass; a network takes some 400 of them.
+        side: Length of images where the network takes it, in place of the usual one.
+    """
+
+    slowest: float
+    side: int
+
+
 _OPERATORS = torch.library.Library("torchvision", "FRAGMENT")  # they are declared as long as this is kept
 
 
@@ -60,8 +75,10 @@ def torchvision_networks(draw: random.Random) -> Iterator[tuple[str, Callable[[]
     for names in (first, others):
         draw.shuffle(names)
     for name in (*first[:8], *others, *first[8:]):
-        backbone = {"weights_backbone": None} if name in first else {}
-        yield name, lambda name=name, backbone=backbone: models.get_model(name, weights=None, **backbone)
+        options: Record = {"weights_backbone": None} if name in first else {}
+        options |= SMALL if any(part in name for part in ("rcnn", "retinanet", "fcos")) else {}
+        options |= FEW if "rcnn" in name else {}
+        yield name, lambda name=name, options=options: models.get_model(name, weights=None, **options)
 
 
 def transformers_networks(draw: random.Random) -> Iterator[tuple[str, Callable[[], nn.Module]]]:
@@ -87,9 +104,23 @@ def declare_operators() -> None:
     except RuntimeError:
         return  # they are there
     _OPERATORS.impl("nms", lambda boxes, scores, _: scores.argsort(descending=True), "CPU")
+    boxes: Any = importlib.import_module("torchvision.ops.boxes")
+    boxes._assert_has_ops = lambda: None
 
 
-def image_of(model: nn.Module, name: str, seed: int) -> Tensor:
+def images_for(model: nn.Module, name: str, seed: int, side: int) -> Tensor:
+    """Two images of the side where the network in eval mode runs on them, else of its usual one."""
+    usual = usual_images(model, seed)
+    small = usual[..., :side, :side].contiguous()
+    try:
+        with torch.no_grad():
+            called(model, name, small)
+    except Exception:  # whatever the network's own code raises
+        return usual
+    return small
+
+
+def usual_images(model: nn.Module, seed: int) -> Tensor:
     """Two images of the size that a network usually takes."""
     config: Any = getattr(model, "default_cfg", None) or {}
     size = tuple(config.get("input_size") or (3, 224, 224))
@@ -157,7 +188,7 @@ def unequal(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
     return {key for key in shared if not torch.equal(one[key].nan_to_num(), other[key].nan_to_num())}
 
 
-def compare(name: str, build: Callable[[], nn.Module], seed: int) -> Record:
+def compare(name: str, build: Callable[[], nn.Module], seed: int, limits: Limits) -> Record:
     """One network: how many steps were compared, and where they differ."""
     with torch.device("meta"):  # whose networks take no memory
         size = sum(p.numel() for p in build().parameters())
@@ -165,13 +196,12 @@ def compare(name: str, build: Callable[[], nn.Module], seed: int) -> Record:
         return {"left": "too large"}
     torch.manual_seed(seed)
     cnn = build()
-    x = image_of(cnn, name, seed)
-    cnn.eval()
+    x = images_for(cnn.eval(), name, seed, limits.side)
     with torch.no_grad():
         called(cnn, name, x)  # raises before anything else where it does not run
         start = time.process_time()
         called(cnn, name, x)
-    if time.process_time() - start > SLOWEST:
+    if time.process_time() - start > limits.slowest:
         return {"left": "too slow"}
     record: Record = {"steps": 0, "differ": [], "errors": []}
     example = {"images": list(x)} if any(part in name for part in DETECTING) else x
@@ -213,7 +243,7 @@ def varied(model: nn.Module, x: Tensor, variant: str, *, training: bool) -> tupl
     return copied, x
 
 
-def run(file: Path, counts: dict[str, int], seed: int) -> None:
+def run(file: Path, counts: dict[str, int], seed: int, limits: Limits) -> None:
     """Compares networks until as many of each library are done, and writes a line a network."""
     declare_operators()
     lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
@@ -227,7 +257,7 @@ def run(file: Path, counts: dict[str, int], seed: int) -> None:
                 continue
             start = time.time()
             try:
-                record = compare(name, build, seed)
+                record = compare(name, build, seed, limits)
             except Exception as error:  # whatever a network's own code raises
                 record = {"left": f"{type(error).__name__}: {str(error)[:200]}"}
             record = {
@@ -274,13 +304,16 @@ def main() -> None:
     parser.add_argument("file", type=Path)
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--slowest", type=float, default=0.2, help="processor seconds of a forward pass")
+    parser.add_argument("--side", type=int, default=96, help="length of images where the network takes it")
     for library, count in zip(LIBRARIES, (100, 15, 10), strict=True):
         parser.add_argument(f"--{library}", type=int, default=count)
     given = parser.parse_args()
     if given.table:
         table(given.file)
     else:
-        run(given.file, {library: getattr(given, library) for library in LIBRARIES}, given.seed)
+        limits = Limits(given.slowest, given.side)
+        run(given.file, {library: getattr(given, library) for library in LIBRARIES}, given.seed, limits)
 
 
 if __name__ == "__main__":

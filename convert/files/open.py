@@ -37,8 +37,8 @@ from ..errors import (
 from ..layer.construction import not_a_convolution
 from ..layer.layer import SelfAttention
 from ..network.convert import convert_model, restore_model
-from ..network.graft import has_spare_heads
-from ..network.modules import guard_fusing, modules_of
+from ..network.grafted import equip
+from ..network.modules import modules_of
 from ..network.report import LayerRecord
 from ..write import PROGRAM, Versions, is_ours, versions_of, with_versions
 from .architecture import Architecture
@@ -414,7 +414,7 @@ def _convert_like(network: nn.Module, records: Sequence[LayerRecord], saved: Che
         raise CheckpointError(f"{saved.path} does not fit the architecture: {error}") from error
     for layer in report.layers:
         configure(wanted[layer.name], attention_named(model, layer.name), saved.state_dict)
-    guard_fusing(model, has_spare_heads)
+    equip(model)
     lacking = wanted.keys() - {name for layer in report.layers for name in layer.names}
     if lacking:
         raise CheckpointError(

@@ -131,17 +131,23 @@ class SelfAttention(WithSpareHeads):
     kernel_size = property(lambda self: self.spec.kernel_size)
     stride = property(lambda self: self.spec.stride)
     padding = property(lambda self: self.spec.padding)
-    groups = property(lambda self: self.spec.groups)
+    dilation = property(lambda self: self.spec.dilation)
     padding_mode = property(lambda self: self.spec.padding_mode)
     transposed = property(lambda self: self.spec.transposed)
     output_padding = property(lambda self: self.spec.output_padding)
 
     @property
-    def dilation(self) -> tuple[int, ...]:
-        """The convolution's; once spare heads were trained, code that makes a new convolution of it is refused."""
+    def groups(self) -> int:
+        """The convolution's groups, which a layer with trained spare heads has not: an output reads every channel.
+
+        Code that makes a new convolution of a layer, as folding does, asks for them; other code hardly does.
+
+        Raises:
+            ConversionError: Its spare heads were trained.
+        """
         if not self.spare_heads_are_off():
-            raise ConversionError(f"no convolution takes the layer's place: {TRAINED_SPARE}")
-        return self.spec.dilation
+            raise ConversionError(f"no convolution with groups takes the layer's place: {TRAINED_SPARE}")
+        return self.spec.groups
 
     @overload
     def forward(

@@ -28,7 +28,6 @@ layers and convolutions, leaves W_out at 0.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +46,7 @@ from ..subclasses.computed import COMPUTABLE
 from .positions import HeadPositions
 
 OUT, POSITION = "spare_out", "spare_position"
+_PUT_BACK = "_put_back"
 SPARE_KEYS = ("spare_query", "spare_query_bias", "spare_key", "spare_value", OUT, POSITION)
 """Parameters of spare heads; the last one only where their scores have positions."""
 TRAINED_SPARE = (
@@ -137,8 +137,15 @@ class WithSpareHeads(HeadPositions):
         self.spare = None
 
     def spare_heads_are_off(self) -> bool:
-        """Whether the layer has no spare heads, or W_out = 0 keeps them from its outputs; reads W_out."""
-        return self.spare is None or not bool(self.spare_out.any())
+        """Whether the layer has no spare heads, or W_out = 0 keeps them from its outputs; reads W_out.
+
+        On the meta device W_out has no values, and is taken for trained.
+        """
+        return self.spare is None or not (self.spare_out.is_meta or bool(self.spare_out.any()))
+
+    def was_put_back(self) -> bool:
+        """Whether a load put trained heads back to 0, where they still are, since this was last asked."""
+        return vars(self).pop(_PUT_BACK, False) and self.spare_heads_are_off()
 
     def spare_parameters(self) -> list[nn.Parameter]:
         """The parameters of the spare heads."""
@@ -265,17 +272,19 @@ class WithSpareHeads(HeadPositions):
         unexpected_keys: list[str],
         error_msgs: list[str],
     ) -> None:
-        """As ``nn.Module``'s; the state dict of the CNN, without anything of attention, puts W_out back to 0."""
+        """As ``nn.Module``'s; the state dict of the CNN, without anything of attention, puts W_out back to 0.
+
+        On the meta device there are no other weights of the heads that could stay, so the CNN's file lacks theirs.
+        """
         own = {key[len(prefix) :] for key in state_dict if key.startswith(prefix)}
         added = {*SPARE_KEYS, "alpha", "centers", "log_alpha"}
-        if self.spare is not None and own and not own & added:
+        if self.spare is not None and own and not own & added and not self.spare_out.is_meta:
             kept: dict[str, Tensor] = {}
             self._save_to_state_dict(kept, "", keep_vars=False)
             kept[OUT] = torch.zeros_like(kept[OUT])
             state_dict = {**state_dict, **{prefix + name: kept[name].clone() for name in kept.keys() & added}}
             if not self.spare_heads_are_off():
-                name = prefix.removesuffix(".") or "the layer"
-                warnings.warn(f"the state dict has no spare heads for {name}: {_BACK_AT_0}", stacklevel=2)
+                vars(self)[_PUT_BACK] = True
         rest = (local_metadata, strict, missing_keys, unexpected_keys, error_msgs)
         self._loads = True
         try:
@@ -284,7 +293,6 @@ class WithSpareHeads(HeadPositions):
             del self._loads
 
 
-_BACK_AT_0 = "their W_out is 0 now, and what computes is the CNN that was loaded"
 TRANSPOSED = (
     "spare heads beside the taps of a transposed convolution would have queries where the input has no pixel: beside="
     "False puts them in front"

@@ -36,7 +36,8 @@ from ..spec import ConvSpec
 from ..subclasses.computed import in_eval_mode
 from ..subclasses.readers import geometry
 from .convert import Filter, copied, is_convolution, matches
-from .modules import guard, guard_fusing, modules_of, names_by_module, replace_held, unguard
+from .grafted import equip
+from .modules import guard, modules_of, names_by_module, replace_held, unguard
 from .modules import replace as replace_module
 
 AUTO, LAST = "auto", "last"
@@ -208,7 +209,7 @@ def graft(
         layers.append(GraftedLayer.of(names, layer, None if sizes is None else sizes.get(names[0])))
     replace_held(model, pairs)
     guard(model)
-    guard_fusing(model, has_spare_heads)
+    equip(model)
     costs = [_cost(each) for each in layers if each.size is not None and math.prod(each.size) > COSTLY]
     for cost in costs:
         warnings.warn(cost, stacklevel=2)
@@ -246,16 +247,11 @@ def ungraft(model: nn.Module, *, all: bool = False, data: Any = None) -> Ungraft
     if not (removed or kept):
         raise ConversionError("no layer of the model has spare heads: graft(model) adds them")
     replace_held(bare, pairs)
-    guard_fusing(bare, has_spare_heads)
+    equip(bare)
     if not modules_of(bare, SelfAttention):
         unguard(bare)
     change = None if data is None else _change(model, bare, data)
     return Ungraft(bare, UngraftReport(tuple(removed), tuple(kept), change))
-
-
-def has_spare_heads(module: nn.Module) -> bool:
-    """Whether a module is an attention layer with spare heads, at 0 or trained."""
-    return isinstance(module, SelfAttention) and module.spare is not None
 
 
 def _numbers(**given: int | None) -> dict[str, int | None]:

@@ -99,27 +99,6 @@ def guard(model: nn.Module) -> None:
             vars(module)[_NAME] = refuse_to_save
 
 
-FUSING = ("fuse", "fuse_convs", "reparameterize", "switch_to_deploy")  # of ultralytics, timm and RepVGG
-
-
-def refuse_to_fuse(*_: Any, **__: Any) -> NoReturn:
-    """Stands in for methods that fold layers together on a network with spare heads; raises a ConversionError."""
-    raise ConversionError(
-        "folding layers together would leave out the spare heads of an attention layer: ungraft(model) takes off "
-        "those that are 0, ungraft(model, all=True) all of them"
-    )
-
-
-def guard_fusing(model: nn.Module, has_spare_heads: Callable[[nn.Module], bool]) -> None:
-    """Refuses methods that fold layers together on the modules that have spare heads below them."""
-    for module in model.modules():
-        for name in FUSING:
-            if callable(getattr(type(module), name, None)) and any(map(has_spare_heads, module.modules())):
-                vars(module)[name] = refuse_to_fuse
-            elif vars(module).get(name) is refuse_to_fuse:
-                del vars(module)[name]
-
-
 def unguard(model: nn.Module) -> None:
     """Undoes ``guard``, for a network of convolutions again."""
     for module in model.modules():

@@ -203,8 +203,9 @@ def test_a_layer_whose_heads_are_at_0_is_its_convolution_and_one_with_trained_he
 @pytest.mark.parametrize("heads", HEADS, ids=str)
 def test_a_cnns_state_dict_loads_strictly_and_puts_w_out_back_to_0(heads: SpareHeads) -> None:
     conv, layer = nn.Conv2d(4, 6, 3, padding=1), trained(layers(nn.Conv2d(4, 6, 3, padding=1), heads))
-    with pytest.warns(UserWarning, match="their W_out is 0 now"):
-        layer.load_state_dict(conv.state_dict())
+    layer.load_state_dict(conv.state_dict())
+    assert layer.was_put_back()
+    assert not layer.was_put_back()
     check_bits(conv, layer, torch.randn(2, 4, 5, 6))
 
 
@@ -234,10 +235,10 @@ def test_a_planted_key_that_is_not_saved_is_noticed(monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize("heads", HEADS, ids=str)
 def test_copies_and_pickles_compute_the_same(heads: SpareHeads, copied: Callable[[nn.Module], nn.Module]) -> None:
     layer, x = trained(layers(nn.Conv2d(4, 6, 3), heads)), torch.randn(2, 4, 5, 6)
-    other = copied(layer)
+    other: Any = copied(layer)
     assert torch.equal(other(x), layer(x))
-    with pytest.warns(UserWarning, match="W_out"):
-        other.load_state_dict(nn.Conv2d(4, 6, 3).state_dict())
+    other.load_state_dict(nn.Conv2d(4, 6, 3).state_dict())
+    assert (other.was_put_back(), layer.was_put_back()) == (True, False)
     assert not torch.equal(other(x), layer(x))
 
 
@@ -286,8 +287,29 @@ def test_batch_norm_is_folded_rightly_or_not_at_all() -> None:
         else:
             fused = nn.utils.fuse_conv_bn_eval(layer, norm)  # type: ignore[type-var]
             assert torch.equal(fused(x), layer(x) * 2)
-        with pytest.raises(ConversionError, match="ungraft"):
-            layer.dilation  # noqa: B018 - which ultralytics' and timm's folding asks
+
+
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+def test_no_new_convolution_is_made_of_a_layer_with_trained_heads(heads: SpareHeads) -> None:
+    def rebuilt(conv: Any) -> nn.Conv2d:
+        """As YOLOv5's ``fuse_conv_and_bn`` and timm's ``reparameterize`` make one."""
+        options = {name: getattr(conv, name) for name in ("kernel_size", "stride", "padding", "groups")}
+        new = nn.Conv2d(conv.in_channels, conv.out_channels, **options)
+        new.load_state_dict({"weight": conv.weight, "bias": conv.bias})
+        return new
+
+    layer, x = layers(nn.Conv2d(4, 6, 3, padding=1), heads), torch.randn(2, 4, 5, 6)
+    assert torch.equal(rebuilt(layer)(x), layer(x))
+    with pytest.raises(ConversionError, match="ungraft"):
+        rebuilt(trained(layer))
+    assert (layer.dilation, layer.kernel_size, layer.padding) == ((1, 1), (3, 3), (1, 1))
+
+
+def test_a_layer_without_values_does_not_pass_for_one_whose_heads_are_at_0() -> None:
+    layer = layers(nn.Conv2d(4, 6, 3), HEADS[0]).to("meta")
+    assert not layer.spare_heads_are_off()
+    with pytest.raises(RuntimeError, match=r"(?s)Missing.*spare_query"):
+        layer.load_state_dict(nn.Conv2d(4, 6, 3).state_dict(), assign=True)
 
 
 def test_heads_beside_a_transposed_convolution_and_second_heads_are_refused() -> None:

@@ -379,22 +379,6 @@ def test_a_state_dict_alone_does_not_tell_the_number_of_heads_and_is_refused(tmp
         open_network(tmp_path / "state.pth", Opening(architecture=Plain())).attention()
 
 
-class Folding(Net):
-    """A network whose own method folds its batch norms, as ultralytics' and timm's do."""
-
-    def fuse(self) -> nn.Module:
-        """Folds nothing, yet."""
-        return self
-
-
-def test_a_networks_own_folding_is_refused_until_its_heads_are_taken_off() -> None:
-    model = c2a.graft(Folding(), where="mix").model
-    with pytest.raises(c2a.ConversionError, match="ungraft"):
-        model.fuse()  # type: ignore[operator]
-    bare = c2a.ungraft(model).model
-    assert bare.fuse() is bare  # type: ignore[operator]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_compiled_and_exported_grafts_compute_what_they_compute_in_eager_mode(kind: Any) -> None:
