@@ -177,14 +177,19 @@ def restore(
     ],
     out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .safetensors, .pth or .pt.")],
     opening: Opening,
+    ungraft: Annotated[
+        bool, typer.Option("--ungraft", help="Take trained spare heads off, and with them what they compute.")
+    ] = False,
     force: ForceOption = False,
 ) -> Outcome:
     """Write the state dict of the original CNN, bit for bit."""
     from .commands.restore import restore_file
 
-    state, is_layers = restore_file(source, out, opening, force=force)
+    state, is_layers, ungrafted = restore_file(source, out, opening, ungraft=ungraft, force=force)
     what = "convolution weights only" if is_layers else "the state dict of the CNN, bit for bit"
-    return wrote(out, what, tensors=list(state), content="layers" if is_layers else "network")
+    what += f"; without the trained spare heads of {', '.join(ungrafted)}" if ungrafted else ""
+    content = "layers" if is_layers else "network"
+    return wrote(out, what, tensors=list(state), content=content, ungrafted=ungrafted)
 
 
 @command(app, LOOK, example="--out demo")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,22 +24,35 @@ from ..convert.write import (
     write_stream,
 )
 
+
+class Restored(NamedTuple):
+    """What was written.
+
+    Attributes:
+        state: The state dict.
+        is_layers: Whether it is the weights of convolutions alone, without the rest of their network.
+        ungrafted: Names of the layers whose trained spare heads were taken off.
+    """
+
+    state: dict[str, Tensor]
+    is_layers: bool
+    ungrafted: tuple[str, ...]
+
+
 _SUFFIXES = (".safetensors", ".pth", ".pt")
 
 
 def restore_file(
-    source: Path, out: Path, opening: Opening | None = None, *, force: bool = False
-) -> tuple[dict[str, Tensor], bool]:
+    source: Path, out: Path, opening: Opening | None = None, *, ungraft: bool = False, force: bool = False
+) -> Restored:
     """Writes the CNN's state dict, bit for bit and in its order, to a file.
 
     Args:
         source: Whatever ``open_network`` opens and holds a converted network.
         out: The file; the end of its name says what is written: .safetensors, .pth or .pt.
         opening: Options for opening the source; a folder of a conversion needs no architecture.
+        ungraft: Take trained spare heads off.
         force: Replace a file that exists.
-
-    Returns:
-        The state dict, and whether it is the weights of convolutions alone, without the rest of their network.
 
     Raises:
         OutputError: The suffix is another, or the file cannot be written; checked before reading where possible.
@@ -48,10 +62,11 @@ def restore_file(
         raise OutputError(f"{out} must end in {', '.join(_SUFFIXES)}, which says what kind of file is written")
     check_file(out, force=force, sources=[source, source / CONFIG, source / WEIGHTS])
     network = open_network(source, opening)
-    state = network.cnn_state()
+    state = network.cnn_state(ungraft_all=ungraft)
     if out.suffix == ".safetensors":
         write = partial(write_safetensors, independent(state), metadata={})
     else:  # which would write all of a storage for a part of it
         write = partial(write_stream, partial(torch.save, copies(state)))
     write_file(out, write, force=force, sources=network.files)
-    return state, network.content == LAYERS_CONTENT
+    lost = [name or "the model itself" for name, trained in network.spare_heads.items() if trained]
+    return Restored(state, network.content == LAYERS_CONTENT, tuple(lost))

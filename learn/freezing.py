@@ -27,6 +27,7 @@ from ..convert.certificate.layer import InputRange, padded_range
 from ..convert.errors import ConversionError, NotAConvolutionError, Problem
 from ..convert.layer.layer import SelfAttention
 from ..convert.layer.spare import TRAINED_SPARE
+from ..convert.network.grafted import equip
 from ..convert.network.modules import modules_of, replace, unguard
 from ..convert.spec import CONVOLUTIONS, Convolution, ConvSpec
 
@@ -141,6 +142,7 @@ def freeze(model: nn.Module, tolerance: float, *, input_range: InputRange = INPU
         frozen = replace(frozen, names, layer, made.convolution)
         found.append(FrozenLayer(names, made.convolution, made.certificate))
     unguard(frozen)
+    equip(frozen)
     return FrozenModel(frozen, tuple(found))
 
 

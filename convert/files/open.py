@@ -37,6 +37,7 @@ from ..errors import (
 from ..layer.construction import not_a_convolution
 from ..layer.layer import SelfAttention
 from ..network.convert import convert_model, restore_model
+from ..network.graft import ungraft
 from ..network.grafted import equip
 from ..network.modules import modules_of
 from ..network.report import LayerRecord
@@ -155,8 +156,11 @@ class Network:
         self._check_convolutions()
         return restore_model(self.read, inplace=True) if modules_of(self.read, SelfAttention) else self.read
 
-    def cnn_state(self) -> dict[str, Tensor]:
+    def cnn_state(self, *, ungraft_all: bool = False) -> dict[str, Tensor]:
         """The CNN's state dict, bit for bit and in its order; nothing is built where the file tells all of it.
+
+        Args:
+            ungraft_all: Leave trained spare heads out, and what they computed.
 
         Raises:
             NotAConvolutionError: Layers compute what no convolution computes, or nothing is converted.
@@ -166,8 +170,11 @@ class Network:
                 f"{self.checkpoint.path} holds no attention layer, so there is nothing to restore"
             )
         if not self.records:
-            return self.cnn().state_dict()
-        self._check_convolutions()
+            if not (ungraft_all and self.spare_heads):
+                return self.cnn().state_dict()
+            bare = ungraft(self.read, all=True).model
+            return (restore_model(bare) if modules_of(bare, SelfAttention) else bare).state_dict()
+        self._check_convolutions(ungraft_all=ungraft_all)
         saved = self.checkpoint
         return with_versions(without_attention(saved.state_dict, self.records), saved.versions)
 
@@ -185,16 +192,28 @@ class Network:
             self.build()
         return self
 
-    def _check_convolutions(self) -> None:
+    @property
+    def spare_heads(self) -> dict[str, bool]:
+        """Names of the layers with spare heads, and whether these were trained."""
+        found = {record.name: layer for record, layer in self.stored_layers()}
+        if not self.records:
+            found = {names[0]: layer for names, layer in modules_of(self.read, SelfAttention).items()}
+        return {name: not layer.spare_heads_are_off() for name, layer in found.items() if layer.spare is not None}
+
+    def _check_convolutions(self, *, ungraft_all: bool = False) -> None:
         """Refuses attention layers that compute what no convolution computes, all of them named."""
         problems = []
         for record, layer in self.stored_layers():
+            if ungraft_all:
+                layer.remove_spare_heads()
             if (reason := not_a_convolution(layer)) is not None:
                 distance = told_distance(layer) if record.kind is None else ""
                 problems.append(str(Problem(record.name, reason + distance)))
         if problems:
             count = f"{len(problems)} of {len(self.records)} attention layers compute what no convolution computes"
-            advice = "conv2attn freeze turns trained positions back into convolutions"
+            trained = any(self.spare_heads.values())
+            advice = "conv2attn restore --ungraft takes trained spare heads off" if trained else ""
+            advice = advice or "conv2attn freeze turns trained positions back into convolutions"
             raise NotAConvolutionError(f"{self.checkpoint.path}: {count}: {'; '.join(problems)}; {advice}")
 
 

@@ -46,6 +46,7 @@ from ..layer.supported import ForeignConvolution, unsupported_reason
 from ..spec import Convolution
 from ..subclasses.computed import detached, in_eval_mode, value
 from .calls import calls_as_modules
+from .grafted import equip
 from .modules import guard, modules_of, names_by_module, replace, replace_held, unguard
 from .plan import watching_runs
 from .report import LayerReport, Report
@@ -198,6 +199,7 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
         pairs.append((layer, conv))
     replace_held(model, pairs)
     unguard(model)
+    equip(model)
     return model
 
 

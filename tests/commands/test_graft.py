@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from conv2attn.convert import convert_model, save_converted
+from conv2attn.convert import convert_model, graft, save_converted, ungraft
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.open import open_network
 from conv2attn.learn.comparison import beyond, small_cnn
@@ -87,7 +87,31 @@ def test_a_comparison_ends_in_a_table_of_every_side_and_the_graft_that_was_train
     assert compare(out, tmp_path / "cnn.pth", *ARCHITECTURE, "--lr", 0.01, "--resume", "--json") == 0
     capsys.readouterr()
     assert exit_code("restore", out, "--out", tmp_path / "cnn2.pth") == 3
-    assert "ungraft" in capsys.readouterr().err
+    assert "conv2attn restore --ungraft" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["folder", "pickle"])
+@pytest.mark.parametrize("beside", [False, True])
+def test_restore_ungraft_writes_the_cnn_that_was_trained_which_loads_strictly(
+    kind: str, beside: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.manual_seed(1)
+    model = graft(small_cnn(classes=3), where=["3", "9"], beside=beside).model.eval()
+    torch.nn.init.normal_(model.get_parameter("9.spare_out"))
+    source, trust = tmp_path / "grafted", ("--trust",) if kind == "pickle" else ()
+    if kind == "pickle":
+        torch.save(model, source)
+    else:
+        save_converted(model, source, architecture=Architecture(ARCHITECTURE[1], {"classes": 3}))
+    options = ("restore", source, "--out", tmp_path / "cnn.pth", "--json", *trust)
+    assert exit_code(*options) == 3
+    capsys.readouterr()
+    assert exit_code(*options, "--ungraft") == 0
+    assert result_of("restore", capsys.readouterr().out)["ungrafted"] == ["9"]
+    cnn, bare, x = small_cnn(classes=3).eval(), ungraft(model, all=True).model, torch.randn(2, 1, 9, 8)
+    cnn.load_state_dict(torch.load(tmp_path / "cnn.pth"), strict=True)
+    assert torch.equal(cnn(x), bare(x))
+    assert not torch.equal(cnn(x), model(x))
 
 
 def test_rates_are_chosen_for_each_side_and_an_end_is_followed(

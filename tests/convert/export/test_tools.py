@@ -15,6 +15,7 @@ from conv2attn.convert import attention_from_conv
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.heads.encoding import encoding_dim
+from tests.convert.export.two_processes import NETWORKS, WAYS
 from tests.processes import finished
 
 SIZE, BATCH = Size(9, 12), 2
@@ -75,4 +76,4 @@ def test_ddp_and_fsdp2_in_two_processes_train_as_one_process_bit_for_bit(tmp_pat
     root = Path(__file__).parents[3]
     done = finished([*command, tmp_path / "store"], cwd=root)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split() == [f"{way}:{alpha}:same" for way in ("ddp", "fsdp2") for alpha in ("exact", "soft")]
+    assert done.stdout.split() == [f"{way}:{name}:same" for way in WAYS for name in NETWORKS]

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,18 +17,33 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.multiprocessing.spawn import spawn
 
-from conv2attn.convert import convert_model
+from conv2attn.convert import convert_model, graft
 
 PROCESSES, STEPS, RATE = 2, 3, 0.05
-ALPHAS = {"exact": None, "soft": 2.0}
 
 
-def network(alpha: float | None) -> nn.Module:
+def converted(alpha: float | None) -> nn.Module:
     """Two layers whose positions are trained too."""
-    torch.manual_seed(0)
-    cnn = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, (3, 2), stride=2))
-    model: nn.Module = convert_model(cnn, alpha=alpha).model
+    model: nn.Module = convert_model(cnn(), alpha=alpha).model
     return model.requires_grad_(True)
+
+
+def grafted(*, beside: bool) -> nn.Module:
+    """Two layers with spare heads at 0."""
+    return graft(cnn(), where=["0", "2"], heads=2, positions=beside, beside=beside).model
+
+
+def cnn() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 4, (3, 2), stride=2))
+
+
+NETWORKS: dict[str, Callable[[], nn.Module]] = {
+    "exact": partial(converted, None),
+    "soft": partial(converted, 2.0),
+    "front": partial(grafted, beside=False),
+    "beside": partial(grafted, beside=True),
+}
 
 
 def data_parallel(model: nn.Module) -> nn.Module:
@@ -63,14 +80,17 @@ def compare(rank: int, store: str) -> None:
     batch = torch.randn(2 * PROCESSES, 3, 9, 12, generator=torch.Generator().manual_seed(7))
     parts = list(batch.split(2))
     for way, wrap in WAYS.items():
-        for name, alpha in ALPHAS.items():
-            state, output = trained(wrap(network(alpha)), [parts[rank]])
-            expected, _ = trained(network(alpha), parts)
+        for name, network in NETWORKS.items():
+            state, output = trained(wrap(network()), [parts[rank]])
+            expected, _ = trained(network(), parts)
             same = state.keys() == expected.keys() and all(torch.equal(state[key], expected[key]) for key in state)
-            alone = network(alpha)
+            alone = network()
             alone.load_state_dict(expected)
             same = same and torch.equal(output, alone(parts[rank]))
-            moved = any(not torch.equal(state[key], value) for key, value in network(alpha).state_dict().items())
+            start = network().state_dict()
+            moved = not any(
+                torch.equal(state[key], start[key]) for key in start if key.endswith(("weight", "spare_out"))
+            )
             if rank == 0:
                 print(f"{way}:{name}:{'same' if same and moved else 'different'}", flush=True)
     dist.destroy_process_group()

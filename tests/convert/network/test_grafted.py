@@ -124,7 +124,7 @@ def test_folding_a_batch_norm_into_new_weights_is_right_for_heads_in_front(
     expected = model(images())
     vars(model)["way"] = way
     assert model.fuse(verbose=False) is model  # type: ignore[operator]
-    assert isinstance(model.second.bn, nn.Identity)  # type: ignore[union-attr]
+    assert isinstance(model.second.bn, nn.Identity)
     assert heads_of(model) == ["second.conv"]
     torch.testing.assert_close(model(images()), expected)
 
