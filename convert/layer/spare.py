@@ -173,7 +173,7 @@ class WithSpareHeads(HeadPositions):
             spec: The geometry of this call.
         """
         size = Size(*x.shape[2:])
-        queries = _under_the_middle(spec, x, size) if spare.beside else x
+        queries = _under_the_middle(spec, x) if spare.beside else x
         pixels = x.flatten(2).transpose(1, 2)
         asked = F.linear(queries.flatten(2).transpose(1, 2), self.spare_query, self.spare_query_bias)
         projected = F.linear(pixels, torch.cat([self.spare_key, self.spare_value]))
@@ -213,8 +213,8 @@ class WithSpareHeads(HeadPositions):
         places = keys if grid is None else grid.to(v.dtype) - middle
         behind_keys = torch.cat([keys.square().sum(1, keepdim=True), keys], 1)
         slopes = v[:, None, 1:] - 2 * v[:, None, :1] * places
-        behind_queries = torch.cat([v[:, None, :1].expand(-1, len(places), 1), slopes], 2)
-        batch = len(asked)
+        behind_queries = torch.cat([v[:, None, :1].expand(-1, places.shape[0], 1), slopes], 2)
+        batch = asked.shape[0]  # which a trace may leave open, and len would not
         asked = torch.cat([asked.to(v.dtype) * spare.key_dim**-0.5, behind_queries.expand(batch, -1, -1, -1)], -1)
         shown = torch.cat([shown.to(v.dtype), behind_keys.expand(batch, spare.heads, -1, -1)], -1)
         return asked, shown
@@ -312,10 +312,13 @@ def _attend(asked: Tensor, shown: Tensor, values: Tensor, *, scale: float) -> Te
     return F.scaled_dot_product_attention(q, k, v, scale=scale)[..., : values.shape[-1]]
 
 
-def _under_the_middle(spec: ConvSpec, x: Tensor, size: Size) -> Tensor:
-    """The pixel of the padded input under the kernel's middle tap, for each output, [batch, channels, *output size]."""
-    along = zip(spec.middle, spec.query_stride, spec.output_size(size), strict=True)
-    places: tuple[Any, ...] = tuple(slice(m, m + (n - 1) * step + 1, step) for m, step, n in along)
+def _under_the_middle(spec: ConvSpec, x: Tensor) -> Tensor:
+    """The pixel of the padded input under the kernel's middle tap, for each output, [batch, channels, *output size].
+
+    An input of open size, in a trace, keeps it open: both ends are numbers.
+    """
+    along = zip(spec.middle, spec.reach, spec.query_stride, strict=True)
+    places: tuple[Any, ...] = tuple(slice(m, (m - reach) or None, step) for m, reach, step in along)
     return spec.pad(x)[(..., *places)]
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import conv2attn as c2a
 from conv2attn.convert.export.multihead import multihead_from_attention
@@ -381,17 +382,41 @@ def test_a_state_dict_alone_does_not_tell_the_number_of_heads_and_is_refused(tmp
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_compiled_and_exported_grafts_compute_what_they_compute_in_eager_mode(kind: Any) -> None:
-    """Up to the rounding of attention: both are compared with the CNN at 0, whose bits export keeps."""
-    cnn = Net().eval()
-    model = c2a.graft(cnn, where="mix", **kind).model.eval()
-    program = torch.export.export(model, (images(),))
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_an_exported_graft_computes_what_it_computes_in_eager_mode(kind: Any, is_trained: bool) -> None:
+    model = c2a.graft(Net().eval(), where="mix", **kind).model
+    model = trained(model) if is_trained else model
+    program = torch.export.export(model, (images(),), dynamic_shapes=({0: torch.export.Dim("batch")},))
     file = io.BytesIO()
     torch.export.save(program, file)
     file.seek(0)
     with torch.no_grad():
-        assert torch.equal(torch.export.load(file).module()(images()), cnn(images()))
+        assert torch.equal(torch.export.load(file).module()(images(5)), model(images(5)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("backend", "kinds"), [("aot_eager", KINDS), ("inductor", KINDS[2:])])
+def test_a_compiled_graft_is_the_cnn_at_0_and_itself_up_to_rounding_once_it_was_trained(
+    backend: str, kinds: Any
+) -> None:
+    for kind in kinds:
+        cnn = Net().eval()
+        model = c2a.graft(cnn, where="mix", **kind).model
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compiled = torch.compile(model, fullgraph=True, backend="aot_eager")
-        assert torch.equal(compiled(images()), cnn(images()))
+            compiled = torch.compile(model, fullgraph=True, backend=backend)
+            with torch.no_grad():
+                assert torch.equal(compiled(images()), torch.compile(cnn, backend=backend)(images()))
+                compiled_again = torch.compile(trained(model), fullgraph=True, backend=backend)
+            c2a.assert_same(model, compiled_again, [images()])
+        assert not torch.equal(model(images()), cnn(images()))
+
+
+def test_second_derivatives_and_forward_mode_go_through_attention_written_out() -> None:
+    layer = layer_of(trained(c2a.graft(Net(), where="mix").model)).double()
+    x = torch.randn(1, 8, 3, 3, dtype=torch.float64, requires_grad=True)
+    with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings(action="ignore"):  # torch's, of its own scripts
+        torch.autograd.gradgradcheck(layer, (x,))
+        slope = torch.func.jvp(layer, (x.detach(),), (x.detach(),))[1]
+    (pulled,) = torch.autograd.grad((layer(x) * slope).sum(), x)
+    torch.testing.assert_close((pulled * x).sum(), slope.square().sum())
