@@ -36,7 +36,7 @@ LIBRARIES = ("timm", "torchvision", "transformers")
 VARIANTS = ("float32", "bfloat16", "float64", "autocast", "channels_last")
 LARGEST = 60e6  # parameters
 DETECTING = ("rcnn", "retinanet", "fcos", "ssd")
-SMALL = {"min_size": 96, "max_size": 128}  # detectors enlarge their images
+SMALL = {"min_size": 64, "max_size": 96}  # detectors enlarge their images
 FEW = {f"rpn_{when}_nms_top_n_{mode}": 20 for when in ("pre", "post") for mode in ("train", "test")}  # proposals
 Record = dict[str, Any]
 

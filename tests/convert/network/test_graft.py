@@ -209,12 +209,40 @@ def test_an_optimizers_state_from_before_stays_usable() -> None:
     assert not layer_of(model).spare_heads_are_off()
 
 
-def test_an_optimizer_goes_on_in_place() -> None:
-    cnn = Net()
-    optimizer = torch.optim.SGD(cnn.parameters(), 0.1, momentum=0.9)
-    model = c2a.graft(cnn, where="mix", inplace=True).model
-    kept = {id(p) for group in optimizer.param_groups for p in group["params"]}
-    assert {id(p) for name, p in model.named_parameters() if "spare" not in name} == kept
+@pytest.mark.parametrize(
+    "build", [partial(torch.optim.Adam, lr=1e-3), partial(torch.optim.SGD, lr=0.1, momentum=0.9)], ids=str
+)
+@pytest.mark.parametrize("inplace", [False, True])
+def test_an_optimizer_goes_on_with_its_state_from_before(build: Any, inplace: bool) -> None:
+    """The next step changes the CNN's parameters as the CNN's own optimizer changes them."""
+    cnn, other = Net(), Net()
+    other.load_state_dict(cnn.state_dict())
+    steps = [(network, build(network.parameters())) for network in (cnn, other)]
+    for network, optimizer in steps:
+        network(images()).square().sum().backward()
+        optimizer.step()
+    model, optimizer = c2a.graft(other, where="mix", inplace=inplace).model, steps[1][1]
+    new = layer_of(model).spare_parameters()
+    if not inplace:
+        state, own = copy.deepcopy(optimizer.state_dict()), {id(parameter) for parameter in new}
+        optimizer = build(parameter for parameter in model.parameters() if id(parameter) not in own)
+        optimizer.load_state_dict(state)
+    optimizer.add_param_group({"params": new})
+    for going_on, each in (steps[0], (model, optimizer)):
+        going_on.zero_grad()
+        going_on(images()).square().sum().backward()
+        each.step()
+    state = model.state_dict()
+    assert all(torch.equal(value, state[key]) for key, value in cnn.state_dict().items())
+    assert not layer_of(model).spare_heads_are_off()
+
+
+def test_an_optimizer_over_all_parameters_at_once_refuses_the_state_from_before() -> None:
+    """Its numbers would be those of other parameters."""
+    before = torch.optim.Adam(Net().parameters())
+    after = torch.optim.Adam(c2a.graft(Net(), where="mix").model.parameters())
+    with pytest.raises(ValueError, match="parameter group"):
+        after.load_state_dict(before.state_dict())
 
 
 def test_spare_heads_have_groups_of_their_own_and_their_positions_do_not_decay() -> None:
