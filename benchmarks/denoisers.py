@@ -1,28 +1,21 @@
-"""Denoising CNNs, other ways of letting a trained one see more, and the table of a comparison."""
+"""Denoising CNNs, another way of letting a trained one see more, and batches that are drawn."""
 
 from __future__ import annotations
 
-import argparse
 import math
-import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from conv2attn.learn.comparison import Comparison, Outcomes, run_comparison
 from conv2attn.learn.data.images import Loaders, Pairs
-from conv2attn.learn.grafting import NonLocalBlock
-from conv2attn.learn.training.folders import write_json
-from conv2attn.learn.training.recipe import Session, evaluate
+from conv2attn.learn.training.recipe import evaluate
 
 TOKEN = 4  # pixels of a token's side, after two strides
 LOOKS = "trunk.9"  # the last layer that sees several tokens
-WIDTH = 24  # of a non-local block
 _PEAK = 2.0  # from black to white
 _BATCH = 100
 
@@ -72,14 +65,6 @@ class PhotographDenoiser(nn.Module):
 def _seeing(before: int, width: int, *, stride: int = 1) -> list[nn.Module]:
     convolution = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False)
     return [convolution, nn.BatchNorm2d(width), nn.ReLU()]
-
-
-def with_block(cnn: nn.Module, *, is_zero: bool = True) -> nn.Module:
-    """Puts a non-local block in front of the last layer that sees several tokens."""
-    layer = cnn.get_submodule(LOOKS)
-    channels = int(cnn.get_parameter(f"{LOOKS}.weight").shape[1])
-    cnn.set_submodule(LOOKS, nn.Sequential(NonLocalBlock(channels, WIDTH, zero=is_zero), layer))
-    return cnn
 
 
 def with_larger_kernel(cnn: nn.Module) -> nn.Module:
@@ -142,39 +127,3 @@ class _Numbers(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         first = (self._seed + 1) * 10**6 + self._epoch * self._steps
         return iter(range(first, first + self._steps))
-
-
-def run(comparison: Comparison, description: str) -> None:
-    """Runs a comparison by the options of the command line, and prints its tables as Markdown."""
-    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("out", type=Path, help="folder of the runs; one that exists is continued")
-    parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=1)
-    options = parser.parse_args()
-    torch.set_num_threads(options.threads)
-    session = Session(resume=options.out.exists(), say=print)
-    outcomes = run_comparison(comparison, options.out, full=True, seeds=options.seeds, session=session)
-    write_json(options.out / "result.json", outcomes.to_json())
-    for title, columns in comparison.tables.items():
-        print(table(comparison, outcomes, title, columns))
-
-
-def table(comparison: Comparison, outcomes: Outcomes, title: str, columns: dict[str, str]) -> str:
-    """The CNN's scores, and the gain of each other arm over it: means and standard deviations over seeds."""
-    arms = {**comparison.arms, **comparison.controls}
-    lines = [
-        f"| {title} | {' | '.join(columns)} | rate | parameters | step (CNN = 1) |",
-        "| --- " * (len(columns) + 4) + "|",
-    ]
-    for name in ("start", *arms):
-        found = [seed[name] for seed in outcomes.results.values()]
-        absolute = name in ("start", "cnn")
-        cells = []
-        for measure in columns.values():
-            values = [each.scores[measure] for each in found] if absolute else outcomes.gains(name, measure)
-            spread = statistics.stdev(values) if len(values) > 1 else math.nan
-            cells.append(f"{statistics.fmean(values):{'' if absolute else '+'}.2f} ± {spread:.2f}")
-        step = outcomes.seconds[name] / outcomes.seconds["cnn"]
-        what = "the CNN at the start" if name == "start" else arms[name].title
-        lines.append(f"| {what} | {' | '.join(cells)} | {found[0].lr:g} | {found[0].parameters:,} | {step:.1f} |")
-    return "\n".join(lines)

@@ -1,23 +1,24 @@
 """Pages of stamps: a few handwritten digits, each printed several times, and the same page under heavy noise.
 
-    python benchmarks/stamps.py build/stamps [--seeds 5] [--threads 1]
+    python benchmarks/stamps.py build/stamps [--seeds 5] [--jobs 1] [--table]
 
 A stamp alone can be cleaned only so far. Who finds its other copies, wherever they are on the page, can average over
-them. A trained denoising CNN goes on for 500 steps as it is, and in other ways; each arm's rate is chosen on validation
-pages of a seed that no table reports. Every page is drawn anew from a seed; digits to learn from, to choose with and to
-test with are different ones.
+them. A trained denoising CNN goes on for 500 steps as it is, with spare heads, and in other ways (learn/grafting.py);
+each way's rate is chosen on validation pages of a seed that no table reports. Every page is drawn anew from a seed;
+digits to learn from, to choose with and to test with are different ones.
 """
 
 from __future__ import annotations
 
-from functools import cache, partial
+from functools import cache
 
 import torch
 import torch.nn.functional as F
-from denoisers import DrawnData, PageDenoiser, psnr, run, with_block, with_larger_kernel
+from comparing import run
+from denoisers import DrawnData, PageDenoiser, psnr, with_larger_kernel
 from torch import Tensor, nn
 
-from conv2attn.learn.comparison import Arm, Comparison, unchanged
+from conv2attn.learn.comparison import Arm, Comparison, Measure
 from conv2attn.learn.data.datasets import digits
 from conv2attn.learn.data.images import ImageData, Split
 from conv2attn.learn.training.recipe import Recipe
@@ -70,7 +71,12 @@ STAMPS_OF_A_PAGE = 1, 2, 3, 4, 6, 12
 """Different stamps of a page of twelve: each recurs as often as the others."""
 
 
-def score_pages(network: nn.Module, *, count: int = 400) -> dict[str, float]:
+def pages_to_choose() -> list[tuple[Tensor, Tensor]]:
+    """The validation pages, as a batch."""
+    return [validation_pages()]
+
+
+def score_pages(network: nn.Module, _: int, *, count: int = 400) -> dict[str, float]:
     """PSNR on test pages in dB, by the number of different stamps of a page."""
     return {str(kinds): psnr(network, unseen_pages(count, kinds=kinds)) for kinds in STAMPS_OF_A_PAGE}
 
@@ -79,23 +85,20 @@ STAMPS = Comparison(
     name="stamps",
     new=PageDenoiser,
     what="to clean pages",
-    data=DrawnData("stamps", training_pages, lambda: [validation_pages()], steps=100, batch=32),
+    data=DrawnData("stamps", training_pages, pages_to_choose, steps=50, batch=32),
     loss=F.mse_loss,
     score=score_pages,
-    tables={"PSNR, dB": {"each digit 6 times": "2", "nothing recurs": "12"}},
-    arms={
-        "cnn": Arm("as the CNN", unchanged, 5e-3),
-        "block": Arm("zero-initialised non-local block before the last 3x3 layer", with_block, 5e-3),
-    },
-    controls={
-        "random": Arm("the same block, started at random", partial(with_block, is_zero=False), 5e-3),
-        "kernel": Arm("a 9x9 kernel in the last 3x3 layer", with_larger_kernel, 5e-3),
-        "longer": Arm("as the CNN, four times the steps", unchanged, 5e-3, 4, rate_of="cnn"),
-    },
-    start=Recipe(epochs=6, lr=3e-3, clip=1.0),
-    onward=Recipe(epochs=5, lr=3e-3, clip=1.0),
-    rates=(2e-3, 5e-3, 1e-2, 2e-2, 4e-2, 8e-2),
+    measures=(
+        Measure("2", "PSNR, dB, each digit 6 times", "dB"),
+        Measure("1", "12 times", "dB"),
+        Measure("4", "3 times", "dB"),
+        Measure("12", "nothing recurs", "dB"),
+    ),
+    arms={"kernel": Arm("a 9x9 kernel in the last 3x3 layer", with_larger_kernel, 5e-3)},
+    start=Recipe(epochs=12, lr=3e-3, clip=1.0),
+    onward=Recipe(epochs=10, clip=1.0),
+    rates=(5e-3, 1e-2, 2e-2, 4e-2, 8e-2),
 )
 
 if __name__ == "__main__":
-    run(STAMPS, __doc__)
+    run({"stamps": STAMPS}, __doc__)

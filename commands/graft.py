@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -24,9 +23,9 @@ from ..convert.network.plan import usual_size
 from ..convert.network.report import Report
 from ..convert.subclasses.computed import in_eval_mode
 from ..convert.write import check_apart, check_target
-from ..learn.comparison import ACCURACY, ArmResult, Outcomes
+from ..learn.comparison import ArmResult, Measure, Outcomes
 from ..learn.data.datasets import load_data
-from ..learn.grafting import compare_grafts, leader
+from ..learn.grafting import compare_grafts, leader, of_images
 from ..learn.training.folders import write_json
 from ..learn.training.recipe import Recipe, Session
 from ..show.pictures.training import spread
@@ -116,26 +115,17 @@ def compare_on_data(
         architecture = Architecture("conv2attn.learn.comparison:small_cnn", arguments)
     side = "beside" if options.get("beside") else "before"
     shared = {name: value for name, value in options.items() if name != "beside"}
-    outcomes = compare_grafts(
-        images,
-        out,
-        cnn=cnn,
-        where=_where(where),
-        options=shared,
-        recipe=recipe,
-        rates=rates,
-        seeds=seeds,
-        session=session,
-    )
+    comparison = of_images(images, cnn=cnn, recipe=recipe, rates=rates)
+    outcomes = compare_grafts(comparison, out, where=_where(where), options=shared, seeds=seeds, session=session)
     if side not in outcomes.networks:
         raise OptionError("heads beside the taps of a transposed convolution are none: leave --beside out")
     kept = outcomes.networks[side]
     save_converted(kept, out / NETWORK, architecture=architecture, preprocessing=preprocessing, force=True)
-    verdict = verdict_of(outcomes)
+    verdict = verdict_of(outcomes, comparison.measures[0])
     found = {"folder": str(out), "recipe": asdict(recipe), **outcomes.to_json(), "verdict": verdict}
     write_json(out / COMPARISON, found, sources=sources)
     closing = f"Wrote {out}; show, verify and ungraft take it as {TITLES[side]}, first seed"
-    return Done(found, [scores_table(outcomes), verdict, closing])
+    return Done(found, [scores_table(outcomes, comparison.measures), verdict, closing])
 
 
 def _images(
@@ -179,40 +169,53 @@ def _layers(report: GraftReport) -> list[dict[str, Any]]:
     ]
 
 
-def scores_table(outcomes: Outcomes) -> Table:
-    """Test accuracy of every side before and after, its paired gain over the CNN, its rate, and the time of a step."""
+def scores_table(outcomes: Outcomes, measures: Sequence[Measure], titles: Mapping[str, str] = TITLES) -> Table:
+    """Scores of every side before and after, paired gains over the CNN, rate, and time of a step.
+
+    Args:
+        outcomes: The results.
+        measures: The scores that are shown; of the first there are scores and gains, of others gains.
+        titles: The rows, by the names of the sides.
+    """
     runs = list(outcomes.results.values())
     rows = []
-    for name, title in TITLES.items():
+    for name, title in titles.items():
         if name in runs[0]:
-            rows.append((title, *_cells(name, [found[name] for found in runs], outcomes)))
-    header = ("", "accuracy at step 0, %", "after, %", "minus the CNN", "rate", "step (CNN = 1)")
+            rows.append((title, *_cells(name, [found[name] for found in runs], outcomes, measures)))
+    first, *others = measures
+    gains = [f"{each.title}: minus the CNN" for each in others]
+    header = ("", f"{first.title}, at step 0", "after", "minus the CNN", *gains, "rate", "step (CNN = 1)")
     return Table(header, tuple(rows))
 
 
-def _cells(name: str, found: Sequence[ArmResult], outcomes: Outcomes) -> tuple[str, ...]:
-    first = [100 * each.begun[ACCURACY] for each in found if each.begun]
-    gains = [100 * gain for gain in outcomes.gains(name, ACCURACY)]
+def _cells(name: str, found: Sequence[ArmResult], outcomes: Outcomes, measures: Sequence[Measure]) -> tuple[str, ...]:
+    first = measures[0]
+    begun = [first.factor * each.begun[first.name] for each in found if each.begun]
+    scores = [first.factor * each.scores[first.name] for each in found]
+    gains = [[each.factor * gain for gain in outcomes.gains(name, each.name)] for each in measures]
     step = outcomes.seconds[name] / outcomes.seconds["cnn"] if name in outcomes.seconds else None
+    own = name in ("start", "cnn")
     return (
-        spread(first, 1) if first else "",
-        spread([100 * each.scores[ACCURACY] for each in found], 1),
-        "" if name in ("start", "cnn") else spread(gains, 2, signed=True),
+        spread(begun, first.digits) if begun else "",
+        spread(scores, first.digits),
+        *("" if own else spread(gain, each.digits, signed=True) for gain, each in zip(gains, measures, strict=True)),
         "" if name == "start" else f"{found[0].lr:g}",
-        "" if step is None or name == "start" else f"{step:.2f}",
+        "" if step is None else f"{step:.2f}",
     )
 
 
-def verdict_of(outcomes: Outcomes) -> str:
+def verdict_of(outcomes: Outcomes, measure: Measure, titles: Mapping[str, str] = TITLES) -> str:
     """One sentence on who won, or that the spread does not allow the word."""
-    sides = [name for name in TITLES if name in next(iter(outcomes.results.values())) and name != "start"]
-    gains = {name: [100 * gain for gain in outcomes.gains(name, ACCURACY)] for name in sides}
+    sides = [name for name in titles if name in next(iter(outcomes.results.values())) and name != "start"]
+    gains = {name: [measure.factor * gain for gain in outcomes.gains(name, measure.name)] for name in sides}
     first, second, mean, apart, won = leader(gains)
-    paid = f"it gains {spread(gains[first], 2, signed=True)} points over the CNN trained as long"
+    unit, digits = measure.unit, measure.digits
+    paid = f"it gains {spread(gains[first], digits, signed=True)} {unit} over the CNN trained as long"
     if won:
-        return f"Won by {TITLES[first]}: {mean:.2f} \u00b1 {apart:.2f} points ahead of {TITLES[second]}; {paid}"
-    behind = statistics.fmean(gains[first]) - statistics.fmean(gains[second])
+        ahead = f"{mean:.{digits}f} \u00b1 {apart:.{digits}f} {unit} ahead of {titles[second]}"
+        return f"Won by {titles[first]}: {ahead}; {paid}"
+    count = len(outcomes.results)
     return (
-        f"The spread does not allow to say who won: {TITLES[first]} is {behind:.2f} points ahead of {TITLES[second]}, "
-        f"over {len(outcomes.results)} seed{'s' * (len(outcomes.results) != 1)}"
+        f"The spread does not allow to say who won: {titles[first]} is {mean:.{digits}f} {unit} ahead of "
+        f"{titles[second]}, over {count} seed{'s' * (count != 1)}; {paid}"
     )

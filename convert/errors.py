@@ -40,6 +40,10 @@ class SelectionError(ConversionError):
     """A selection of layers, claims or other named things that does not match any."""
 
 
+class DivergedError(ConversionError):
+    """A training whose loss is not finite."""
+
+
 class ToolError(ConversionError):
     """An external program that is needed and is not installed."""
 

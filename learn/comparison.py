@@ -4,10 +4,11 @@
     FOLDER/seed-0/start            the CNN's own training; more rounds are start-2, start-3, ...; one for all: in common
     FOLDER/seed-0/cnn, ...         how it went on
     FOLDER/rates/cnn-0.003, ...    runs of a seed that no table reports, which choose the rates
+    FOLDER/times.json              seconds of a step of each way, measured before all runs
 
-Each is a run of ``fit``, whose best epoch is chosen on validation data. The start is its last epoch: its best one is
-good on these data by luck as well, and would be what the others are held against. Test data are looked at once, at the
-end.
+Each is a run of ``fit``, with its scores on test data in scores.json beside it. Its best epoch is chosen on validation
+data. The start is its last epoch: its best one is good on these data by luck as well, and would be what the others are
+held against. Test data are looked at once, at the end.
 
 Of each attention layer, where its heads look and its distance from the convolution are recorded after every epoch.
 Non-locality is ConViT's (arXiv 2103.10697): the mean distance in pixels between a query and what it attends to, over
@@ -28,23 +29,24 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..convert.arguments import Size, as_integer
 from ..convert.certificate.distance import distance_from_convolution
 from ..convert.certificate.literal import inputs_of_layers
 from ..convert.engines.literal import all_queries
-from ..convert.errors import OptionError
+from ..convert.errors import DivergedError, OptionError
 from ..convert.heads.encoding import key_positions
 from ..convert.heads.regime import ONE_HOT_ALPHA
 from ..convert.layer.layer import SelfAttention
+from ..convert.plain import read_json
 from ..convert.write import FORMAT
 from .data.images import ImageData, Loaders
 from .melting import AT_REST, INPUT_RANGE, attention_layers, melt, parameter_groups
-from .training.fit import Trained, check_machine, check_run, fit, last_epoch
-from .training.folders import Record, begin_or_resume, nothing_more
-from .training.recipe import ALONE, Loss, Recipe, Session, accuracy
+from .training.fit import Trained, check_machine, check_run, fit, last_epoch, trained_in
+from .training.folders import Record, begin_or_resume, nothing_more, write_json
+from .training.recipe import ALONE, Loss, Recipe, Session, accuracy, cross_entropy
+from .training.workers import Workers, workers
 
 
 @dataclass(frozen=True)
@@ -54,15 +56,39 @@ class Arm:
     Attributes:
         build: Makes the network from a trained CNN, whose own it may be.
         lr: The rate, where none is chosen.
-        longer: Epochs, in multiples of the others'.
         rate_of: The arm whose rate it takes, where none is chosen for it.
+        as_long_as: The arm whose time it takes, by more epochs; None takes the recipe's epochs.
     """
 
     title: str
     build: Callable[[nn.Module], nn.Module]
     lr: float
-    longer: float = 1.0
     rate_of: str | None = None
+    as_long_as: str | None = None
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A score as tables and sentences have it; higher is better.
+
+    Attributes:
+        name: Its key among the scores.
+        title: Heading of its columns.
+        unit: Unit of differences.
+        factor: Factor by which numbers are multiplied to be shown.
+        digits: Number of digits behind the point.
+    """
+
+    name: str
+    title: str
+    unit: str
+    factor: float = 1.0
+    digits: int = 2
+
+
+ACCURACY = "accuracy"
+STAGE = 1000
+"""From the seed of a stage of a run to that of the next."""
 
 
 def unchanged(cnn: nn.Module) -> nn.Module:
@@ -77,17 +103,16 @@ class Comparison:
     Attributes:
         name: Name of the file that marks the folder.
         what: Description of the data, for people.
-        data: Data of a seed; every stage of a run has a seed of its own.
-        score: Tests a network: each measure by its name.
+        data: Data of a seed; every stage of a run has a seed of its own, ``STAGE`` apart.
+        score: Tests a network of a seed: each score by its name.
         arms: The ways to continue; the others are compared with "cnn".
         start: Recipe of a round of the CNN's training.
         onward: Recipe of the fine-tuning, apart from the rate; its seed is the first one.
         new: Makes an untrained CNN.
         cnn: A trained one, in place of those that ``new`` makes.
         loss: As for ``fit``.
-        rates: Learning rates to try where they are chosen.
-        controls: More arms, and with them all rates are chosen.
-        tables: Titles of tables, and for each its columns: their titles, and the measures that they show.
+        rates: Learning rates to choose from for each arm; with fewer than two, arms keep theirs.
+        measures: The scores that are shown; the first decides.
         rounds: Largest number of rounds of the CNN's training, which ends when it gains no more.
         one_start: Whether all seeds start from one CNN, where training it takes long.
         watched: Inputs with which attention layers are recorded; None records none.
@@ -97,7 +122,7 @@ class Comparison:
     name: str
     what: str
     data: Callable[[int], ImageData | Loaders]
-    score: Callable[[nn.Module], dict[str, float]]
+    score: Callable[[nn.Module, int], dict[str, float]]
     arms: Mapping[str, Arm]
     start: Recipe
     onward: Recipe
@@ -105,8 +130,7 @@ class Comparison:
     cnn: nn.Module | None = None
     loss: Loss | None = None
     rates: tuple[float, ...] = ()
-    controls: Mapping[str, Arm] = field(default_factory=dict)
-    tables: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    measures: tuple[Measure, ...] = ()
     rounds: int = 1
     one_start: bool = False
     watched: Tensor | None = None
@@ -145,7 +169,7 @@ class Outcomes:
     Attributes:
         results: For each seed, what came of each arm and of the CNN at the start.
         networks: The first seed's networks, by arm, with the CNN at the start.
-        seconds: Of the processor, for a step of each of these; medians of steps in turn. Empty for images with labels.
+        seconds: Seconds of a step of each arm, as ``step_seconds`` has them.
     """
 
     results: dict[int, dict[str, ArmResult]]
@@ -160,6 +184,15 @@ class Outcomes:
         """All results as plain data."""
         seeds = {seed: {name: asdict(each) for name, each in found.items()} for seed, found in self.results.items()}
         return {"seeds": {str(seed): found for seed, found in seeds.items()}, "seconds": self.seconds}
+
+    @classmethod
+    def of_json(cls, data: Mapping[str, Any]) -> Outcomes:
+        """Results from ``to_json``'s data, without networks."""
+        results = {
+            int(seed): {name: ArmResult(**{**each, "gained": tuple(each["gained"])}) for name, each in found.items()}
+            for seed, found in data["seeds"].items()
+        }
+        return cls(results, {}, data["seconds"])
 
 
 _QUERIES = 64  # at most, spread evenly over the image
@@ -231,7 +264,8 @@ RATE_SEED = 100
 """Whose runs choose the rates."""
 ENOUGH = 0.02
 """A CNN is trained when a round of its training gains less than this, in dB on the validation data."""
-_STEPS_TIMED = 9
+TIMES, SCORES = "times.json", "scores.json"
+_ROUNDS_TIMED, _SECONDS_TIMED = 9, 0.5  # the most rounds on a CPU; on a GPU as many as fill the seconds
 _LEAST_RATE = 1e-7
 
 
@@ -257,7 +291,7 @@ class _Runs:
         watched = comparison.watched if stage == 1 and recipe.seed != RATE_SEED else None
         return fit(
             network,
-            comparison.data(recipe.seed + 1000 * stage),
+            comparison.data(recipe.seed + STAGE * stage),
             recipe,
             folder,
             loss=comparison.loss,
@@ -286,9 +320,14 @@ class _Runs:
                 break
         return _Start(network, len(scores) * self.comparison.start.epochs, scores[-1], gained)
 
-    def first_scores(self, arm: Arm, cnn: nn.Module, seed: int) -> dict[str, float]:
-        """An arm's scores before the first step."""
-        return self.comparison.score(self.built(arm, cnn, seed))
+    def scored(self, network: nn.Module, seed: int) -> dict[str, float]:
+        """Scores on the test data, on the machine that trains."""
+        return self.comparison.score(copy.deepcopy(network).to(self.session.machine.device), seed)
+
+    def start_result(self, start: _Start, seed: int) -> ArmResult:
+        """The CNN at the start, scored."""
+        count, lr = _parameters(start.network), self.comparison.start.lr
+        return ArmResult(self.scored(start.network, seed), start.validation, lr, start.epochs, count, start.gained)
 
     def built(self, arm: Arm, cnn: nn.Module, seed: int) -> nn.Module:
         """An arm's network before the first step."""
@@ -296,34 +335,71 @@ class _Runs:
             torch.manual_seed(seed)
             return arm.build(copy.deepcopy(cnn))
 
-    def onward(self, arm: Arm, cnn: nn.Module, seed: int, folder: Path) -> Trained:
+    def onward(self, arm: Arm, cnn: nn.Module, seed: int, folder: Path, *, longer: float = 1.0) -> Trained:
         """An arm's run."""
         network = self.built(arm, cnn, seed)
         recipe = self.comparison.onward
-        epochs = max(1, round(arm.longer * recipe.epochs))
+        epochs = max(1, round(longer * recipe.epochs))
         return self.train(network, replace(recipe, seed=seed, lr=arm.lr, epochs=epochs), folder, stage=1)
 
-    def with_rates(self, arms: Mapping[str, Arm], folder: Path, common: _Start | None) -> dict[str, Arm]:
+    def result(self, arm: Arm, cnn: nn.Module, seed: int, folder: Path, *, longer: float) -> ArmResult:
+        """An arm's run, and its scores before and after, which are kept beside it."""
+        self.session.say(f"Seed {seed}: trained further {arm.title}")
+        trained = self.onward(arm, cnn, seed, folder, longer=longer)
+        file = folder / SCORES
+        if not file.exists():
+            begun = self.scored(self.built(arm, cnn, seed), seed)
+            write_json(file, {"begun": begun, "scores": self.scored(trained.network, seed)})
+        found: Any = read_json(file)
+        best, count = trained.records[trained.best_epoch], _parameters(trained.network)
+        return ArmResult(
+            found["scores"],
+            best["validation"],
+            arm.lr,
+            trained.best_epoch,
+            count,
+            layers=best.get("layers", {}),
+            begun=found["begun"],
+        )
+
+    def rate_score(self, arm: Arm, cnn: nn.Module, folder: Path) -> tuple[float, float]:
+        """How good an arm's rate is on the validation data: accuracy, then minus the loss; the worst if it diverges."""
+        self.session.say(f"Rates: {arm.title}, at {arm.lr:g}")
+        try:
+            run = self.onward(arm, cnn, RATE_SEED, folder)
+        except DivergedError:
+            return 0.0, -math.inf
+        found = run.records[run.best_epoch]["validation"]
+        return found.get("accuracy", 0.0), -found["loss"]
+
+    def with_rates(self, made: Workers, folder: Path, cnn: nn.Module) -> dict[str, Arm]:
         """The arms with the rates whose runs are best on the validation data."""
         folder.mkdir(exist_ok=True)
-        cnn = (common or self.start(folder, RATE_SEED)).network
-        chosen: dict[str, Arm] = {}
-        for name, arm in arms.items():
-            if arm.rate_of is not None:
-                chosen[name] = replace(arm, lr=chosen[arm.rate_of].lr)
-                continue
-            scores: dict[float, tuple[float, float]] = {}
-            left = list(self.comparison.rates)
-            while left:
-                lr = left.pop(0)
-                self.session.say(f"Rates: {arm.title}, at {lr:g}")
-                run = self.onward(replace(arm, lr=lr), cnn, RATE_SEED, folder / f"{name}-{lr:g}")
-                found = run.records[run.best_epoch]["validation"]
-                scores[lr] = found.get("accuracy", 0.0), -found["loss"]
-                if not left and self.comparison.follows_ends:
-                    left = beyond(scores)
-            chosen[name] = replace(arm, lr=max(scores, key=scores.__getitem__))
-        return chosen
+        arms = self.comparison.arms
+        scores: dict[str, dict[float, tuple[float, float]]] = {n: {} for n, arm in arms.items() if arm.rate_of is None}
+        left = [(name, lr) for name in scores for lr in self.comparison.rates]
+        while left:
+            tried = [replace(arms[name], lr=lr) for name, lr in left]
+            folders = [folder / f"{name}-{lr:g}" for name, lr in left]
+            jobs = [partial(self.rate_score, arm, cnn, place) for arm, place in zip(tried, folders, strict=True)]
+            for (name, lr), score in zip(left, made(jobs), strict=True):
+                scores[name][lr] = score
+            follows = self.comparison.follows_ends
+            left = [(name, lr) for name, found in scores.items() for lr in beyond(found)] if follows else []
+        best = {name: max(found, key=found.__getitem__) for name, found in scores.items()}
+        return {name: replace(arm, lr=best[arm.rate_of or name]) for name, arm in arms.items()}
+
+    def seconds(self, file: Path) -> dict[str, float]:
+        """Seconds of a step of each arm before training; measured once a folder, so that a resumed run has the same."""
+        if not file.exists():
+            comparison = self.comparison
+            cnn = comparison.cnn or self.new(RATE_SEED)
+            networks = {name: self.built(arm, cnn, RATE_SEED) for name, arm in comparison.arms.items()}
+            data, loss = comparison.data(RATE_SEED), comparison.loss or cross_entropy
+            inputs, target = first_batch(data, comparison.onward)
+            write_json(file, step_seconds(networks, inputs, target, loss=loss, device=self.session.machine.device))
+        found: Any = read_json(file)
+        return dict(found)
 
     def new(self, seed: int) -> nn.Module:
         """An untrained CNN."""
@@ -345,17 +421,17 @@ def run_comparison(
     comparison: Comparison,
     folder: Path,
     *,
-    full: bool = False,
     seeds: int = 5,
     session: Session = ALONE,
 ) -> Outcomes:
     """Trains a CNN for each seed, where none is given, and trains it further in every way.
 
+    Of several rates, each arm gets the one whose run of ``RATE_SEED`` is best on validation data.
+
     Args:
         comparison: The comparison.
         folder: Where runs are kept; its parent must exist.
-        full: Every control, and each arm's rate chosen by runs of ``RATE_SEED``, on validation data.
-        seeds: Number of seeds.
+        seeds: Number of seeds; with 0 only steps are timed.
         session: As for ``fit``.
 
     Raises:
@@ -363,69 +439,106 @@ def run_comparison(
         OutputError: The folder holds something else, or cannot be made.
         ConversionError: As ``fit``.
     """
-    as_integer(seeds, "seeds", least=1)
+    as_integer(seeds, "seeds", least=0)
     check_machine(session.machine)
-    runs = _Runs(comparison, session)
     described = {"format": FORMAT, "content": comparison.name}
     begin_or_resume(folder / f"{comparison.name}.json", described, resume=session.resume, what="comparison")
-    common = runs.start(folder / "common", RATE_SEED) if comparison.one_start else None
-    arms = comparison.arms
-    if full:
-        arms = runs.with_rates({**arms, **comparison.controls}, folder / "rates", common)
-    results: dict[int, dict[str, ArmResult]] = {}
-    networks: dict[str, nn.Module] = {}
-    first = comparison.onward.seed
-    for seed in range(first, first + seeds):
-        place = folder / f"seed-{seed}"
+    session = replace(session, resume=True)  # the folder was begun above
+    seconds = _Runs(comparison, session).seconds(folder / TIMES)
+    if not seeds:
+        return Outcomes({}, {}, seconds)
+    runs = _Runs(comparison, replace(session, progress=session.progress and session.jobs == 1))
+    first, chooses = comparison.onward.seed, len(comparison.rates) > 1
+    numbers = range(first, first + seeds)
+    places = {seed: folder / f"seed-{seed}" for seed in numbers}
+    for place in places.values():
         place.mkdir(exist_ok=True)
-        begun = common or runs.start(place, seed)
-        networks = networks or {"start": begun.network}
-        lr, count = comparison.start.lr, _parameters(begun.network)
-        found = ArmResult(comparison.score(begun.network), begun.validation, lr, begun.epochs, count, begun.gained)
-        results[seed] = {"start": found}
-        for name, arm in arms.items():
-            session.say(f"Seed {seed}: trained further {arm.title}")
-            begun_at = runs.first_scores(arm, begun.network, seed)
-            trained = runs.onward(arm, begun.network, seed, place / name)
-            best, count = trained.records[trained.best_epoch], _parameters(trained.network)
-            scores, layers = comparison.score(trained.network), best.get("layers", {})
-            made = ArmResult(
-                scores, best["validation"], arm.lr, trained.best_epoch, count, layers=layers, begun=begun_at
-            )
-            results[seed][name] = made
-            if seed == first:
-                networks[name] = trained.network
-    return Outcomes(results, networks, _step_seconds(comparison, networks))
+    with workers(session.jobs) as made:
+        starts = _starts(runs, made, folder, places, rates=chooses)
+        arms = runs.with_rates(made, folder / "rates", starts[RATE_SEED].network) if chooses else comparison.arms
+        longer = {name: _ratio(seconds, name, arm.as_long_as) for name, arm in arms.items()}
+        begun = made([partial(runs.start_result, starts[seed], seed) for seed in numbers])
+        results = {seed: {"start": found} for seed, found in zip(numbers, begun, strict=True)}
+        pairs = [(seed, name) for seed in numbers for name in arms]
+        jobs = [
+            partial(runs.result, arms[name], starts[seed].network, seed, places[seed] / name, longer=longer[name])
+            for seed, name in pairs
+        ]
+        for (seed, name), found in zip(pairs, made(jobs), strict=True):
+            results[seed][name] = found
+    networks = {
+        name: trained_in(places[first] / name, runs.built(arm, starts[first].network, first)).network
+        for name, arm in arms.items()
+    }
+    return Outcomes(results, {"start": starts[first].network, **networks}, seconds)
+
+
+def _starts(runs: _Runs, made: Workers, folder: Path, places: Mapping[int, Path], *, rates: bool) -> dict[int, _Start]:
+    """The trained CNN of each seed, and of the one that chooses rates."""
+    wanted = dict(places) | ({RATE_SEED: folder / "rates"} if rates else {})
+    if runs.comparison.one_start:
+        common: _Start = made([partial(runs.start, folder / "common", RATE_SEED)])[0]
+        return dict.fromkeys(wanted, common)
+    found = made([partial(runs.start, place, seed) for seed, place in wanted.items()])
+    return dict(zip(wanted, found, strict=True))
+
+
+def _ratio(seconds: Mapping[str, float], arm: str, other: str | None) -> float:
+    """How many more steps an arm makes in the time of the other's, at least as many."""
+    return 1.0 if other is None else max(1.0, seconds[other] / seconds[arm])
 
 
 def _parameters(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-def _step_seconds(comparison: Comparison, networks: Mapping[str, nn.Module]) -> dict[str, float]:
-    """As ``step_seconds``, on the first batch; empty for images with labels."""
-    data = comparison.data(0)
-    if not isinstance(data, Loaders):
-        return {}
-    inputs, target = next(iter(data.train))
-    return step_seconds(networks, inputs, target, loss=comparison.loss or F.mse_loss)
+def first_batch(data: ImageData | Loaders, recipe: Recipe) -> tuple[Tensor, Tensor]:
+    """Inputs and targets of a training step."""
+    if isinstance(data, Loaders):
+        inputs, target = next(iter(data.train))
+        return inputs, target
+    batch = data.train.taken(slice(recipe.batch_size))
+    return batch.numbers(), batch.labels
 
 
-def step_seconds(networks: Mapping[str, nn.Module], inputs: Tensor, target: Tensor, *, loss: Loss) -> dict[str, float]:
-    """Processor seconds of forward and backward in training mode; networks take turns, so all see the same load."""
-    copies = {name: copy.deepcopy(network).train() for name, network in networks.items()}
+def step_seconds(
+    networks: Mapping[str, nn.Module], inputs: Tensor, target: Tensor, *, loss: Loss, device: torch.device
+) -> dict[str, float]:
+    """Median seconds of forward and backward in training mode; networks take turns, so all see the same load.
+
+    On a CPU they are the processor's, which other programs take no part of; on a GPU those that pass until it is done.
+    """
+    is_gpu = device.type == "cuda"
+    inputs, target = inputs.to(device), target.to(device)
+    copies = {name: copy.deepcopy(network).to(device).train() for name, network in networks.items()}
     taken = {name: list[float]() for name in networks}
-    for _ in range(_STEPS_TIMED):
+    while len(times := min(taken.values(), key=len)) < _ROUNDS_TIMED or (is_gpu and sum(times) < _SECONDS_TIMED):
         for name, network in copies.items():
-            began = time.process_time()
+            began = _clock(is_gpu=is_gpu)
             loss(network(inputs), target).backward()
-            taken[name].append(time.process_time() - began)
+            taken[name].append(_clock(is_gpu=is_gpu) - began)
     return {name: statistics.median(seconds) for name, seconds in taken.items()}
+
+
+def _clock(*, is_gpu: bool) -> float:
+    if is_gpu:
+        torch.cuda.synchronize()
+        return time.perf_counter()
+    return time.process_time()
+
+
+def same_data(_: int, *, data: ImageData) -> ImageData:
+    """Data that are the same for all seeds."""
+    return data
+
+
+def accuracy_on_test(network: nn.Module, _: int, *, data: ImageData) -> dict[str, float]:
+    """The share of test images whose class has the highest score."""
+    return {ACCURACY: accuracy(network, data.test)}
 
 
 START = Recipe(epochs=15, lr=3e-3)
 FINE_TUNING = Recipe(epochs=10, lr=1e-4, batch_statistics=False)
-ACCURACY = "accuracy"
 _LOOKED_AT = 4  # images that layers are looked at with
 _NAMED = 10  # classes, at most
 
@@ -487,8 +600,8 @@ def compare(
     comparison = Comparison(
         name="melting",
         what=data.name,
-        data=lambda _: data,
-        score=lambda network: {ACCURACY: accuracy(network, data.test)},
+        data=partial(same_data, data=data),
+        score=partial(accuracy_on_test, data=data),
         arms={
             "cnn": Arm("fine-tuned as the CNN", unchanged, rates[0]),
             "attention": Arm("fine-tuned as attention", partial(melt, **melting), rates[0]),
@@ -500,7 +613,7 @@ def compare(
         rates=rates,
         watched=watched,
     )
-    return run_comparison(comparison, folder, full=len(rates) > 1, seeds=seeds, session=session)
+    return run_comparison(comparison, folder, seeds=seeds, session=session)
 
 
 def small_cnn(*, channels: int = 1, classes: int = 10) -> nn.Module:

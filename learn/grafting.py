@@ -1,7 +1,7 @@
 """Whether attention pays: a trained CNN goes on with spare heads, with the field's usual blocks, and as it is.
 
 Every side starts from the same trained CNN, sees the same data for as many steps, and gets its own rate, which runs
-of a seed that no table reports choose on validation images:
+of a seed that no table reports choose on validation data, whatever the task is:
 
     cnn        the CNN as it is
     time       the same for as much time as the graft takes
@@ -27,18 +27,26 @@ from torch import Tensor, nn
 
 from ..convert.arguments import as_integer
 from ..convert.network.graft import GraftedLayer, graft
-from ..convert.plain import read_json
-from ..convert.write import FORMAT
-from .comparison import ACCURACY, START, Arm, Comparison, Outcomes, run_comparison, small_cnn, step_seconds, unchanged
-from .data.images import ImageData
+from .comparison import (
+    ACCURACY,
+    START,
+    Arm,
+    Comparison,
+    Measure,
+    Outcomes,
+    accuracy_on_test,
+    run_comparison,
+    same_data,
+    small_cnn,
+    unchanged,
+)
+from .data.images import ImageData, Loaders
 from .training.fit import check_run
-from .training.folders import begin_or_resume, write_json
-from .training.recipe import ALONE, Recipe, Session, accuracy
+from .training.recipe import ALONE, Recipe, Session
 
 GRAFTING = Recipe(epochs=10, lr=3e-4, batch_statistics=False)
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
-TIMES = "times.json"
-_LOOKED_AT = 4  # images that layers' maps are measured with
+_LOOKED_AT = 4  # inputs that layers' maps are measured with
 
 
 class NonLocalBlock(nn.Module):
@@ -84,79 +92,82 @@ def with_heads(
     return graft(cnn, where="*", filter_fn=lambda _, name: name in names, beside=beside, inplace=True, **options).model
 
 
+def of_images(
+    data: ImageData, *, cnn: nn.Module | None = None, recipe: Recipe = GRAFTING, rates: Sequence[float] = RATES
+) -> Comparison:
+    """The comparison of classifiers on images with labels, before its sides are known.
+
+    Args:
+        data: The images, the same for all seeds.
+        cnn: Where to start from; None trains a small CNN on the data for each seed.
+        recipe: Recipe of the fine-tuning; its seed is the first.
+        rates: Learning rates to choose from.
+    """
+    return Comparison(
+        name="grafting",
+        what=data.name,
+        data=partial(same_data, data=data),
+        score=partial(accuracy_on_test, data=data),
+        arms={},
+        start=START,
+        onward=recipe,
+        new=partial(small_cnn, channels=data.channels, classes=len(data.classes)),
+        cnn=cnn,
+        rates=tuple(rates),
+        measures=(Measure(ACCURACY, "accuracy, %", "points", factor=100),),
+    )
+
+
 def compare_grafts(
-    data: ImageData,
+    comparison: Comparison,
     folder: Path,
     *,
-    cnn: nn.Module | None = None,
     where: str | Sequence[str] = "auto",
     options: Mapping[str, Any] | None = None,
-    recipe: Recipe = GRAFTING,
-    rates: Sequence[float] = RATES,
     seeds: int = 5,
     session: Session = ALONE,
 ) -> Outcomes:
     """Trains a CNN further with spare heads and in the ways that they must beat, for several seeds.
 
     Args:
-        data: Images with labels.
+        comparison: Data, CNN, recipes, rates and scores, of any task; its arms come beside the sides above. A chosen
+            rate at an end of the list is followed further.
         folder: Where runs are kept; its parent must exist.
-        cnn: Where to start from; None trains a small CNN on the data for each seed.
         where: As ``graft``'s; "auto" measures maps on the data.
         options: Further keyword arguments of ``graft``: heads, key_dim, value_dim, positions.
-        recipe: Recipe of the fine-tuning; its seed is the first.
-        rates: Learning rates to choose from, for each side; a chosen end is followed further.
-        seeds: Number of seeds.
+        seeds: Number of seeds; with 0 only steps are timed.
         session: As for ``fit``.
 
     Returns:
-        For each seed what came of "start" and of each side: accuracies on test images.
+        For each seed what came of "start" and of each side: scores on test data.
 
     Raises:
         ConversionError: As ``graft`` and ``fit``.
         RunExistsError: The folder exists, and is not to be resumed.
         OutputError: The folder holds something else, or cannot be made.
     """
-    options = options or {}
-    replace(recipe, seed=recipe.seed + as_integer(seeds, "seeds", least=1) - 1)  # refused before anything is written
-    new = partial(small_cnn, channels=data.channels, classes=len(data.classes))
-    start = new() if cnn is None else cnn
-    if cnn is None:
-        check_run(start, data, START, machine=session.machine)
-    seen = data.validation.taken(slice(_LOOKED_AT)).numbers()
-    layers = graft(start, where=where, example=seen, **options).report.layers
+    options, recipe = options or {}, comparison.onward
+    last = recipe.seed + as_integer(seeds, "seeds", least=0) - 1
+    replace(recipe, seed=max(last, recipe.seed))  # refused before anything is written
+    data = comparison.data(recipe.seed)
+    start = comparison.new() if comparison.cnn is None else comparison.cnn
+    if comparison.cnn is None:
+        check_run(start, data, comparison.start, machine=session.machine, loss=comparison.loss)
+    layers = graft(start, where=where, example=_some_inputs(data), **options).report.layers
     session.say("Spare heads: " + "; ".join(map(str, layers)))
-    arms = _arms(layers, options, lr=next(iter(rates), recipe.lr))
+    lr = next(iter(comparison.rates), recipe.lr)
+    arms = _sides(layers, options, lr=lr) | dict(comparison.arms)
     for arm in arms.values():
-        check_run(arm.build(copy.deepcopy(start)), data, recipe, machine=session.machine)
-    begin_or_resume(
-        folder / "grafting.json", {"format": FORMAT, "content": "grafting"}, resume=session.resume, what="comparison"
-    )
-    ratio = _time_ratio(folder / TIMES, start, arms["before"], data, recipe)
-    comparison = Comparison(
-        name="grafting",
-        what=data.name,
-        data=lambda _: data,
-        score=lambda network: {ACCURACY: accuracy(network, data.test)},
-        arms=arms | {"time": replace(arms["time"], longer=ratio)},
-        start=START,
-        onward=recipe,
-        new=new,
-        cnn=cnn,
-        rates=tuple(rates),
-        follows_ends=True,
-    )
-    resumed = replace(session, resume=True)  # the folder was begun above
-    outcomes = run_comparison(comparison, folder, full=len(rates) > 1, seeds=seeds, session=resumed)
-    return replace(outcomes, seconds=step_seconds(outcomes.networks, *_batch(data, recipe), loss=F.cross_entropy))
+        check_run(arm.build(copy.deepcopy(start)), data, recipe, machine=session.machine, loss=comparison.loss)
+    return run_comparison(replace(comparison, arms=arms, follows_ends=True), folder, seeds=seeds, session=session)
 
 
-def _arms(layers: Sequence[GraftedLayer], options: Mapping[str, Any], *, lr: float) -> dict[str, Arm]:
+def _sides(layers: Sequence[GraftedLayer], options: Mapping[str, Any], *, lr: float) -> dict[str, Arm]:
     """The sides; beside the taps only where every layer can have heads there."""
     heads = partial(with_heads, layers=layers, options=options)
     arms = {
         "cnn": Arm("as the CNN", unchanged, lr),
-        "time": Arm("as the CNN, for as much time", unchanged, lr, rate_of="cnn"),
+        "time": Arm("as the CNN, for as much time", unchanged, lr, rate_of="cnn", as_long_as="before"),
         "random": Arm("with a block that starts at random", partial(with_block, layers=layers, zero=False), lr),
         "block": Arm("with the non-local block", partial(with_block, layers=layers, zero=True), lr),
         "before": Arm("with heads in front of the taps", partial(heads, beside=False), lr),
@@ -166,18 +177,11 @@ def _arms(layers: Sequence[GraftedLayer], options: Mapping[str, Any], *, lr: flo
     return arms
 
 
-def _batch(data: ImageData, recipe: Recipe) -> tuple[Tensor, Tensor]:
-    batch = data.train.taken(slice(recipe.batch_size))
-    return batch.numbers(), batch.labels
-
-
-def _time_ratio(file: Path, start: nn.Module, arm: Arm, data: ImageData, recipe: Recipe) -> float:
-    """Time of the graft's step, in the CNN's; measured once a folder, so that a resumed run has as many epochs."""
-    if not file.exists():
-        networks = {"cnn": start, "graft": arm.build(copy.deepcopy(start))}
-        write_json(file, step_seconds(networks, *_batch(data, recipe), loss=F.cross_entropy))
-    seconds: Any = read_json(file)
-    return max(1.0, float(seconds["graft"]) / float(seconds["cnn"]))
+def _some_inputs(data: ImageData | Loaders) -> Tensor:
+    """A few inputs of the validation data."""
+    if isinstance(data, ImageData):
+        return data.validation.taken(slice(_LOOKED_AT)).numbers()
+    return next(iter(data.validation))[0][:_LOOKED_AT]
 
 
 def leader(gains: Mapping[str, Sequence[float]]) -> tuple[str, str, float, float, bool]:

@@ -1,4 +1,4 @@
-"""The programs that train a denoiser: what they draw, and that every way to go on begins as the CNN."""
+"""The programs that compare grafts: what they draw, how they divide and score, and the tables that they print."""
 
 from __future__ import annotations
 
@@ -15,8 +15,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from conv2attn.learn.comparison import run_comparison
+from conv2attn.commands.graft import TITLES
 from conv2attn.learn.data.datasets import digits
+from conv2attn.learn.data.images import ImageData, Split
+from conv2attn.learn.grafting import compare_grafts
 from conv2attn.learn.training.recipe import Recipe
 
 PROGRAMS = Path(__file__).parents[1] / "benchmarks"
@@ -31,6 +33,16 @@ def denoisers(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def stamps(denoisers: ModuleType) -> ModuleType:
     return importlib.import_module("stamps")
+
+
+@pytest.fixture
+def comparing(denoisers: ModuleType) -> ModuleType:
+    return importlib.import_module("comparing")
+
+
+@pytest.fixture
+def cells(denoisers: ModuleType) -> ModuleType:
+    return importlib.import_module("cells")
 
 
 @pytest.fixture
@@ -76,22 +88,44 @@ def test_the_parts_of_a_photograph_share_no_pixel_and_crops_come_from_theirs(pho
 
 
 @pytest.mark.parametrize("kind", ["PageDenoiser", "PhotographDenoiser"])
-def test_every_way_to_go_on_begins_as_the_cnn_and_can_learn(kind: str, denoisers: ModuleType) -> None:
+def test_a_larger_kernel_has_the_trained_one_in_its_middle(kind: str, denoisers: ModuleType) -> None:
     torch.manual_seed(0)
-    noisy, clean = torch.randn(2, 2, 1, 36, 48)
     cnn: nn.Module = getattr(denoisers, kind)().eval()
-    wanted = cnn(noisy)
     small = cnn.get_parameter(f"{denoisers.LOOKS}.weight")
     large = denoisers.with_larger_kernel(copy.deepcopy(cnn)).get_parameter(f"{denoisers.LOOKS}.weight")
     assert torch.equal(large, F.pad(small, (3,) * 4))
-    with_block: nn.Module = denoisers.with_block(copy.deepcopy(cnn))
-    block = with_block.get_submodule(f"{denoisers.LOOKS}.0")
-    assert torch.equal(with_block(noisy), wanted)
-    (with_block(noisy) - clean).square().mean().backward()
-    gradient = block.get_parameter("z.weight").grad
-    assert gradient is not None
-    assert bool(gradient.any(0).all())  # of each channel that it looks for
-    assert not torch.equal(denoisers.with_block(copy.deepcopy(cnn), is_zero=False)(noisy), wanted)
+
+
+def test_cells_that_choose_are_never_tested_and_each_seed_tests_others(cells: ModuleType) -> None:
+    numbers = torch.arange(200).view(-1, 1, 1, 1)
+    divided = [cells.parts(numbers, torch.arange(200) % 4, seed) for seed in (0, 1, cells.STAGE)]
+    chosen = divided[0][1].images
+    for parts in divided:
+        assert torch.cat([part.images for part in parts]).unique().numel() == len(numbers)
+        assert torch.equal(parts[1].images, chosen)
+    first, second, stage = (parts[2].images for parts in divided)
+    assert torch.equal(first, stage)
+    assert not torch.equal(first, second)
+
+
+def test_macro_f1_is_the_mean_over_grades(cells: ModuleType) -> None:
+    labels = torch.tensor([0, 0, 0, 1, 1, 2])
+    called = torch.tensor([0, 0, 1, 1, 0, 0])
+    test = Split(F.one_hot(called, 4).float().view(6, 4, 1, 1), labels)
+    data = ImageData("called", cells.GRADES, test, test, test)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(4, 4, bias=False))
+    nn.init.eye_(network.get_parameter("1.weight"))
+    found = cells.score_grades(network, 0, data=lambda _: data)
+    assert found["accuracy"] == pytest.approx(0.5)
+    assert found["macro-F1"] == pytest.approx((4 / 7 + 2 / 4 + 0 + 0) / 4)  # 2 of 3 found, 4 called; 1 of 2, 2 called
+
+
+def test_crops_lie_in_their_pictures(cells: ModuleType) -> None:
+    generator = torch.Generator().manual_seed(0)
+    images = torch.randint(256, (3, 1, 100, 120), generator=generator, dtype=torch.uint8)
+    held = Split(images, torch.zeros(3)).pictures().unfold(2, cells.SIDE, 1).unfold(3, cells.SIDE, 1)
+    for crop in cells.crops(images[..., :100], 4, generator):
+        assert bool((held[:, 0] == crop[0]).all(-1).all(-1).any())
 
 
 def test_psnr_is_that_of_the_mean_square(
@@ -104,8 +138,8 @@ def test_psnr_is_that_of_the_mean_square(
 
 
 @pytest.mark.slow
-def test_each_program_prints_a_row_for_every_arm(
-    denoisers: ModuleType, stamps: ModuleType, photographs: ModuleType, tmp_path: Path
+def test_each_program_prints_a_row_for_every_way_and_who_won(
+    denoisers: ModuleType, stamps: ModuleType, photographs: ModuleType, comparing: ModuleType, tmp_path: Path
 ) -> None:
     short = Recipe(epochs=1, lr=3e-3, clip=1.0)
     crops = [photographs.grid_crops("brick", "validation", 25, rows=1)]
@@ -116,14 +150,13 @@ def test_each_program_prints_a_row_for_every_arm(
     ):
         data = denoisers.DrawnData(whole.name, draw, lambda chosen=chosen: chosen, steps=1, batch=2)
         small = replace(whole, data=data, start=short, onward=short, score=score, rates=(1e-3,), rounds=1)
-        found = run_comparison(small, tmp_path / whole.name, full=True, seeds=2)
-        (title, columns), *_ = small.tables.items()
-        header, _, *rows = denoisers.table(small, found, title, columns).splitlines()
-        assert header.startswith(f"| {title} | {' | '.join(columns)} |")
-        arms = {**small.arms, **small.controls}
-        assert [row.split(" | ")[0] for row in rows] == [
-            "| the CNN at the start",
-            *(f"| {a.title}" for a in arms.values()),
-        ]
-        gain = statistics.fmean(found.gains("block", next(iter(columns.values()))))
-        assert rows[2].split(" | ")[1].startswith(f"{gain:+.2f} ")
+        found = compare_grafts(small, tmp_path / whole.name, seeds=2)
+        header, _, *rows, _, verdict = comparing.summary(small, found).splitlines()
+        first = whole.measures[0]
+        assert header.startswith(f"|  | {first.title}, at step 0 | after | minus the CNN |")
+        titles = [*TITLES.values(), *(arm.title for arm in whole.arms.values())]
+        assert [row.split(" | ")[0] for row in rows] == [f"| {title}" for title in titles]
+        gain = statistics.fmean(found.gains("block", first.name))
+        (row,) = (row for row in rows if row.startswith(f"| {TITLES['block']} |"))
+        assert row.split(" | ")[3].startswith(f"{gain:+.{first.digits}f} ")
+        assert verdict.startswith(("Won by ", "The spread does not allow"))

@@ -29,7 +29,7 @@ from torch.multiprocessing.spawn import ProcessException
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader, RandomSampler
 
-from ...convert.errors import CheckpointError, ConversionError, OptionError, refusing
+from ...convert.errors import CheckpointError, ConversionError, DivergedError, OptionError, refusing
 from ...convert.subclasses.computed import in_eval_mode
 from ..data.images import ImageData, Loaders
 from .folders import Record, Recorder, scalars, write_records
@@ -206,7 +206,7 @@ class Training(lightning.LightningModule):
         """Records the epoch."""
         loss = float(torch.as_tensor(self.all_gather(torch.stack(self._losses).mean())).mean())
         if not math.isfinite(loss):
-            raise ConversionError(f"the loss of epoch {self.current_epoch + 1} is {loss}; a smaller lr keeps it finite")
+            raise DivergedError(f"the loss of epoch {self.current_epoch + 1} is {loss}; a smaller lr keeps it finite")
         self._record(self.current_epoch + 1, {"train_loss": loss})
         for name, value in scalars(self.records[-1]).items():
             self.log(name, value, sync_dist=True)

@@ -106,6 +106,16 @@ class Machine:
     strategy: str = "auto"
     precision: str = "32-true"
 
+    @property
+    def device(self) -> torch.device:
+        """Where networks are run beside their training: a GPU where one is trained on."""
+        is_gpu = self.accelerator in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+        return torch.device("cuda" if is_gpu else "cpu")
+
+
+def silent(_: str) -> None:
+    """Says nothing."""
+
 
 @dataclass(frozen=True)
 class Session:
@@ -116,12 +126,15 @@ class Session:
         resume: Continue interrupted runs, which are refused otherwise.
         progress: Show bars on standard error.
         say: Called with a line when a run begins or ends, and with warnings.
+        jobs: Runs of a comparison at a time, each in a process of its own; with several, data, scores, networks and
+            ``say`` must be picklable.
     """
 
     machine: Machine = field(default_factory=Machine)
     resume: bool = False
     progress: bool = False
-    say: Callable[[str], object] = lambda _: None
+    say: Callable[[str], object] = silent
+    jobs: int = 1
 
 
 ALONE = Session()

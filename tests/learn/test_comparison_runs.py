@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,19 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from conv2attn.convert.errors import RunExistsError
-from conv2attn.learn.comparison import ENOUGH, RATE_SEED, Arm, Comparison, run_comparison, unchanged
+from conv2attn.learn.comparison import (
+    ENOUGH,
+    RATE_SEED,
+    TIMES,
+    Arm,
+    Comparison,
+    Outcomes,
+    run_comparison,
+    unchanged,
+)
 from conv2attn.learn.data.images import Loaders
-from conv2attn.learn.training.recipe import Recipe, evaluate
+from conv2attn.learn.training.folders import read_records, write_json
+from conv2attn.learn.training.recipe import Recipe, Session, evaluate
 from tests.learn.small import RESUMED
 from tests.small_models import assert_same_state
 
@@ -36,7 +47,7 @@ def loaders(seed: int) -> Loaders:
     return Loaders(f"blurred, seed {seed}", loader, [drawn(-1)])
 
 
-def score(network: nn.Module) -> dict[str, float]:
+def score(network: nn.Module, _: int) -> dict[str, float]:
     """Loss on images of their own."""
     return {"loss": evaluate(network, [drawn(-2)], F.mse_loss)["loss"]}
 
@@ -75,28 +86,60 @@ def test_arms_of_a_seed_begin_alike_and_see_the_same_data(tmp_path: Path) -> Non
     assert_same_state(found.networks["cnn"], found.networks["again"])
     starts = [found.results[seed]["start"].scores for seed in (0, 1)]
     assert starts[0] != starts[1]
-    assert set(found.seconds) == {"start", "cnn", "again"}
+    assert set(found.seconds) == {"cnn", "again"}
 
 
 def test_a_comparison_goes_on_where_it_was_and_is_not_overwritten(tmp_path: Path) -> None:
     found = run_comparison(COMPARISON, tmp_path / "out", seeds=1)
     again = run_comparison(COMPARISON, tmp_path / "out", seeds=2, session=RESUMED)
     assert again.results[0] == found.results[0]
+    assert again.seconds == found.seconds
     assert set(again.results) == {0, 1}
+    assert Outcomes.of_json(json.loads(json.dumps(again.to_json()))) == replace(again, networks={})
     with pytest.raises(RunExistsError):
         run_comparison(COMPARISON, tmp_path / "out", seeds=1)
 
 
 def test_each_arm_takes_its_best_rate_on_validation_data_or_that_of_another(tmp_path: Path) -> None:
     other = {"borrowed": Arm("at the CNN's rate", wider, STILL, rate_of="cnn")}
-    comparison = replace(COMPARISON, rates=(STILL, MOVING), controls=other)
-    found = run_comparison(comparison, tmp_path / "out", full=True, seeds=1)
+    comparison = replace(COMPARISON, rates=(STILL, MOVING), arms={**COMPARISON.arms, **other})
+    found = run_comparison(comparison, tmp_path / "out", seeds=1)
     tried = {folder.name for folder in (tmp_path / "out" / "rates").iterdir()}
     assert tried == {"start", *(f"{name}-{lr:g}" for name in ("cnn", "wider") for lr in (STILL, MOVING))}
     assert {name: found.results[0][name].lr for name in ("cnn", "wider", "borrowed")} == dict.fromkeys(
         ("cnn", "wider", "borrowed"), MOVING
     )
     assert RATE_SEED not in found.results
+
+
+def test_a_rate_that_diverges_is_the_worst(tmp_path: Path) -> None:
+    comparison = replace(COMPARISON, rates=(MOVING, 1e30), onward=replace(_RECIPE, optimizer="sgd", epochs=3))
+    found = run_comparison(comparison, tmp_path / "out", seeds=1)
+    assert {found.results[0][name].lr for name in comparison.arms} == {MOVING}
+
+
+def test_an_arm_can_take_as_much_time_as_another(tmp_path: Path) -> None:
+    slow = {**COMPARISON.arms, "time": Arm("as the CNN, longer", unchanged, MOVING, as_long_as="wider")}
+    comparison, out = replace(COMPARISON, arms=slow), tmp_path / "out"
+    assert set(run_comparison(comparison, out, seeds=0).seconds) == set(slow)
+    write_json(out / TIMES, {"cnn": 1.0, "wider": 2.5, "time": 1.0})
+    run_comparison(comparison, out, seeds=1, session=RESUMED)
+    epochs = {name: read_records(out / "seed-0" / name)[-1]["epoch"] for name in slow}
+    assert epochs == {"cnn": 2, "wider": 2, "time": 5}
+
+
+@pytest.mark.slow
+def test_runs_in_several_processes_are_those_of_one(tmp_path: Path) -> None:
+    comparison = replace(COMPARISON, rates=(MOVING / 2, MOVING))
+    several = run_comparison(comparison, tmp_path / "several", seeds=2, session=Session(jobs=2))
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(1, before // 2))  # a process's share: sums are in the same order
+    try:
+        alone = run_comparison(comparison, tmp_path / "alone", seeds=2)
+    finally:
+        torch.set_num_threads(before)
+    assert several.results == alone.results
+    assert_same_state(several.networks["wider"], alone.networks["wider"])
 
 
 def test_a_cnn_is_trained_until_a_round_gains_nothing(tmp_path: Path) -> None:
