@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import os
 import sys
 import traceback
 from contextlib import nullcontext
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from .commands.ending import ended_by_signals, explain, is_usage, libraries_quiet
+from .commands.machine import prepare
 from .commands.options import (
     AcceleratorOption,
     AlphaOption,
@@ -85,7 +85,6 @@ def _show_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    context: typer.Context,
     debug: Annotated[
         bool, typer.Option(_DEBUG, help="Show the traceback of an error. Works anywhere in a command.")
     ] = False,
@@ -93,12 +92,11 @@ def _options(
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
 ) -> None:
-    if context.invoked_subcommand == "convert":  # torch reads it when it is imported, as options of it do
-        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # no spinning between many small operations
+    prepare()
     import numpy  # noqa: F401  before torch, which swallows a Ctrl-C that comes while it imports numpy itself
 
 
-@command(app, CONVERT, example="weights.pth --arch timm:resnet18 --out attention")
+@command(app, CONVERT, computes=True, example="weights.pth --arch timm:resnet18 --out attention")
 def convert(
     checkpoint: CheckpointArgument,
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
@@ -144,7 +142,7 @@ def convert(
     )
 
 
-@command(app, CONVERT, example="weights.pth --arch timm:resnet18")
+@command(app, CONVERT, computes=True, example="weights.pth --arch timm:resnet18")
 def plan(
     checkpoint: CheckpointArgument,
     opening: Opening,
@@ -207,7 +205,7 @@ def demo(
         return run_demo(out or DEFAULT_FOLDER, count=images, seed=seed, progress=advance)
 
 
-@command(app, LOOK, example="attention --out page.html")
+@command(app, LOOK, computes=True, example="attention --out page.html")
 def show(
     source: Annotated[
         Path, typer.Argument(metavar="FOLDER|CHECKPOINT", help="Output of convert or learn, or a checkpoint.")
@@ -247,7 +245,7 @@ def show(
     return wrote(out, layers=show(source, out, view, opening, force=force))
 
 
-@command(app, TRAIN, example="--data digits --out learned")
+@command(app, TRAIN, computes=True, example="--data digits --out learned")
 def learn(
     out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
     data: Annotated[
@@ -343,7 +341,7 @@ def check(
         return check_folder(folder, progress=advance)
 
 
-@command(app, CHECK, example="attention --data pictures")
+@command(app, CHECK, computes=True, example="attention --data pictures")
 def verify(
     checkpoint: Annotated[
         Path | None,
@@ -422,7 +420,7 @@ def verify(
     return verify_chosen(options, out=out)
 
 
-@command(app, CHECK, example="weights.pth network.onnx --arch timm:resnet18 --random 4")
+@command(app, CHECK, computes=True, example="weights.pth network.onnx --arch timm:resnet18 --random 4")
 def same(
     a: Annotated[
         Path, typer.Argument(metavar="A", help="Checkpoint, as for convert, or an ONNX file, which ONNX Runtime runs.")
@@ -474,7 +472,7 @@ def same(
     return found
 
 
-@command(app, CONVERT, example="attention --out attention.onnx")
+@command(app, CONVERT, computes=True, example="attention --out attention.onnx")
 def export(
     source: CheckpointArgument,
     out: Annotated[Path, typer.Option(metavar="FILE", help="ONNX file to write.")],
@@ -547,7 +545,7 @@ def merge(
     return merge_results(files, out=out)
 
 
-@command(app, TRAIN, example="resnet.pth --arch torchvision.models:resnet18 --out grafted")
+@command(app, TRAIN, computes=True, example="resnet.pth --arch torchvision.models:resnet18 --out grafted")
 def graft(
     out: Annotated[
         Path,
@@ -652,7 +650,7 @@ def _session(
     )
 
 
-@command(app, TRAIN, example="trained --tolerance 0.05 --out frozen.pt2")
+@command(app, TRAIN, computes=True, example="trained --tolerance 0.05 --out frozen.pt2")
 def freeze(
     checkpoint: CheckpointArgument,
     out: Annotated[

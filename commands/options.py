@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hin
 import typer
 from typer.core import TyperCommand
 
+from .machine import prepare
 from .terminal import Outcome, print_outcome, results_alone
 
 if TYPE_CHECKING:
@@ -232,6 +233,10 @@ def _numbers(
 Run = Callable[..., Outcome]
 _JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
+_THREADS = Annotated[
+    int | None, typer.Option("--threads", min=1, help="Threads to compute with (default: one for each processor).")
+]
+
 
 class Command(TyperCommand):
     """A command that prints nothing but its result to standard output, even if the user's code prints more."""
@@ -243,7 +248,7 @@ class Command(TyperCommand):
 
 
 def command(
-    app: typer.Typer, panel: str, *, result: str | None = None, example: str | None = None
+    app: typer.Typer, panel: str, *, result: str | None = None, example: str | None = None, computes: bool = False
 ) -> Callable[[Run], Run]:
     """Registers a function as a command that prints the returned outcome and ends with its exit code.
 
@@ -254,13 +259,16 @@ def command(
         panel: Panel of the help that lists the command.
         result: The command that JSON names, if not this one.
         example: Arguments that work, for the help and after wrong usage.
+        computes: Whether the command has the option ``--threads``.
     """
 
     def register(run: Run) -> Run:
         types = get_type_hints(run, include_extras=True, localns={"Opening": object})
         opens = "opening" in types
 
-        def called(*, as_json: bool, **given: Any) -> None:
+        def called(*, as_json: bool, threads: int | None = None, **given: Any) -> None:
+            if threads is not None:
+                prepare(threads)
             if opens:
                 given["opening"] = opening_of(**{name: given.pop(name) for name in OPENING})
             outcome = run(**given)
@@ -271,6 +279,7 @@ def command(
         options: dict[str, tuple[Any, Any]] = {}
         for name, parameter in inspect.signature(run).parameters.items():
             options |= OPENING if name == "opening" else {name: (types[name], parameter.default)}
+        options |= {"threads": (_THREADS, None)} if computes else {}
         options["as_json"] = (_JSON, False)
         kind = inspect.Parameter.KEYWORD_ONLY
         called.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
