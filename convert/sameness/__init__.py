@@ -3,7 +3,10 @@
 sides.py       a side: anything that can be called, its graph where it has one, and fair play
 truth.py       the graph, in float64
 typical.py     what rounding usually does: noise in place of each operation's rounding
-operations.py  where two graphs part, and what differs there
+pairing.py     operations of two sides, and which belong together
+operations.py  where two sides part
+differences.py what differs there
+onnx_values.py the operations of an ONNX file, and what each gives
 verdict.py     what follows, in words
 same.py        the comparison
 

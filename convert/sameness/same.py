@@ -21,7 +21,9 @@ from ..certificate.network.first_order import FirstOrder
 from ..certificate.network.program import Program
 from ..errors import ConversionError, OptionError
 from ..files.weights import Opening
-from .operations import Parted, where_graphs_part, where_modules_part
+from .differences import Parted
+from .operations import where_graphs_part, where_modules_part
+from .pairing import Traced
 from .sides import Inputs, Side, bitwise
 from .truth import Graph, real
 from .typical import RUNS, TF32, UNITS, Precision, Typical, typical
@@ -252,8 +254,8 @@ class _Comparison:
             names = (self.sides[self.exact].name, side.name)
             found = where_graphs_part(
                 graph,
-                own,
-                (self.given, self.given.clone(side.dtype)),
+                Traced(own, self.given.clone(side.dtype)),
+                self.given,
                 self._precision(place),
                 THRESHOLD,
                 seed=self.seed,

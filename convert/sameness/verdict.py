@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ..errors import ConversionError
 from ..inputs import scores_of
-from .operations import Parted
+from .differences import Parted
 from .typical import Scale, pooled
 
 THRESHOLD = 3.0

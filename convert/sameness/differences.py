@@ -1,0 +1,164 @@
+"""What differs between an operation of A and its partner of B: attributes, weights, another operation, other inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from .pairing import Pairs
+
+
+@dataclass(frozen=True)
+class Parted:
+    """An operation at which the two sides part.
+
+    Attributes:
+        name: Its module, or the operation where it is in no module of its own.
+        kind: The operation.
+        ratio: Its difference, on the same inputs, in units of what rounding does there.
+        why: What differs there.
+    """
+
+    name: str
+    kind: str
+    ratio: float
+    why: str
+
+    def __str__(self) -> str:
+        """The place, the operation and what differs."""
+        return f"`{self.name}` ({self.kind}): {self.why}"
+
+
+def parted(node: fx.Node, ratio: float, pairs: Pairs, found: Mapping[fx.Node, Any]) -> Parted:
+    """Names an operation of A whose result rounding does not explain.
+
+    Args:
+        node: The operation.
+        ratio: Its difference, in units of rounding.
+        pairs: Partners by place and name.
+        found: Partners by their values.
+    """
+    partner = pairs.partner(node)
+    name, kind = pairs.a.path(node) or node.name, pairs.a.kind(node)
+    norm = _folded(node, pairs)
+    if norm is not None:
+        where = pairs.a.path(norm) or norm.name
+        kind, why = f"{kind} and {pairs.a.kind(norm)} `{where}`", f"{pairs.names[1]} has both in one, which differs"
+    elif partner is None:
+        why = f"{pairs.names[1]} has no such operation"
+    else:
+        why = _differences(node, partner, pairs, found)
+    return Parted(name, kind, ratio, why)
+
+
+def _folded(node: fx.Node, pairs: Pairs) -> fx.Node | None:
+    """The normalisation that follows a convolution or product, where B has none of its own there."""
+    if pairs.a.kind(node) not in ("convolution", "transposed convolution", "linear"):
+        return None
+    users = list(node.users)
+    if len(users) != 1 or pairs.a.kind(users[0]) != "batch norm":
+        return None
+    partner = pairs.partner(users[0])
+    is_kept = partner is not None and pairs.b.kind(partner) == "batch norm"
+    return None if is_kept else users[0]
+
+
+def _differences(one: fx.Node, other: Any, pairs: Pairs, found: Mapping[fx.Node, Any]) -> str:
+    """Differences between an operation of A and its partner of B."""
+    kinds = pairs.a.kind(one), pairs.b.kind(other)
+    if kinds[0] != kinds[1]:
+        return f"{kinds[0]} in {pairs.names[0]}, {kinds[1]} in {pairs.names[1]}{_told(other, pairs)}"
+    types = pairs.a.dtype(one), pairs.b.dtype(other)
+    if None not in types and types[0] != types[1]:
+        return f"computed in {pairs.both(*map(_short, types))}"
+    named = pairs.a.arguments(one), pairs.b.arguments(other)
+    texts = [
+        text
+        for name, value in named[0].items()
+        if name in named[1]
+        for text in _compared(name, value, named[1][name], pairs, found)
+    ]
+    return "; ".join(texts) or f"the operation is the same, and its result is not{_told(other, pairs)}"
+
+
+def _told(other: Any, pairs: Pairs) -> str:
+    told = pairs.b.told(other)
+    return f" ({pairs.names[1]}: {told})" if told else ""
+
+
+def _short(value: Any) -> str:
+    return str(value).removeprefix("torch.")
+
+
+def _compared(name: str, one: Any, other: Any, pairs: Pairs, found: Mapping[fx.Node, Any]) -> list[str]:
+    """Differences in an argument: a tensor that a side holds, another operation's result, or an attribute."""
+    if (one is None) != (other is None):
+        return [f"no {name} in {pairs.names[0 if one is None else 1]}"]
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple) and _holds_nodes(one):
+        return _listed(name, list(one), list(other), pairs, found)
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        return _tensors(name, one, other, pairs)
+    known = [one in pairs.a.values or isinstance(one, fx.Node), _is_operation(other, pairs)] if _hashable(one) else []
+    if known == [True, True]:
+        expected = found.get(one)
+        if expected is None or _is_same(expected, other, pairs):
+            return []
+        return [f"{name} is another operation's result"]
+    if any(known) or isinstance(one, Tensor) or isinstance(other, Tensor):
+        return [f"{name} is computed in one of them only"]
+    return [] if _is_equal(one, other) else [f"{name} {pairs.both(_shown(one), _shown(other))}"]
+
+
+def _hashable(one: Any) -> bool:
+    return not isinstance(one, list | dict | Tensor)
+
+
+def _is_operation(value: Any, pairs: Pairs) -> bool:
+    return isinstance(value, fx.Node) or (_hashable(value) and value in pairs.b.values)
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    """Whether two attributes are the same; ONNX stores numbers in single precision."""
+    if isinstance(one, float) and isinstance(other, float):
+        return one == other or torch.tensor(one).item() == torch.tensor(other).item()
+    return bool(list(one) == list(other) if isinstance(one, list | tuple) else one == other)
+
+
+def _holds_nodes(values: Any) -> bool:
+    return any(isinstance(value, fx.Node) for value in values)
+
+
+def _is_same(expected: Any, other: Any, pairs: Pairs) -> bool:
+    """Whether two operations of B give the same numbers."""
+    a, b = pairs.b.values.get(expected), pairs.b.values.get(other)
+    return expected is other or (isinstance(a, Tensor) and isinstance(b, Tensor) and torch.equal(a, b))
+
+
+def _listed(name: str, one: list[Any], other: list[Any], pairs: Pairs, found: Mapping[fx.Node, Any]) -> list[str]:
+    """Differences in a list of results, such as the parts of a concatenation."""
+    if len(one) != len(other):
+        return [f"{pairs.both(len(one), len(other))} {name}"]
+    expected = [found.get(node) for node in one]
+    if expected != other and set(expected) == set(other):
+        return [f"{name} are in another order"]
+    return []
+
+
+def _tensors(name: str, one: Tensor, other: Tensor, pairs: Pairs) -> list[str]:
+    """How many numbers of a tensor differ, and by how much."""
+    if one.shape != other.shape:
+        return [f"{name} {pairs.both(list(one.shape), list(other.shape))}"]
+    apart = (one.detach().double() - other.detach().double()).abs()
+    count = int((apart != 0).sum())
+    if not count:
+        return []
+    form = "" if one.dtype == other.dtype else f", {pairs.both(_short(one.dtype), _short(other.dtype))}"
+    return [f"{count:,} of {one.numel():,} numbers of {name} differ, by {float(apart.max()):.2g} at most{form}"]
+
+
+def _shown(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else _short(value)

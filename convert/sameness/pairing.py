@@ -1,0 +1,196 @@
+"""Operations of two sides, and which of them belong together.
+
+A partner of an operation is the one at the same place of both lists of operations (longest common subsequence of names
+and shapes); in blocks of unequal lengths, the one of the same module and name; else one of the same shape nearby, whose
+values are near enough.
+"""
+
+from __future__ import annotations
+
+import difflib
+import operator
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, fx
+
+from ..certificate.network.program import name_of
+from .sides import Inputs
+from .truth import Graph, first_of
+
+Key = tuple[str, tuple[int, ...]]
+_NEARBY = 12  # operations on either side of the own place that may be a partner
+_SAME = {
+    **{f"conv{axes}d": "convolution" for axes in (1, 2, 3)},
+    **{f"conv_transpose{axes}d": "transposed convolution" for axes in (1, 2, 3)},
+    **dict.fromkeys(("linear", "addmm"), "linear"),
+    **dict.fromkeys(("mm", "bmm", "matmul"), "matrix product"),
+    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training"), "batch norm"),
+    **dict.fromkeys(("layer_norm", "native_layer_norm"), "layer norm"),
+    **dict.fromkeys(("group_norm", "native_group_norm"), "group norm"),
+    **dict.fromkeys(("softmax", "_softmax"), "softmax"),
+    "scaled_dot_product_attention": "attention",
+}
+
+
+class Operations(Protocol):
+    """The operations that a side runs, in their order, and what each gave on the inputs."""
+
+    @property
+    def nodes(self) -> list[Any]:
+        """The operations."""
+        ...
+
+    @property
+    def values(self) -> dict[Any, Any]:
+        """What each gave."""
+        ...
+
+    def path(self, node: Any) -> str:
+        """The module that an operation is in, or ""."""
+        ...
+
+    def key(self, node: Any) -> Key:
+        """Name and shape, the same for the same operation of either side."""
+        ...
+
+    def kind(self, node: Any) -> str:
+        """The operation in words."""
+        ...
+
+    def dtype(self, node: Any) -> torch.dtype | None:
+        """The type of its numbers, where it is known."""
+        ...
+
+    def arguments(self, node: Any) -> dict[str, Any]:
+        """Arguments by name, as torch names them: tensors that the side holds, operations, and attributes."""
+        ...
+
+    def told(self, node: Any) -> str:
+        """The operation with its attributes, where they have no name in torch; else ""."""
+        ...
+
+
+def in_words(name: str) -> str:
+    """The name of one of torch's operations, in words."""
+    return _SAME.get(name, name.strip("_").replace("_", " "))
+
+
+class Traced:
+    """The operations of torch's program.
+
+    Args:
+        graph: The program.
+        inputs: What it runs on, where what its operations give is asked for.
+    """
+
+    def __init__(self, graph: Graph, inputs: Inputs | None = None) -> None:
+        self.graph, self.nodes = graph, graph.nodes
+        self.values: dict[Any, Any] = {} if inputs is None else graph.unlifted(inputs.args, inputs.kwargs)
+
+    def path(self, node: fx.Node) -> str:
+        """The module that an operation is in, or ""."""
+        return self.graph.path(node)
+
+    def key(self, node: fx.Node) -> Key:
+        """Name and shape; an operation of several results is that of the first, and they lie beside it."""
+        value = node.meta.get("val")
+        first = first_of(value)
+        shape = tuple(int(size) for size in first.shape) if isinstance(first, Tensor) else ()
+        several = "" if value is first else "all of "
+        return f"{several}{self.kind(node)}", shape
+
+    def kind(self, node: fx.Node) -> str:
+        """The operation in words."""
+        return in_words(name_of(_source(node)))
+
+    def dtype(self, node: fx.Node) -> torch.dtype | None:
+        """The type of its numbers."""
+        value = first_of(node.meta.get("val"))
+        return value.dtype if isinstance(value, Tensor) else None
+
+    def arguments(self, node: fx.Node) -> dict[str, Any]:
+        """Arguments by name, with defaults; tensors that the network holds, and operations."""
+        source = _source(node)
+        target = source.target
+        if not isinstance(target, torch._ops.OpOverload):
+            named = {str(place): value for place, value in enumerate(source.args)} | dict(source.kwargs)
+        else:
+            schema = target._schema.arguments
+            given = dict(zip((one.name for one in schema), source.args, strict=False)) | dict(source.kwargs)
+            named = {one.name: given.get(one.name, one.default_value) for one in schema}
+        return {name: self._held(value) for name, value in named.items()}
+
+    def told(self, node: fx.Node) -> str:
+        """Nothing: all of its attributes have names in torch."""
+        return ""
+
+    def _held(self, value: Any) -> Any:
+        held = self.graph.tensors.get(value.name) if isinstance(value, fx.Node) else None
+        return held if isinstance(held, Tensor) else value
+
+
+def _source(node: fx.Node) -> fx.Node:
+    """The operation that gives several results, of one of them."""
+    return node.all_input_nodes[0] if node.target is operator.getitem else node
+
+
+@dataclass
+class Pairs:
+    """Partners of A's operations among B's.
+
+    Attributes:
+        a: The side whose graph says the truth.
+        b: The other.
+        names: Those of both.
+        at: Partners by place and name.
+        places: B's place for each operation of A.
+    """
+
+    a: Traced
+    b: Operations
+    names: tuple[str, str] = ("A", "B")
+    at: dict[fx.Node, Any] = field(default_factory=dict)
+    places: dict[fx.Node, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        ours, theirs = self.a.nodes, self.b.nodes
+        keys = [self.a.key(node) for node in ours], [self.b.key(node) for node in theirs]
+        matcher = difflib.SequenceMatcher(None, *keys, autojunk=False)
+        for _, i, i_end, j, j_end in matcher.get_opcodes():
+            for place in range(i, i_end):
+                self.places[ours[place]] = min(j + place - i, len(theirs) - 1)
+            if i_end - i == j_end - j:
+                self.at |= zip(ours[i:i_end], theirs[j:j_end], strict=True)
+            else:
+                self._unequal(ours[i:i_end], theirs[j:j_end])
+
+    def _unequal(self, ours: list[fx.Node], theirs: list[Any]) -> None:
+        """Pairs operations of blocks of unequal lengths, in their order, by module and operation."""
+        left = list(theirs)
+        for node in ours:
+            mine = self.a.path(node), self.a.key(node)
+            same = [one for one in left if (self.b.path(one), self.b.key(one)) == mine]
+            if same:
+                self.at[node] = same[0]
+                left = left[left.index(same[0]) + 1 :]
+
+    def both(self, one: object, other: object) -> str:
+        """The values of A and B, in this order."""
+        ordered = (one, other) if self.names[0] == "A" else (other, one)
+        return f"{ordered[0]} and {ordered[1]}"
+
+    def partner(self, node: fx.Node) -> Any:
+        """The operation of B at the place of one of A, or None."""
+        return self.at.get(_source(node), self.at.get(node))
+
+    def nearby(self, node: fx.Node) -> list[Any]:
+        """B's operations of the same shape, its partner first, then the nearest."""
+        place, theirs = self.places.get(node, 0), self.b.nodes
+        start = max(0, place - _NEARBY)
+        around = list(enumerate(theirs[start : place + _NEARBY], start))
+        around.sort(key=lambda each: abs(each[0] - place))
+        first = [self.at[node]] if node in self.at else []
+        shape = self.a.key(node)[1]
+        return first + [one for _, one in around if one not in first and self.b.key(one)[1] == shape]
