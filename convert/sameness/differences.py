@@ -11,6 +11,8 @@ from torch import Tensor, fx
 
 from .pairing import Pairs
 
+_UNKNOWN = "the operation is the same, and its result is not"
+
 
 @dataclass(frozen=True)
 class Parted:
@@ -27,6 +29,11 @@ class Parted:
     kind: str
     ratio: float
     why: str
+
+    @property
+    def why_is_known(self) -> bool:
+        """Whether something differs there beside the result."""
+        return not self.why.startswith(_UNKNOWN)
 
     def __str__(self) -> str:
         """The place, the operation and what differs."""
@@ -55,6 +62,22 @@ def parted(node: fx.Node, ratio: float, pairs: Pairs, found: Mapping[fx.Node, An
     return Parted(name, kind, ratio, why)
 
 
+def is_named_for_itself(node: fx.Node, pairs: Pairs) -> bool:
+    """Whether an operation is told beside one before it: not where that one and it are one in B, or it has no partner.
+
+    Operations of an ONNX file are other ones at some places, so that a partner of another kind says nothing.
+    """
+    if any(_folded(before, pairs) is not None for before in _sources(node)):
+        return False
+    partner = pairs.partner(node)
+    return partner is None or not pairs.b.told(partner) or pairs.a.kind(node) == pairs.b.kind(partner)
+
+
+def _sources(node: fx.Node) -> list[fx.Node]:
+    """What a normalisation reads, through the choice of one of its results."""
+    return [each for before in node.all_input_nodes for each in (before, *before.all_input_nodes)]
+
+
 def _folded(node: fx.Node, pairs: Pairs) -> fx.Node | None:
     """The normalisation that follows a convolution or product, where B has none of its own there."""
     if pairs.a.kind(node) not in ("convolution", "transposed convolution", "linear"):
@@ -62,8 +85,8 @@ def _folded(node: fx.Node, pairs: Pairs) -> fx.Node | None:
     users = list(node.users)
     if len(users) != 1 or pairs.a.kind(users[0]) != "batch norm":
         return None
-    partner = pairs.partner(users[0])
-    is_kept = partner is not None and pairs.b.kind(partner) == "batch norm"
+    partners = [pairs.at[each] for each in (users[0], *users[0].users) if each in pairs.at]
+    is_kept = any(pairs.b.kind(each) == "batch norm" and not pairs.b.is_folded(each) for each in partners)
     return None if is_kept else users[0]
 
 
@@ -82,7 +105,7 @@ def _differences(one: fx.Node, other: Any, pairs: Pairs, found: Mapping[fx.Node,
         if name in named[1]
         for text in _compared(name, value, named[1][name], pairs, found)
     ]
-    return "; ".join(texts) or f"the operation is the same, and its result is not{_told(other, pairs)}"
+    return "; ".join(texts) or f"{_UNKNOWN}{_told(other, pairs)}"
 
 
 def _told(other: Any, pairs: Pairs) -> str:

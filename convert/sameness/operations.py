@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .differences import Parted, parted
+from .differences import Parted, is_named_for_itself, parted
 from .pairing import Operations, Pairs, Traced
 from .sides import Inputs
 from .truth import Graph, evaluated, lift, plainly
@@ -26,6 +26,7 @@ from .typical import Noise, Precision, Scale, Typical, noisy
 
 _PROBED = 256  # numbers that tell quickly that two tensors are not near
 _NAMED = 8  # operations that are listed
+_BESIDE = 0.1  # of the largest ratio: below it, a library's own exp or sigmoid is less exact than its last digit
 
 
 @dataclass(frozen=True)
@@ -164,8 +165,11 @@ def where_graphs_part(
     left = [node for node in walk.suspects if node in walk.left]
     if left and not walk.cleared:  # so operations are the same one by one, and each can be held against its partner
         walk = _walked(pairs, inputs, precision, threshold, seed, is_eager=True)
-        left = list(walk.suspects)
-    return tuple(parted(node, walk.suspects[node], pairs, walk.partners) for node in left[:_NAMED])
+        left = [node for node in walk.suspects if node not in walk.cleared]
+    named = [node for place, node in enumerate(left) if not place or is_named_for_itself(node, pairs)]
+    found = [parted(node, walk.suspects[node], pairs, walk.partners) for node in named]
+    largest = max((one.ratio for one in found), default=0.0)
+    return tuple(one for one in found if one.why_is_known or one.ratio >= _BESIDE * largest)[:_NAMED]
 
 
 def _walked(

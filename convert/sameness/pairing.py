@@ -67,6 +67,10 @@ class Operations(Protocol):
         """Arguments by name, as torch names them: tensors that the side holds, operations, and attributes."""
         ...
 
+    def is_folded(self, node: Any) -> bool:
+        """Whether it is a normalisation whose numbers went into the product before it."""
+        ...
+
     def told(self, node: Any) -> str:
         """The operation with its attributes, where they have no name in torch; else ""."""
         ...
@@ -121,6 +125,10 @@ class Traced:
             given = dict(zip((one.name for one in schema), source.args, strict=False)) | dict(source.kwargs)
             named = {one.name: given.get(one.name, one.default_value) for one in schema}
         return {name: self._held(value) for name, value in named.items()}
+
+    def is_folded(self, node: fx.Node) -> bool:
+        """Never: torch's program has each operation that the network calls."""
+        return False
 
     def told(self, node: fx.Node) -> str:
         """Nothing: all of its attributes have names in torch."""

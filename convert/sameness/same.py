@@ -22,9 +22,10 @@ from ..certificate.network.program import Program
 from ..errors import ConversionError, OptionError
 from ..files.weights import Opening
 from .differences import Parted
+from .onnx_values import OnnxOperations
 from .operations import where_graphs_part, where_modules_part
-from .pairing import Traced
-from .sides import Inputs, Side, bitwise
+from .pairing import Operations, Traced
+from .sides import Inputs, OnnxCall, Side, bitwise
 from .truth import Graph, real
 from .typical import RUNS, TF32, UNITS, Precision, Typical, typical
 from .verdict import THRESHOLD, Output, Sameness, Worst, changed_answers, is_chaotic, output_of, same_bits, told
@@ -249,23 +250,28 @@ class _Comparison:
     def _where(self, graph: Graph, other: Typical) -> tuple[tuple[Parted, ...], str | None]:
         """Where the two part, and why nothing but outputs could be compared, if so."""
         place = 1 - self.exact
-        side, own = self.sides[place], self.graphs[place]
-        if own is not None and side.is_own and self.sides[self.exact].is_own:
+        side, precision = self.sides[place], self._precision(place)
+        try:
+            own = self._operations(place) if self.sides[self.exact].is_own else None
+        except ConversionError as refusal:
+            return (), f"{side.reason}; {refusal}"
+        if own is not None:
             names = (self.sides[self.exact].name, side.name)
-            found = where_graphs_part(
-                graph,
-                Traced(own, self.given.clone(side.dtype)),
-                self.given,
-                self._precision(place),
-                THRESHOLD,
-                seed=self.seed,
-                names=names,
-            )
-            return found, None if found else "no single operation leaves rounding"
+            found = where_graphs_part(graph, own, self.given, precision, THRESHOLD, seed=self.seed, names=names)
+            fused = ", where ONNX Runtime fuses none" if isinstance(own, OnnxOperations) else ""
+            return found, None if found else f"no single operation leaves rounding{fused}"
         found = where_modules_part(graph, other, self.blocks, THRESHOLD)
         compiled = next((each for each in self.sides if not each.is_own), None)
         reason = side.reason if compiled is None else f"{compiled.name} is compiled"
         return found, None if found else reason
+
+    def _operations(self, place: int) -> Operations | None:
+        """The operations of a side, with what they give; None of a black box."""
+        side, graph = self.sides[place], self.graphs[place]
+        given = self.given.clone(side.dtype)
+        if isinstance(side.call, OnnxCall):
+            return OnnxOperations(side.call.path, side.call.feeds(given.args, given.kwargs))
+        return Traced(graph, given) if graph is not None and side.is_own else None
 
     def _quantised(self, basis: Sameness, stepped: list[Output]) -> Sameness:
         """The difference beside what steps of 8 bits do."""

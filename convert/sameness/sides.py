@@ -97,6 +97,44 @@ class Played:
     writes: bool
 
 
+def _counted(names: Sequence[str]) -> str:
+    return f"{len(names)} inputs ({', '.join(names)})"
+
+
+class OnnxCall:
+    """A call of an ONNX file by ONNX Runtime.
+
+    Raises:
+        ConversionError: It cannot be run.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with refusing(f"ONNX Runtime cannot run {path}"):
+            self._runtime = session(path)
+        self.path = path
+
+    def feeds(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
+        """Inputs by the names of the file.
+
+        Raises:
+            InputError: There are more or fewer than it takes.
+        """
+        names = [port.name for port in self._runtime.get_inputs()]
+        if len(args) + len(kwargs) != len(names):
+            raise InputError(
+                f"{self.path} takes {len(names)} inputs ({', '.join(names)}); got {len(args) + len(kwargs)}"
+            )
+        free = [name for name in names if name not in kwargs]
+        return {**dict(zip(free, args, strict=False)), **kwargs}
+
+    def __call__(self, *args: Tensor, **kwargs: Tensor) -> dict[str, Tensor]:
+        """The outputs, by name."""
+        feeds = {name: one.cpu().numpy() for name, one in self.feeds(args, kwargs).items()}
+        names = [port.name for port in self._runtime.get_outputs()]
+        found = zip(names, self._runtime.run(None, feeds), strict=True)
+        return {name: torch.from_numpy(one) for name, one in found if hasattr(one, "dtype")}
+
+
 class Side:
     """A side of a comparison.
 
@@ -147,24 +185,9 @@ class Side:
     def _opened(self, path: Path, opening: Opening | None) -> Any:
         if path.suffix == ONNX and (opening is None or opening.architecture is None):
             self.reason = f"{self.name} is an ONNX file, which ONNX Runtime runs"
-            return self._onnx(path)
+            self.quantised = _is_quantised(path)
+            return OnnxCall(path)
         return open_network(path, opening).whole().as_saved().eval()
-
-    def _onnx(self, path: Path) -> Callable[..., dict[str, Tensor]]:
-        with refusing(f"ONNX Runtime cannot run {path}"):
-            runtime = session(path)
-        self.quantised = _is_quantised(path)
-        ports = runtime.get_inputs()
-
-        def run(*args: Tensor, **kwargs: Tensor) -> dict[str, Tensor]:
-            if len(args) + len(kwargs) != len(ports):
-                raise InputError(f"{path} takes {len(ports)} inputs; got {len(args) + len(kwargs)}")
-            feeds = {**dict(zip((port.name for port in ports), args, strict=False)), **kwargs}
-            found = runtime.run(None, {name: one.cpu().numpy() for name, one in feeds.items()})
-            names = [port.name for port in runtime.get_outputs()]
-            return {name: torch.from_numpy(one) for name, one in zip(names, found, strict=True)}
-
-        return run
 
     def graph(self, inputs: Inputs) -> Graph | None:
         """Its program for these inputs, or None, with the reason in ``reason``."""

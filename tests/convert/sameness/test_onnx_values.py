@@ -1,0 +1,149 @@
+"""Networks beside ONNX files: what differs inside is named by operation."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from pathlib import Path
+from typing import Any
+
+import onnx
+import pytest
+import torch
+from onnx import helper
+from torch import Tensor, nn
+
+from conv2attn.convert.errors import InputError
+from conv2attn.convert.sameness import onnx_values
+from conv2attn.convert.sameness.onnx_values import OnnxOperations
+from conv2attn.convert.sameness.same import same
+from tests.convert.sameness.planted import FAULTS, SIZES, Fault, attending, dense, mobile
+from tests.onnx_files import network, port, tensor
+
+BFLOAT16 = "a half-precision layer"  # whose convolution ONNX Runtime has not
+FEW = ("layer norm's eps", "a lost bias", "swapped branches", "channel order")
+WORDS = {
+    "batch norm's eps": "B has both in one, which differs",
+    "a transposed kernel": "B has both in one, which differs",
+    "channel order": "B has both in one, which differs",
+    "statistics": "B has both in one, which differs",
+    "padding mode": "Pad with mode=edge",
+    "a scale off by one": "other 0.353553 and 0.377964",
+    "a transposed convolution": "",
+}
+
+
+def exported(model: nn.Module, image: Tensor, path: Path) -> Path:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, about its internals
+        torch.onnx.export(model, (image,), path, dynamo=True, verbose=False)
+    return path
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(fault, marks=() if fault.name in FEW else pytest.mark.slow, id=fault.name.replace(" ", "_"))
+        for fault in FAULTS
+        if fault.name != BFLOAT16
+    ],
+)
+def test_a_planted_fault_in_an_exported_file_is_named(fault: Fault, tmp_path: Path) -> None:
+    model, faulty, image = fault.pair()
+    found = same(model, exported(faulty, image, tmp_path / "faulty.onnx"), image)
+    assert found.verdict == "not rounding"
+    place = found.where[0]
+    assert fault.place in (place.name, place.kind.split("`")[-2] if "`" in place.kind else place.name)
+    assert WORDS.get(fault.name, fault.says) in place.why
+    assert found.only_outputs is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("build", [mobile, attending, dense], ids=lambda build: build.__name__)
+def test_an_exported_network_is_rounding(build: Any, tmp_path: Path) -> None:
+    image = torch.randn(2, *SIZES[build])
+    assert same(build(), exported(build(), image, tmp_path / "a.onnx"), image).verdict == "rounding"
+
+
+class Plain(nn.Module):
+    """A convolution, a norm and an activation, which a file by hand has, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(1)
+        self.conv, self.norm = nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = nn.functional.leaky_relu(self.norm(self.conv(x)), 0.1)
+        return found
+
+
+def by_hand(model: Plain, path: Path, *, slope: float = 0.1, eps: float = 1e-5) -> Path:
+    """The same network in a file that no exporter wrote, whose nodes name no modules."""
+    state = {name: tensor(name, value) for name, value in model.state_dict().items() if value.ndim}
+    norm = [f"norm.{name}" for name in ("weight", "bias", "running_mean", "running_var")]
+    nodes = [
+        helper.make_node("Conv", ["x", "conv.weight", "conv.bias"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("BatchNormalization", ["a", *norm], ["b"], epsilon=eps),
+        helper.make_node("LeakyRelu", ["b"], ["y"], alpha=slope),
+    ]
+    ports = [port("x", ["n", 3, "h", "w"])], [port("y", None)]
+    onnx.save(network(nodes, list(state.values()), inputs=ports[0], outputs=ports[1]), path)
+    return path
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [({"slope": 0.11}, "negative_slope 0.1 and 0.11"), ({"eps": 1e-3}, "eps 1e-05 and 0.001")],
+    ids=["slope", "eps"],
+)
+def test_an_operation_of_a_file_that_names_no_modules_is_named(
+    change: dict[str, float], says: str, tmp_path: Path
+) -> None:
+    model, image = Plain().eval(), torch.randn(2, 3, 7, 9)
+    assert same(model, by_hand(model, tmp_path / "a.onnx"), image).exit_code == 0
+    (place,) = same(model, by_hand(model, tmp_path / "b.onnx", **change), image).where
+    assert place.why == says
+    (place,) = same(by_hand(model, tmp_path / "b.onnx", **change), model, image).where
+    name, one, _, other = says.split()
+    assert place.why == f"{name} {other} and {one}"
+
+
+@pytest.mark.fault
+def test_one_weight_of_a_file_is_counted(tmp_path: Path) -> None:
+    model, image = Plain().eval(), torch.randn(2, 3, 7, 9)
+    other = copy.deepcopy(model)
+    other.conv.weight.data[1, 2, 0, 1] += 0.01
+    (place,) = same(model, by_hand(other, tmp_path / "b.onnx"), image).where
+    assert (place.name, place.why) == ("conv", "1 of 108 numbers of weight differ, by 0.01 at most")
+
+
+def test_inner_values_are_those_of_the_operations(tmp_path: Path) -> None:
+    model, image = Plain().eval(), torch.randn(2, 3, 7, 9)
+    found = OnnxOperations(by_hand(model, tmp_path / "a.onnx"), {"x": image})
+    values = [found.values[node] for node in found.nodes]
+    with torch.no_grad():
+        torch.testing.assert_close(values[0], model.conv(image))
+        torch.testing.assert_close(values[2], model(image))
+    assert [found.kind(node) for node in found.nodes] == ["convolution", "batch norm", "leaky relu"]
+
+
+def test_a_file_too_large_for_one_message_is_compared_by_its_outputs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, image = Plain().eval(), torch.randn(2, 3, 7, 9)
+    monkeypatch.setattr(onnx_values, "_MOST", 10)
+    found = same(model, by_hand(model, tmp_path / "a.onnx", slope=0.11), image)
+    assert (
+        "Only outputs could be compared: B is an ONNX file, which ONNX Runtime runs; its inner values are not read"
+        in (found.sentence)
+    )
+
+
+def test_an_onnx_file_names_the_inputs_that_it_takes(tmp_path: Path) -> None:
+    model, image = Plain().eval(), torch.randn(2, 3, 7, 9)
+    path = by_hand(model, tmp_path / "a.onnx")
+    with pytest.raises(InputError, match=r"takes 1 inputs \(x\); got 2"):
+        same(lambda *given: model(given[0]), path, [image, image])
