@@ -10,12 +10,9 @@ import base64
 import math
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
-from importlib.resources import files
 from typing import Any, NamedTuple
 
 import torch
-from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescape
-from markupsafe import Markup
 from torch import Tensor, nn
 
 from ...convert.certificate.layer import is_useful, told
@@ -28,13 +25,12 @@ from ...convert.sameness.agreement import Agreement
 from ...learn.experiment.folder import History
 from ..pictures.limits import evenly
 from ..text import CELL, by_note, printable, scientific, short_name
+from .bundle import filled
 from .data import not_drawn, page_data
 
 QUICK = 5e9  # multiply-adds: seconds, beside which a conversion is not slow
 DRAWN = "an image that was drawn for this page"
 CHANNELS = 4096  # of a drawn image; networks with more channels do not run on it
-SCRIPTS = ("attention.js", "words.js", "panels.js", "chart.js", "table.js", "viewer.js")  # each uses those before it
-_FOLDER = "static"
 NUMBER, WORDS = "number", "words"
 COLUMNS = (
     ("layer", WORDS),
@@ -104,21 +100,14 @@ def render(data: dict[str, Any]) -> str:
         "notes": by_note((layer["names"][0] or "the network itself", layer["note"]) for layer in data["layers"]),
         "table_caption": caption(data),
     }
-    return filled("page", SCRIPTS, data=data, **tables)
+    return _page("page", "viewer", data=data, **tables)
 
 
-def filled(name: str, scripts: Sequence[str], **values: Any) -> str:
-    """Fills the template NAME.html in the folder ``static``, and inlines its scripts and NAME.css."""
-    environment = Environment(
-        loader=PackageLoader(str(__package__), _FOLDER),
-        autoescape=select_autoescape(default=True),
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["scientific"] = scientific
-    own = [Markup((files(str(__package__)) / _FOLDER / file).read_text("utf-8")) for file in (f"{name}.css", *scripts)]
-    return environment.get_template(f"{name}.html").render(style=own[0], scripts=own[1:], **values)
+def _page(name: str, entry: str, **values: Any) -> str:
+    """Fills the template NAME.html in the folder ``static``, with NAME.css and the program's modules."""
+    folder = "page/static"
+    styles = f"{folder}/base.css", f"{folder}/{name}.css"
+    return filled(f"{folder}/{name}.html", styles=styles, entry=f"{folder}/{entry}.js", **values)
 
 
 class Cell(NamedTuple):
@@ -173,14 +162,13 @@ def _row(layer: dict[str, Any], shown: str, compared: dict[str, Sequence[float]]
 
 
 MOST_FRAMES = 101  # epochs 0 to 100; of more, as many as that, evenly, which keeps the file under 5 MB
-_SCRIPTS = ("frames.js", "draw.js", "film.js")  # each uses those before it
 
 
 def film_page(history: History, *, title: str) -> str:
     """The HTML text of the film of a run."""
     names = {"title": printable(title, CELL), "encoding": printable(history.encoding, CELL)}
     program = f"conv2attn {version('conv2attn')}"
-    return filled("film", _SCRIPTS, **names, program=program, data=film_data(history))
+    return _page("film", "film", **names, program=program, data=film_data(history))
 
 
 def film_data(history: History) -> dict[str, Any]:

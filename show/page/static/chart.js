@@ -1,8 +1,11 @@
 /* The error against alpha with its bound, both axes logarithmic. */
 
+import { formatted, superscript } from "./numbers.js";
+import { element } from "./panels.js";
+
 const CHART = { width: 780, height: 346, left: 74, right: 640, top: 14, bottom: 290 };
 
-function drawChart(host, curve, alpha, here) {
+export function drawChart(host, curve, alpha, here) {
   const known = curve.flatMap(([, difference, bound]) => [difference, bound]).concat(here.difference, here.bound)
     .filter((value) => value > 0);
   if (!known.length) return host.replaceChildren();

@@ -1,23 +1,10 @@
-"use strict";
 // Drawing: the ellipses of a layer, the maps of its heads, the curve of accuracies.
+
+import { cleared } from "./canvas.js";
+import { ellipseOf, film, mapOf } from "./frames.js";
 
 const HALF = Math.sqrt(2 * Math.log(2)); // a Gaussian has half of its mass within so many standard deviations
 const EDGE = 6; // from the edge of a square, in pixels of the screen, to the marks of heads that look beyond it
-
-function colours(name) {
-  return getComputedStyle(document.documentElement).getPropertyValue(name).trim().split(/\s+/);
-}
-
-/** A canvas' context in CSS pixels, cleared; the canvas is made as fine as the screen. */
-function cleared(canvas) {
-  const ratio = window.devicePixelRatio || 1;
-  const width = Math.round(canvas.clientWidth * ratio), height = Math.round(canvas.clientHeight * ratio);
-  if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
-  const context = canvas.getContext("2d");
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.clearRect(0, 0, canvas.clientWidth, canvas.clientHeight);
-  return context;
-}
 
 /** Half axes and angle of the ellipse around half of a Gaussian's mass, in pixels; the angle turns columns to rows. */
 function axesOf([, , rows, both, columns]) {
@@ -26,7 +13,7 @@ function axesOf([, , rows, both, columns]) {
   return [HALF * Math.sqrt(Math.max(mean + apart, 0)), HALF * Math.sqrt(Math.max(mean - apart, 0)), angle];
 }
 
-function drawLayer(canvas, frame, layer, look) {
+export function drawLayer(canvas, frame, layer, look) {
   const context = cleared(canvas), pixel = canvas.clientWidth / film.columns;
   const [row, column] = film.query;
   context.strokeStyle = look.rule;
@@ -76,7 +63,7 @@ function drawMean(context, x, y, width, height) {
 }
 
 /** 256 colours between those of the ramp, as bytes. */
-function table(ramp) {
+export function table(ramp) {
   const stops = ramp.map(colour => [1, 3, 5].map(start => parseInt(colour.slice(start, start + 2), 16)));
   const found = new Uint8ClampedArray(256 * 4);
   for (let level = 0; level < 256; level++) {
@@ -89,7 +76,7 @@ function table(ramp) {
   return found;
 }
 
-function drawMap(canvas, frame, layer, head, look) {
+export function drawMap(canvas, frame, layer, head, look) {
   const values = mapOf(frame, layer, head), largest = Math.max(...values, 1);
   if (canvas.width !== film.columns) { canvas.width = film.columns; canvas.height = film.rows; }
   const context = canvas.getContext("2d"), image = context.createImageData(film.columns, film.rows);
@@ -100,7 +87,7 @@ function drawMap(canvas, frame, layer, head, look) {
   context.putImageData(image, 0, 0);
 }
 
-function drawCurve(canvas, epoch, look) {
+export function drawCurve(canvas, epoch, look) {
   const context = cleared(canvas), width = canvas.clientWidth, height = canvas.clientHeight, left = 40;
   const last = Math.max(film.accuracies.length - 1, 1);
   const x = value => left + (width - left - 6) * value / last, y = value => 6 + (height - 26) * (1 - value);

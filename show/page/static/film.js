@@ -1,5 +1,8 @@
-"use strict";
 // The slider, the keys, and what is drawn when they move.
+
+import { colours } from "./canvas.js";
+import { drawCurve, drawLayer, drawMap, table } from "./draw.js";
+import { film } from "./frames.js";
 
 const slider = document.getElementById("epoch"), play = document.getElementById("play");
 const FRAME_MS = 120;

@@ -1,7 +1,6 @@
-"use strict";
 // The packed numbers of the film, and what belongs to one frame.
 
-const film = JSON.parse(document.getElementById("data").textContent);
+export const film = JSON.parse(document.getElementById("data").textContent);
 
 function bytes(text) {
   return Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
@@ -12,13 +11,13 @@ const ellipses = new Float32Array(bytes(film.ellipses).buffer);
 const maps = bytes(film.maps);
 
 /** A head's numbers in a frame: [row, column, rows, both, columns], in pixels from the query. */
-function ellipseOf(frame, layer, head) {
+export function ellipseOf(frame, layer, head) {
   const start = ((frame * film.layers + layer) * film.heads + head) * ELLIPSE;
   return ellipses.subarray(start, start + ELLIPSE);
 }
 
 /** A head's attention in a frame, row by row, in 255ths. */
-function mapOf(frame, layer, head) {
+export function mapOf(frame, layer, head) {
   const pixels = film.rows * film.columns;
   const start = ((frame * film.layers + layer) * film.heads + head) * pixels;
   return maps.subarray(start, start + pixels);

@@ -1,10 +1,10 @@
 /* Panels: a canvas with one pixel a pixel, and marks over it in the same coordinates. */
 
 const SVG = "http://www.w3.org/2000/svg";
-const FAINT = 0.2; // how much of the input is seen below attention
+export const FAINT = 0.2; // how much of the input is seen below attention
 const VISIBLE = 1 / 512; // of the highest attention: less has the colour of none
 
-function element(name, attributes = {}, ...children) {
+export function element(name, attributes = {}, ...children) {
   const made = document.createElementNS(SVG, name);
   for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
   made.append(...children);
@@ -12,7 +12,7 @@ function element(name, attributes = {}, ...children) {
 }
 
 /** 256 colours from the style's ramp: red, green, blue of each. */
-function readRamp() {
+export function readRamp() {
   const stops = getComputedStyle(document.documentElement).getPropertyValue("--ramp").trim().split(/\s+/)
     .map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
   const ramp = new Uint8Array(256 * 3);
@@ -24,7 +24,7 @@ function readRamp() {
 }
 
 /** A picture {bytes, width} of a layer's padded input, red, green, blue and opacity of each pixel. */
-function inputPicture(layer) {
+export function inputPicture(layer) {
   const { data, channels } = layer.picture, values = atob(data), [rows, width] = layer.padded_size;
   const bytes = new Uint8ClampedArray(4 * rows * width).fill(255);
   for (let pixel = 0; pixel < rows * width; pixel++) {
@@ -36,12 +36,12 @@ function inputPicture(layer) {
 }
 
 /** The picture under a colour, of which it lets a share through. */
-function faded({ bytes, width }, colour, share) {
+export function faded({ bytes, width }, colour, share) {
   return { width, bytes: bytes.map((value, at) => at % 4 === 3 ? 255 : share * value + (1 - share) * colour[at % 4]) };
 }
 
 /** A panel over a window {top, left, rows, columns} of the padded input; padding gets so many lines across. */
-class Panel {
+export class Panel {
   constructor(host, lines) {
     this.host = host;
     this.lines = lines;
@@ -96,7 +96,7 @@ class Panel {
 }
 
 /** Colours the pixels of the window whose attention can be told from none. */
-function paintAttention(bytes, { window, picture, ramp }, { rows, columns }, highest) {
+export function paintAttention(bytes, { window, picture, ramp }, { rows, columns }, highest) {
   const broadest = Math.max(...columns);
   for (let row = 0; row < window.rows; row++) {
     if (rows[window.top + row] * broadest < VISIBLE * highest) continue;
@@ -113,14 +113,14 @@ function paintAttention(bytes, { window, picture, ramp }, { rows, columns }, hig
 }
 
 /** The colours of attention, from none to the highest. */
-function drawScale(canvas, ramp) {
+export function drawScale(canvas, ramp) {
   const context = canvas.getContext("2d"), strip = context.createImageData(128, 1);
   for (let at = 0; at < 128; at++) strip.data.set([...ramp.subarray(6 * at, 6 * at + 3), 255], 4 * at);
   context.putImageData(strip, 0, 0);
 }
 
 /** An interval of at most 2 * reach + 1 pixels around the middle, moved to lie within 0 ... length. */
-function interval(middle, reach, length) {
+export function interval(middle, reach, length) {
   const width = Math.min(2 * reach + 1, length);
   return [width === length ? 0 : Math.min(Math.max(middle - reach, 0), length - width), width];
 }

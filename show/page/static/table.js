@@ -1,6 +1,6 @@
 /* The table of layers: a click on a column's name sorts by it, a second one the other way. */
 
-function makeSortable(table) {
+export function makeSortable(table) {
   const body = table.tBodies[0], headings = [...table.tHead.rows[0].cells];
   headings.forEach((heading, column) => heading.querySelector("button").addEventListener("click", () => {
     const order = heading.getAttribute("aria-sort") === "ascending" ? "descending" : "ascending";

@@ -1,5 +1,12 @@
 /* What is shown, and how it is moved: a layer, an output channel, a query and alpha. */
 
+import { channelBound, contributions, decoded, headAttention, queryPosition } from "./attention.js";
+import { drawChart } from "./chart.js";
+import { formatted, isUseful, numberBlock, signBlock } from "./numbers.js";
+import { FAINT, Panel, drawScale, faded, inputPicture, interval, paintAttention, readRamp } from "./panels.js";
+import { makeSortable } from "./table.js";
+import { chartCaption, keyNumbers, viewerCaption } from "./words.js";
+
 const BESIDE = 7; // pixels that panels of heads show beside the outermost centres ...
 const SMALL = 24; // ... of a padded input that is longer than this
 const MANY = 16; // heads whose panels are too small for words

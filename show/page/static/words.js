@@ -1,47 +1,14 @@
-/* Numbers and sentences of the page. Names from a checkpoint only ever become text. */
+/* Sentences of the page. Names from a checkpoint only ever become text. */
+
+import { valueAt } from "./attention.js";
+import { formatted } from "./numbers.js";
 
 const PADDING = { zeros: "zeros", reflect: "its reflection", replicate: "copies of its edge", circular: "its other side" };
 
-/** 9.5 × 10⁻⁷ for small and large numbers, plain decimals between. */
-function formatted(value, digits = 3) {
-  if (value === null || !Number.isFinite(value)) return "unknown";
-  if (value === 0) return "0";
-  const rounded = Number(value.toPrecision(digits)), power = Math.floor(Math.log10(Math.abs(rounded)));
-  if (power >= digits && power < 6) return value.toFixed(0).replace("-", "−");
-  if (power >= -3 && power < digits) return rounded.toPrecision(digits).replace("-", "−");
-  return `${(rounded / 10 ** power).toFixed(digits - 1).replace("-", "−")} × 10${superscript(power)}`;
-}
-
-function superscript(power) {
-  return String(power).replace(/./g, (sign) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(sign)]);
-}
-
-function block(name, ...children) {
-  const host = document.createElement("div");
-  host.className = name;
-  host.append(...children);
-  return host;
-}
-
-/** A number with its name above it. */
-function numberBlock(name, value, digits) {
-  const label = document.createElement("span"), number = document.createElement("span");
-  [label.className, label.textContent] = ["name", name];
-  [number.className, number.textContent] = ["value", formatted(value, digits)];
-  return block("", label, number);
-}
-
-/** Whether a bound is below the largest output, as convert/certificate/layer.py says. */
-function isUseful(bound, outputs) {
-  return bound <= outputs.reduce((largest, output) => Math.max(largest, Math.abs(output)), 0);
-}
-
-function signBlock(sign) { return block("sign", sign); }
-
-function layerName(layer) { return layer.names[0] || "(the network itself)"; }
+export function layerName(layer) { return layer.names[0] || "(the network itself)"; }
 
 /** What Figure 1 shows at the moment. */
-function viewerCaption({ layer, data, window, cropped, channel }) {
+export function viewerCaption({ layer, data, window, cropped, channel }) {
   const input = layer.seen ? `Left: what the layer sees of ${data.seen}` : "Left: an empty input, since the network's is not known";
   const mean = layer.picture.channels === 3 || layer.in_channels === 1 ? "" : `, the mean of its ${layer.in_channels} channels`;
   const drawn = layer.drawn ? ` The layer is ${layer.drawn}.` : "", all = layer.centers.length === layer.heads;
@@ -58,14 +25,14 @@ function viewerCaption({ layer, data, window, cropped, channel }) {
   return parts.join(" ");
 }
 
-function chartCaption({ layer, channel }) {
+export function chartCaption({ layer, channel }) {
   return `The largest difference between attention and convolution over all pixels of output channel ${channel.channel} of layer `
     + `${layerName(layer)}, measured by the library on this input (blue), and what its certificate allows (dashed). Both fall as `
     + "exp(−α) until only rounding is left. The circle is the pixel of Figure 1 at the present α.";
 }
 
 /** The numbers of a head at a key. */
-function keyNumbers({ layer, channel, attention, mark }, head, key) {
+export function keyNumbers({ layer, channel, attention, mark }, head, key) {
   const probability = attention[head].rows[key[0]] * attention[head].columns[key[1]];
   const offset = key.map((at, axis) => at - mark[axis]).map((n) => `${n > 0 ? "+" : n < 0 ? "−" : ""}${Math.abs(n)}`);
   const place = `Head ${head}, pixel (${key.join(", ")}) of the padded input, (${offset.join(", ")}) from the query`;

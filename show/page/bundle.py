@@ -1,0 +1,63 @@
+"""One HTML file of a template, its styles and its program: plain JavaScript modules, joined in the order they import.
+
+The sources are modules, which editors and linters follow. A file that is opened from a disk may not import others, so
+the modules are put one behind the other in one script, without their ``import`` lines and ``export`` words. Their
+top-level names therefore share one scope; a test keeps them apart.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from typing import Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
+from markupsafe import Markup
+
+from ..text import scientific
+
+_SHOW = str(__package__).rpartition(".")[0]
+_IMPORT = re.compile(r'^import \{[^}]*\} from "([^"]+)";\n', re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:async )?function|class|const|let)", re.MULTILINE)
+
+
+def source(path: str) -> str:
+    """The text of a file below show/, by its path there."""
+    return files(_SHOW).joinpath(*path.split("/")).read_text("utf-8")
+
+
+def modules(entry: str) -> list[str]:
+    """The paths of a module and all that it imports, directly or not, each behind those that it imports."""
+    found: list[str] = []
+
+    def visit(path: str) -> None:
+        for name in _IMPORT.findall(source(path)):
+            imported = posixpath.normpath(posixpath.join(posixpath.dirname(path), name))
+            if imported not in found:
+                visit(imported)
+        found.append(path)
+
+    visit(entry)
+    return found
+
+
+def script(entry: str) -> str:
+    """A program as one script, from its entry module below show/."""
+    parts = [_EXPORT.sub("", _IMPORT.sub("", source(path))).strip() for path in modules(entry)]
+    return "\n\n".join(['"use strict";', *parts])
+
+
+def filled(template: str, *, styles: Sequence[str], entry: str, **values: Any) -> str:
+    """Fills an HTML template, and inlines styles and the program; all are named by their paths below show/."""
+    environment = Environment(
+        loader=FunctionLoader(source),
+        autoescape=select_autoescape(default=True),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters["scientific"] = scientific
+    style = Markup("\n".join(map(source, styles)))
+    return environment.get_template(template).render(style=style, script=Markup(script(entry)), **values)
