@@ -207,13 +207,16 @@ def demo(
 
 @command(app, LOOK, computes=True, example="attention --out page.html")
 def show(
-    source: Annotated[
-        Path, typer.Argument(metavar="FOLDER|CHECKPOINT", help="Output of convert or learn, or a checkpoint.")
-    ],
     out: Annotated[
         Path, typer.Option(metavar="FILE", help="File to write: a picture (.png, .svg, .pdf) or a page (.html).")
     ],
     opening: Opening,
+    source: Annotated[
+        Path | None, typer.Argument(metavar="FOLDER|CHECKPOINT", help="Output of convert or learn, or a checkpoint.")
+    ] = None,
+    article: Annotated[
+        bool, typer.Option("--article", help="Write the interactive article on the theorem; it needs no network.")
+    ] = False,
     layer: Annotated[
         str | None, typer.Option(metavar="NAME", help="Show only this layer. For a training run, give its number.")
     ] = None,
@@ -236,8 +239,17 @@ def show(
     ] = None,
     force: ForceOption = False,
 ) -> Outcome:
-    """Draw where the heads look, or write an interactive page."""
-    from .commands.show import View, show
+    """Draw where the heads look, or write an interactive page, or the article."""
+    from .commands.show import View, show, show_article
+
+    if article:
+        refuse_options(
+            "the article", {"FOLDER|CHECKPOINT": source, "--layer": layer, "--picture": picture, "--image": image}
+        )
+        show_article(out, force=force)
+        return wrote(out)
+    if source is None:
+        raise typer.BadParameter("is required without --article", param_hint="FOLDER|CHECKPOINT")
 
     scaled = size_of(size, axes=2)
     pixel = None if query is None else pixel_of(query)

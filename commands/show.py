@@ -145,6 +145,21 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
     return [scene.name for scene in shown]
 
 
+def show_article(out: Path, *, force: bool = False) -> None:
+    """Writes the article, one HTML file.
+
+    Raises:
+        OutputError: The name does not end in .html, or the file exists or cannot be written.
+    """
+    from ..show.article.write import make_article
+
+    if out.suffix.lower() != f".{PAGE}":
+        raise OutputError(f"{out} cannot be written: the article is an HTML file, whose name ends in .{PAGE}")
+    check_file(out, force=force)
+    content = make_article().encode()
+    write_file(out, lambda path: path.write_bytes(content), force=force)
+
+
 def _show_runs(runs: Runs, out: Path, view: View, form: str, *, force: bool) -> list[str]:
     """Draws the picture, or the film, of an experiment; returns what it shows."""
     if view != View(layer=view.layer, picture=view.picture):

@@ -74,7 +74,7 @@ def test_the_wheel_holds_the_tree_and_nothing_else(wheel: zipfile.Path) -> None:
     formal = ROOT / "proofs" / "formal"
     data += [*formal.glob("*.v"), formal / "_CoqProject", formal / "README.md"]
     data += [formal / "checker" / "Extraction.v", formal / "checker" / "main.ml"]
-    data += [*(ROOT / "show").glob("*/static/*")]
+    data += [path for path in (ROOT / "show").glob("*/static/**/*") if path.is_file()]
     paths = [*SHIPPED_MODULES, *(path.relative_to(ROOT) for path in data)]
     found = in_wheel(wheel)
     assert {name for name in found if ".dist-info/" not in name} == {f"conv2attn/{path.as_posix()}" for path in paths}

@@ -36,6 +36,7 @@ ROOMS = [
     "show",
     "show/pictures",
     "show/page",
+    "show/article",
     "proofs/formal",
     "proofs/prover",
     "proofs/claims/common",

@@ -1,9 +1,12 @@
 /* The formulas, as in convert/heads/encoding.py, convert/engines/separable.py and convert/certificate/layer.py, in double
    precision. Positions are rows and columns of the padded input; a query sits under the middle tap. */
 
+/** Bytes of a base64 text. */
+export function decodedBytes(text) { return Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0)); }
+
 /** Numbers of a {type, data} pair: base64 of little-endian floats. */
 export function decoded({ type, data }) {
-  const bytes = Uint8Array.from(atob(data), (letter) => letter.charCodeAt(0));
+  const bytes = decodedBytes(data);
   return type === "f8" ? new Float64Array(bytes.buffer) : new Float32Array(bytes.buffer);
 }
 

@@ -1,14 +1,12 @@
 // The packed numbers of the film, and what belongs to one frame.
 
+import { decodedBytes } from "./attention.js";
+
 export const film = JSON.parse(document.getElementById("data").textContent);
 
-function bytes(text) {
-  return Uint8Array.from(atob(text), letter => letter.charCodeAt(0));
-}
-
 const ELLIPSE = 5; // row and column of the centre; the covariance's rows, both, columns
-const ellipses = new Float32Array(bytes(film.ellipses).buffer);
-const maps = bytes(film.maps);
+const ellipses = new Float32Array(decodedBytes(film.ellipses).buffer);
+const maps = decodedBytes(film.maps);
 
 /** A head's numbers in a frame: [row, column, rows, both, columns], in pixels from the query. */
 export function ellipseOf(frame, layer, head) {

@@ -2,6 +2,8 @@
 
 const SVG = "http://www.w3.org/2000/svg";
 export const FAINT = 0.2; // how much of the input is seen below attention
+const BESIDE = 7; // pixels that panels of heads show beside the outermost centres ...
+const SMALL = 24; // ... of a padded input that is longer than this
 const VISIBLE = 1 / 512; // of the highest attention: less has the colour of none
 
 export function element(name, attributes = {}, ...children) {
@@ -119,8 +121,17 @@ export function drawScale(canvas, ramp) {
   context.putImageData(strip, 0, 0);
 }
 
+/** The window of the padded input around a query's mark that panels of heads show, or all of it. */
+export function windowAround({ padded_size, centers }, mark, all = false) {
+  const [[top, rows], [left, columns]] = mark.map((place, axis) => {
+    const farthest = Math.max(...centers.map((center) => Math.abs(center[axis])));
+    return interval(place, all || padded_size[axis] <= SMALL ? Infinity : Math.ceil(farthest) + BESIDE, padded_size[axis]);
+  });
+  return { top, left, rows, columns };
+}
+
 /** An interval of at most 2 * reach + 1 pixels around the middle, moved to lie within 0 ... length. */
-export function interval(middle, reach, length) {
+function interval(middle, reach, length) {
   const width = Math.min(2 * reach + 1, length);
   return [width === length ? 0 : Math.min(Math.max(middle - reach, 0), length - width), width];
 }

@@ -3,12 +3,10 @@
 import { channelBound, contributions, decoded, headAttention, queryPosition } from "./attention.js";
 import { drawChart } from "./chart.js";
 import { formatted, isUseful, numberBlock, signBlock } from "./numbers.js";
-import { FAINT, Panel, drawScale, faded, inputPicture, interval, paintAttention, readRamp } from "./panels.js";
+import { FAINT, Panel, drawScale, faded, inputPicture, paintAttention, readRamp, windowAround } from "./panels.js";
 import { makeSortable } from "./table.js";
 import { chartCaption, keyNumbers, viewerCaption } from "./words.js";
 
-const BESIDE = 7; // pixels that panels of heads show beside the outermost centres ...
-const SMALL = 24; // ... of a padded input that is longer than this
 const MANY = 16; // heads whose panels are too small for words
 const KEYS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 
@@ -160,15 +158,7 @@ class Viewer {
   }
 
   /** The window of the padded input that panels of heads show: around the query, or all of it. */
-  visible() {
-    const { padded_size, centers } = this.layer;
-    const [[top, rows], [left, columns]] = this.mark.map((place, axis) => {
-      const farthest = Math.max(...centers.map((center) => Math.abs(center[axis])));
-      const reach = find("extent").value === "all" || padded_size[axis] <= SMALL ? Infinity : Math.ceil(farthest) + BESIDE;
-      return interval(place, reach, padded_size[axis]);
-    });
-    return { top, left, rows, columns };
-  }
+  visible() { return windowAround(this.layer, this.mark, find("extent").value === "all"); }
 
   drawHeads() {
     const highest = Math.max(...this.attention.map(({ rows, columns }) => Math.max(...rows) * Math.max(...columns)));

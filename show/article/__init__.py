@@ -1,0 +1,1 @@
+"""The article: the construction as seven scenes one can play with, in one HTML file."""

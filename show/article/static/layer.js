@@ -1,0 +1,208 @@
+/* One output channel of a convolution and its attention, in double precision, as convert/spec.py, convert/engines/ and
+   convert/bounds/tail.py compute them. The channel reads planes: the image's grey values, or its three colours. */
+
+import { axisProbabilities, headAttention, queryPosition, tailFraction } from "../../page/static/attention.js";
+
+/** A reason, in one sentence, why something is not shown; the page lives on. */
+export class Refusal extends Error {}
+
+const UNIT = 2 ** -53;
+const EXP_ULPS = 32; // as convert/bounds/rounding.py assumes of exp
+const LARGEST_EXPONENT = 746; // beyond, exp is 0 in double precision
+
+/** The pixel of the image that a padded one repeats, along an axis; −1 is a zero. */
+const SOURCES = {
+  zeros: (at, length) => at < 0 || at >= length ? -1 : at,
+  replicate: (at, length) => Math.min(Math.max(at, 0), length - 1),
+  circular: (at, length) => (at % length + length) % length,
+  reflect: (at, length) => at < 0 ? -at : at >= length ? 2 * (length - 1) - at : at,
+};
+export const PADDING_MODES = Object.keys(SOURCES);
+
+/** Where a kernel's heads look on an image of a size, with the fields of a layer of the report's page. */
+export function geometryOf({ kernel_size, stride, dilation, padding, padding_mode }, input_size) {
+  const pads = [0, 1].flatMap((axis) => padsAlong(padding, axis, dilation[axis] * (kernel_size[axis] - 1)));
+  const padded_size = input_size.map((length, axis) => length + pads[2 * axis] + pads[2 * axis + 1]);
+  const room = padded_size.map((length, axis) => length - dilation[axis] * (kernel_size[axis] - 1) - 1);
+  const output_size = room.map((left, axis) => Math.floor(left / stride[axis]) + 1);
+  const size = input_size.join(" × ");
+  if (Math.min(...room) < 0) throw new Refusal(`The kernel does not fit on an image of ${size} pixels.`);
+  const most = input_size.map((length) => ({ reflect: length - 1, circular: length })[padding_mode] ?? Infinity);
+  if (pads.some((width, side) => width > most[side >> 1])) {
+    throw new Refusal(`An image of ${size} pixels is too small for this padding (${padding_mode}).`);
+  }
+  const middle = kernel_size.map((length, axis) => dilation[axis] * Math.floor((length - 1) / 2));
+  const places = Array.from({ length: kernel_size[0] * kernel_size[1] },
+    (_, head) => [Math.floor(head / kernel_size[1]), head % kernel_size[1]]);
+  const centers = places.map((place) => place.map((at, axis) => dilation[axis] * at - middle[axis]));
+  return { kernel_size, stride, dilation, pads, padding_mode, input_size, padded_size, output_size, middle, places, centers };
+}
+
+function padsAlong(padding, axis, span) {
+  if (padding === "valid") return [0, 0];
+  if (padding === "same") return [Math.floor(span / 2), span - Math.floor(span / 2)];
+  return [padding[axis], padding[axis]].flat().slice(0, 2);
+}
+
+/** The planes over the padded input. */
+export function padded(planes, { pads: [top, , left], input_size: [rows, columns], padded_size: [height, width], padding_mode }) {
+  const source = SOURCES[padding_mode];
+  return planes.map((plane) => {
+    const wide = new Float64Array(height * width);
+    for (let row = 0; row < height; row++) {
+      const from = source(row - top, rows);
+      for (let column = 0; from >= 0 && column < width; column++) {
+        const at = source(column - left, columns);
+        if (at >= 0) wide[row * width + column] = plane[from * columns + at];
+      }
+    }
+    return wide;
+  });
+}
+
+/** A layer before an image: its geometry, padded planes, and of one output channel the taps [head][plane] and the bias. */
+export function subjectOf(layer, channel, spec, planes, size) {
+  const geometry = geometryOf(spec, size);
+  return { ...geometry, planes: padded(planes, geometry), taps: tapsOf(layer, channel, planes.length), bias: layer.bias?.[channel] ?? 0 };
+}
+
+/** The weights of a channel by head and plane: input channel c reads plane c modulo their number. */
+function tapsOf({ weight, shape: [, width, rows, columns] }, channel, planes) {
+  const heads = rows * columns, first = channel * width * heads;
+  return Array.from({ length: heads }, (_, head) => {
+    const sums = Array(planes).fill(0);
+    for (let c = 0; c < width; c++) sums[c % planes] += weight[first + c * heads + head];
+    return sums;
+  });
+}
+
+/** The value v_h(k) of every key: the tap times the planes. */
+function valuesOf({ planes }, tap) {
+  return planes[0].map((value, key) => planes.reduce((sum, plane, number) => sum + tap[number] * plane[key], 0));
+}
+
+/** Number of the key that a head's centre lies on, for a query. */
+export function targetOf(subject, head, query) {
+  const [row, column] = [0, 1].map((axis) => queryPosition(subject, query, axis) + subject.centers[head][axis]);
+  return row * subject.padded_size[1] + column;
+}
+
+/** The value that each head's pixel has, and what it adds: the terms of the convolution at a query. */
+export function termsAt(subject, query, taps = subject.taps) {
+  return taps.map((tap, head) => {
+    const key = targetOf(subject, head, query), pixel = subject.planes.map((plane) => plane[key]);
+    return { pixel, tap, product: pixel.reduce((sum, value, number) => sum + tap[number] * value, 0) };
+  });
+}
+
+/** The convolution of the padded planes at every query. */
+export function convolution(subject, { planes = subject.planes, taps = subject.taps } = {}) {
+  const [rows, columns] = subject.output_size, output = new Float64Array(rows * columns).fill(subject.bias);
+  taps.forEach((tap, head) => planes.forEach((plane, number) => {
+    if (tap[number] === 0) return;
+    for (let row = 0, at = 0; row < rows; row++) {
+      const start = targetOf(subject, head, [row, 0]);
+      for (let column = 0; column < columns; column++, at++) output[at] += tap[number] * plane[start + column * subject.stride[1]];
+    }
+  }));
+  return output;
+}
+
+/** Attention along an axis for every query of a tap: {first, weights} over the keys that get any; inner leaves out the padding. */
+function axisTable(subject, alpha, axis, tap, inner) {
+  const { pads, input_size, padded_size, output_size, dilation, middle } = subject;
+  const start = inner ? pads[2 * axis] : 0, length = inner ? input_size[axis] : padded_size[axis];
+  return Array.from({ length: output_size[axis] }, (_, query) => {
+    const place = [0, 0];
+    place[axis] = query;
+    const target = queryPosition(subject, place, axis) + dilation[axis] * tap - middle[axis] - start;
+    const all = axisProbabilities(alpha, target, length);
+    const first = all.findIndex((share) => share > 0), last = all.findLastIndex((share) => share > 0);
+    return { first: start + first, weights: all.subarray(first, last + 1) };
+  });
+}
+
+/** Each head's softmax over all keys, for every query and head: the attention itself, one softmax an axis. */
+export function attend(subject, alpha, { inner = false, taps = subject.taps } = {}) {
+  const { output_size: [rows, columns], kernel_size } = subject;
+  const tables = [0, 1].map((axis) => Array.from({ length: kernel_size[axis] }, (_, tap) => axisTable(subject, alpha, axis, tap, inner)));
+  const output = new Float64Array(rows * columns).fill(subject.bias);
+  taps.forEach((tap, head) => {
+    if (tap.every((weight) => weight === 0)) return;
+    const [row, column] = subject.places[head];
+    mix(output, valuesOf(subject, tap), subject.padded_size, tables[0][row], tables[1][column]);
+  });
+  return output;
+}
+
+/** output += R V C^T for tables R of rows and C of columns. */
+function mix(output, values, [height, width], rows, columns) {
+  const along = new Float64Array(height * columns.length);
+  for (let row = 0; row < height; row++) {
+    columns.forEach(({ first, weights }, at) => {
+      let sum = 0;
+      for (let key = 0, from = row * width + first; key < weights.length; key++) sum += weights[key] * values[from + key];
+      along[row * columns.length + at] = sum;
+    });
+  }
+  rows.forEach(({ first, weights }, row) => {
+    for (let key = 0; key < weights.length; key++) {
+      const from = (first + key) * columns.length, to = row * columns.length;
+      for (let at = 0; at < columns.length; at++) output[to + at] += weights[key] * along[from + at];
+    }
+  });
+}
+
+/** S_alpha X: every padded plane, blurred with one softmax an axis. */
+export function blurred(subject, alpha) {
+  const { padded_size } = subject;
+  const tables = padded_size.map((length) => Array.from({ length }, (_, target) => {
+    const all = axisProbabilities(alpha, target, length);
+    const first = all.findIndex((share) => share > 0);
+    return { first, weights: all.subarray(first, all.findLastIndex((share) => share > 0) + 1) };
+  }));
+  return subject.planes.map((plane) => {
+    const smooth = new Float64Array(plane.length);
+    mix(smooth, plane, padded_size, ...tables);
+    return smooth;
+  });
+}
+
+/** max |a − b| and where it is. */
+export function largestGap(a, b) {
+  let gap = 0, at = 0;
+  a.forEach((value, number) => { if (Math.abs(value - b[number]) > gap) [gap, at] = [Math.abs(value - b[number]), number]; });
+  return { gap, at };
+}
+
+/** What the certificate allows between attention and convolution on any image of this image's range: tau sum osc |W|. */
+export function tailBound(subject, alpha) {
+  const spread = subject.planes.map((plane) => plane.reduce((high, value) => Math.max(high, value), -Infinity)
+    - plane.reduce((low, value) => Math.min(low, value), Infinity));
+  return tailFraction(alpha) * subject.taps.flat().reduce((sum, weight, at) => sum + Math.abs(weight) * spread[at % spread.length], 0);
+}
+
+/** What rounding in this page can add, relative to sum |W| max |x|. A probability along an axis is a quotient; numerator
+    and denominator each err by an exponent that was rounded twice and by exp, the denominator by its sum, too. Then come
+    both axes' sums, the planes, the heads and the bias. The convolution has fewer steps: twice gamma covers both sides. */
+export function roundingBound(subject) {
+  const keys = Math.max(...subject.padded_size), parts = subject.taps.length + subject.planes.length + 3;
+  const steps = 2 * (4 * (LARGEST_EXPONENT + EXP_ULPS) + keys + 2) + 2 * keys + parts;
+  const largest = subject.planes.map((plane) => plane.reduce((high, value) => Math.max(high, Math.abs(value)), 0));
+  const sum = subject.taps.flat().reduce((total, weight, at) => total + Math.abs(weight) * largest[at % largest.length], Math.abs(subject.bias));
+  return 2 * steps * UNIT / (1 - steps * UNIT) * sum;
+}
+
+/** Every head's attention for one query; inner leaves out the padded keys. */
+export function attentionAt(subject, query, alpha, { inner = false } = {}) {
+  if (!inner) return subject.centers.map((_, head) => headAttention(subject, head, query, alpha));
+  return subject.taps.map((_, head) => {
+    const [rows, columns] = [0, 1].map((axis) => {
+      const start = subject.pads[2 * axis], shares = new Float64Array(subject.padded_size[axis]);
+      const target = queryPosition(subject, query, axis) + subject.centers[head][axis] - start;
+      shares.set(axisProbabilities(alpha, target, subject.input_size[axis]), start);
+      return shares;
+    });
+    return { rows, columns };
+  });
+}

@@ -1,0 +1,159 @@
+/* The article: one image, one layer, one query for all scenes, and what of them is drawn when. */
+
+import { FAINT, faded, readRamp } from "../../page/static/panels.js";
+import { queryPosition } from "../../page/static/attention.js";
+import { Refusal, convolution, subjectOf } from "./layer.js";
+import { Setup } from "./setup.js";
+import { State } from "./state.js";
+import { styleColours } from "./views.js";
+import { BlurScene } from "./scenes/blur.js";
+import { BorderScene } from "./scenes/border.js";
+import { HeadScene } from "./scenes/head.js";
+import { NineScene } from "./scenes/nine.js";
+import { SharpScene } from "./scenes/sharp.js";
+import { SumScene } from "./scenes/sum.js";
+
+const SCENES = { sum: SumScene, head: HeadScene, nine: NineScene, sharp: SharpScene, border: BorderScene, blur: BlurScene };
+const DEMO_MS = 4500; // what moves by itself ends within five seconds
+
+class Article {
+  constructor() {
+    const classes = Object.values(SCENES);
+    const first = Object.assign({}, Setup.first, ...classes.map((scene) => scene.first));
+    const limits = Object.assign({}, Setup.limits, ...classes.map((scene) => scene.limits));
+    this.state = new State(first, limits, (names) => this.changed(names));
+    this.setup = new Setup(this);
+    this.waiting = new Set();
+    this.seen = new Set();
+    this.prepare();
+    this.paintLook();
+    this.scenes = Object.fromEntries(Object.entries(SCENES).map(([id, scene]) => [id, new scene(this, document.getElementById(id))]));
+    this.listen();
+    this.state.restore(location.hash);
+  }
+
+  listen() {
+    const watch = new IntersectionObserver((entries) => {
+      for (const { target, isIntersecting } of entries) this.seen[isIntersecting ? "add" : "delete"](target.id);
+      this.request();
+    }, { rootMargin: "200px" });
+    for (const { host } of Object.values(this.scenes)) watch.observe(host);
+    for (const button of document.querySelectorAll("[data-set]")) {
+      button.addEventListener("click", () => {
+        this.state.set(this.state.parsed(button.dataset.set), button.closest("section").id);
+        this.state.commit();
+      });
+    }
+    for (const media of ["(prefers-color-scheme: dark)", "print"]) {
+      matchMedia(media).addEventListener("change", () => { this.paintLook(); this.drawAll(); });
+    }
+    addEventListener("beforeprint", () => this.drawAll());
+    addEventListener("resize", () => this.changed([]));
+    this.watchDemos();
+  }
+
+  /** In guided mode a scene shows by itself, once, how it moves; any touch of it ends that. */
+  watchDemos() {
+    const still = matchMedia("(prefers-reduced-motion: reduce)"), shown = new Set();
+    const watch = new IntersectionObserver((entries) => {
+      for (const { target: { id }, isIntersecting } of entries) {
+        if (!isIntersecting || shown.has(id) || still.matches || this.state.get("mode") !== "guided" || location.hash.length > 1) continue;
+        shown.add(id);
+        this.play(this.scenes[id]);
+      }
+    }, { threshold: 0.6 });
+    for (const { host } of Object.values(this.scenes)) watch.observe(host);
+    for (const type of ["pointerdown", "keydown", "change"]) addEventListener(type, () => { this.playing = null; }, true);
+  }
+
+  play(scene) {
+    const start = performance.now(), before = { ...this.state.values }, turn = this.playing = {};
+    const step = (now) => {
+      const t = (now - start) / DEMO_MS;
+      if (this.playing !== turn) return;
+      this.show(scene.host.id, t < 1 ? t : null, before);
+      if (t < 1) requestAnimationFrame(step);
+    };
+    requestAnimationFrame(step);
+  }
+
+  /** A moment t (0 to 1) of a scene's own motion; null puts the values back. */
+  show(id, t, before = this.state.first) {
+    const moved = this.scenes[id].demo(t ?? 0);
+    this.state.set(t === null ? Object.fromEntries(Object.keys(moved).map((name) => [name, before[name]])) : moved);
+  }
+
+  changed(names) {
+    if (!this.scenes) return;
+    if (names.some((name) => name in Setup.first)) this.prepare(names);
+    for (const id of Object.keys(this.scenes)) this.waiting.add(id);
+    this.request();
+  }
+
+  /** Draws what waits and can be seen, in the next frame. */
+  request() {
+    this.frame ??= requestAnimationFrame(() => {
+      this.frame = null;
+      this.draw([...this.waiting].filter((id) => this.seen.has(id)));
+    });
+  }
+
+  draw(ids) {
+    const start = performance.now();
+    for (const id of ids) {
+      this.waiting.delete(id);
+      this.scenes[id].draw();
+    }
+    if (ids.length) performance.measure("conv2attn update", { start, end: performance.now() });
+  }
+
+  drawAll() { this.draw(Object.keys(this.scenes)); }
+
+  /** The image, the layer and the channel, as every scene reads them; what does not fit is said and undone. */
+  prepare() {
+    const { image, layer, channel, spec } = this.setup.chosen();
+    try {
+      this.subject = subjectOf(layer, channel, spec, this.setup.planesFor(image, layer), image.size);
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      this.setup.say(error.message);
+      this.state.values = { ...this.state.values, ...this.fitting };
+      return this.setup.fill();
+    }
+    this.fitting = Object.fromEntries(Object.keys(Setup.first).map((name) => [name, this.state.get(name)]));
+    this.convolved = convolution(this.subject);
+    this.setup.fill();
+    if (this.look) this.paintLook();
+  }
+
+  /** Colours of the style, and the input as it is and as it shows through attention. */
+  paintLook() {
+    const ramp = readRamp(), picture = this.pictureOf(this.subject.planes);
+    this.look = { ramp, picture, faint: faded(picture, ramp.subarray(0, 3), FAINT), colours: styleColours() };
+  }
+
+  pictureOf(planes) {
+    const bytes = new Uint8ClampedArray(4 * planes[0].length).fill(255);
+    planes[0].forEach((_, at) => { for (let band = 0; band < 3; band++) bytes[4 * at + band] = 255 * planes[planes.length === 3 ? band : 0][at]; });
+    return { bytes, width: this.subject.padded_size[1] };
+  }
+
+  /** The query of a name, as an output pixel inside the present outputs. */
+  query(name = "query") {
+    return this.state.get(name).map((at, axis) => Math.min(Math.max(Math.round(at), 0), this.subject.output_size[axis] - 1));
+  }
+
+  moveQuery(name, query, scene) {
+    const inside = query.map((at, axis) => Math.min(Math.max(at, 0), this.subject.output_size[axis] - 1));
+    this.state.set({ [name]: inside }, scene);
+  }
+
+  /** Where a query sits on the padded input, and the query whose mark is nearest to a pixel of it. */
+  markOf(query) { return [0, 1].map((axis) => queryPosition(this.subject, query, axis)); }
+
+  queryAt(pixel) { return pixel.map((at, axis) => Math.round((at - this.subject.middle[axis]) / this.subject.stride[axis])); }
+
+  convolvedAt([row, column]) { return this.convolved[row * this.subject.output_size[1] + column]; }
+}
+
+window.article = new Article();

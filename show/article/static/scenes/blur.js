@@ -1,0 +1,55 @@
+/* Scene 6: soft attention is a blur, and then the convolution; the certificate is a band around the convolution. */
+
+import { drawChart } from "../../../page/static/chart.js";
+import { formatted } from "../../../page/static/numbers.js";
+import { attend, blurred, convolution, largestGap, roundingBound, tailBound } from "../layer.js";
+import { InputView, OutputView, alphaSlider, greyPicture, part, rangeOf, say, signedPicture } from "../views.js";
+
+const CURVE = Array.from({ length: 31 }, (_, step) => 2 ** (step / 2 - 5)); // the alphas of the chart
+
+export class BlurScene {
+  static first = { "blur.alpha": 0.5 };
+  static limits = { "blur.alpha": [1 / 32, 1024] };
+
+  constructor(app, host) {
+    Object.assign(this, { app, host, showAlpha: alphaSlider(host, app.state, "blur.alpha") });
+    this.inputs = ["image", "smooth"].map((name) => new InputView(app, part(host, name)));
+    this.outputs = ["heads", "convolved", "difference"].map((name) => new OutputView(app, part(host, name)));
+  }
+
+  /** Three outputs, and how far apart they are: heads and blur by rounding alone, heads and convolution within the bound. */
+  numbers() {
+    const { subject, convolved } = this.app, alpha = this.app.state.get("blur.alpha"), smooth = blurred(subject, alpha);
+    const heads = attend(subject, alpha), second = convolution(subject, { planes: smooth });
+    const bound = tailBound(subject, alpha), rounding = roundingBound(subject);
+    return { alpha, smooth, heads, second, bound, rounding, same: largestGap(heads, second).gap, apart: largestGap(heads, convolved).gap };
+  }
+
+  /** The chart's curve for the present image and layer; blur and convolution are computed, which is faster than the heads. */
+  get curve() {
+    const { subject, convolved } = this.app;
+    if (this.known !== subject) {
+      const rounding = roundingBound(subject);
+      this.points = CURVE.map((alpha) =>
+        [alpha, largestGap(convolution(subject, { planes: blurred(subject, alpha) }), convolved).gap, tailBound(subject, alpha) + rounding]);
+      this.known = subject;
+    }
+    return this.points;
+  }
+
+  draw() {
+    const { subject, look, convolved } = this.app, { alpha, smooth, heads, second, bound, rounding, same, apart } = this.numbers();
+    const width = subject.output_size[1], range = rangeOf(convolved), differences = heads.map((value, at) => value - convolved[at]);
+    this.showAlpha();
+    this.inputs[0].draw();
+    this.inputs[1].draw([], this.app.pictureOf(smooth));
+    [greyPicture(heads, width, range), greyPicture(second, width, range), signedPicture(differences, width, apart, look.colours)]
+      .forEach((picture, at) => this.outputs[at].draw(picture));
+    drawChart(part(this.host, "chart"), this.curve, alpha, { difference: apart, bound: bound + rounding });
+    part(this.host, "same").textContent = `heads − (blur, then convolution): at most ${formatted(same)}`;
+    part(this.host, "written").textContent = `heads − convolution: at most ${formatted(apart)} ${apart <= bound + rounding ? "≤" : ">"} ${formatted(bound + rounding)}, the certificate`;
+    say(this.host, `At α = ${formatted(alpha)} attention differs from the convolution by up to ${formatted(apart)} on this image; no image of this range can make it differ by more than ${formatted(bound + rounding)}.`);
+  }
+
+  demo(t) { return { "blur.alpha": 2 ** (-3 + 7 * t) }; }
+}

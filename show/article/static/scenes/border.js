@@ -1,0 +1,50 @@
+/* Scene 5: the border. Without the padded keys, heads whose pixel lies outside look at the nearest one inside. */
+
+import { formatted } from "../../../page/static/numbers.js";
+import { attend, attentionAt, largestGap, roundingBound } from "../layer.js";
+import { InputView, OutputView, alphaSlider, part, say, signedPicture } from "../views.js";
+
+export class BorderScene {
+  static first = { "border.alpha": 128, "border.inner": 1, "border.query": [0, 24] };
+  static limits = { "border.alpha": [1 / 32, 1024], "border.inner": [0, 1] };
+
+  constructor(app, host) {
+    Object.assign(this, { app, host, showAlpha: alphaSlider(host, app.state, "border.alpha") });
+    this.image = new InputView(app, part(host, "image"), "border.query");
+    this.errors = new OutputView(app, part(host, "errors"), "border.query");
+    this.box = part(host, "padded");
+    this.box.addEventListener("change", () => { app.state.set({ "border.inner": this.box.checked ? 0 : 1 }, host.id); app.state.commit(); });
+  }
+
+  /** Attention and its distance from attention over all keys; an output is wrong where that is more than rounding. */
+  numbers() {
+    const { subject } = this.app, alpha = this.app.state.get("border.alpha"), inner = this.app.state.get("border.inner") >= 0.5;
+    const right = attend(subject, alpha), output = inner ? attend(subject, alpha, { inner }) : right, { gap, at } = largestGap(output, right);
+    const errors = output.map((value, number) => value - right[number]), rounding = roundingBound(subject);
+    const wrong = errors.reduce((count, error) => count + (Math.abs(error) > rounding), 0);
+    return { alpha, inner, output, errors, wrong, gap, at, attentions: attentionAt(subject, this.app.query("border.query"), alpha, { inner }) };
+  }
+
+  draw() {
+    const found = this.numbers(), { errors, wrong, gap, inner, attentions } = found, { subject, look } = this.app;
+    this.showAlpha();
+    this.box.checked = !inner;
+    const looked = attentions.map(({ rows, columns }) => [rows, columns].map((shares) => shares.indexOf(Math.max(...shares))));
+    this.image.draw(looked.map(([row, column], head) => {
+      const shared = looked.slice(0, head).filter(([r, c]) => r === row && c === column).length, inset = 0.14 * Math.min(shared, 3);
+      return ["key", row + inset, column + inset, 1 - 2 * inset, 1 - 2 * inset];
+    }));
+    this.errors.draw(signedPicture(errors, subject.output_size[1], gap, look.colours));
+    const pixels = new Set(looked.map(String)).size, share = `${(100 * wrong / errors.length).toFixed(1)} %`;
+    part(this.host, "written").textContent = wrong ? `${wrong.toLocaleString("en")} of ${errors.length.toLocaleString("en")} outputs are wrong (${share}), by up to ${formatted(gap)}`
+      : `none of ${errors.length.toLocaleString("en")} outputs is wrong`;
+    const query = this.app.query("border.query"), at = query[0] * subject.output_size[1] + query[1];
+    say(this.host, `At output (${query.join(", ")}) the ${looked.length} heads look at ${pixels} pixel${pixels === 1 ? "" : "s"}; it is `
+      + `${Math.abs(errors[at]) > roundingBound(subject) ? `wrong by ${formatted(Math.abs(errors[at]))}` : "right"}.`);
+  }
+
+  demo(t) {
+    const [rows, columns] = this.app.subject.output_size;
+    return { "border.query": [Math.round(Math.max(0, 0.3 - t) * rows), Math.round(Math.min(1, 0.2 + t) * (columns - 1))] };
+  }
+}

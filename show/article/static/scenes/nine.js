@@ -1,0 +1,69 @@
+/* Scene 3: nine heads are the kernel. Each carries one weight; a head that is switched off is a weight of 0. */
+
+import { attended } from "../../../page/static/attention.js";
+import { formatted } from "../../../page/static/numbers.js";
+import { attend, attentionAt, targetOf } from "../layer.js";
+import { HeadsView, InputView, OutputView, alphaSlider, css, greyPicture, made, part, rangeOf, say } from "../views.js";
+
+export class NineScene {
+  static first = { "nine.alpha": 2, "nine.off": "" };
+  static limits = { "nine.alpha": [1 / 32, 1024] };
+
+  constructor(app, host) {
+    Object.assign(this, { app, host, showAlpha: alphaSlider(host, app.state, "nine.alpha"), under: null });
+    Object.assign(this, { image: new InputView(app, part(host, "image")), output: new OutputView(app, part(host, "output")) });
+    this.heads = new HeadsView(app, part(host, "heads"), { pressed: (head) => this.toggle(head), pointed: (head) => { this.under = head; this.drawInput(); } });
+  }
+
+  get off() { return new Set(this.app.state.get("nine.off").split(",").filter(Boolean).map(Number)); }
+
+  toggle(head) {
+    const off = this.off;
+    if (!off.delete(head)) off.add(head);
+    this.app.state.set({ "nine.off": [...off].sort((a, b) => a - b).join(",") }, this.host.id);
+    this.app.state.commit();
+  }
+
+  numbers() {
+    const { subject } = this.app, alpha = this.app.state.get("nine.alpha"), { off } = this;
+    const attentions = attentionAt(subject, this.app.query(), alpha);
+    const taps = subject.taps.map((tap, head) => off.has(head) ? tap.map(() => 0) : tap), output = attend(subject, alpha, { taps });
+    const seen = attentions.map((attention) => subject.planes.map((plane) => attended(attention, plane)));
+    const added = seen.map((values, head) => values.reduce((sum, value, number) => sum + taps[head][number] * value, 0));
+    return { alpha, attentions, seen, added, taps, output, sum: added.reduce((sum, value) => sum + value, subject.bias) };
+  }
+
+  draw() {
+    const { subject, look } = this.app, { off } = this, found = this.numbers(), mark = this.app.markOf(this.app.query());
+    this.showAlpha();
+    const largest = Math.max(...subject.taps.flat().map(Math.abs));
+    this.heads.draw(found.attentions, mark, subject.taps.map((tap, head) => this.caption(head, tap, found, off.has(head), largest, look)));
+    this.drawInput();
+    this.output.draw(greyPicture(found.output, subject.output_size[1], rangeOf(this.app.convolved)));
+    const gone = off.size ? `; without ${off.size} of them` : "";
+    part(this.host, "written").textContent = `${subject.taps.length} heads add up to ${formatted(found.sum)}`;
+    const same = formatted(this.app.convolvedAt(this.app.query()));
+    say(this.host, `The ${subject.taps.length} heads${gone} add up to ${formatted(found.sum)}; the convolution has ${same} here.`);
+  }
+
+  caption(head, tap, { seen, added }, off, largest, { colours }) {
+    const swatch = made("i", "swatch"), sign = tap.reduce((sum, weight) => sum + weight, 0) < 0 ? colours.query : colours.key;
+    swatch.style.background = css(sign, Math.sqrt(Math.max(...tap.map(Math.abs)) / (largest || 1)));
+    const weight = tap.length === 1 ? formatted(tap[0], 2) : "W", value = tap.length === 1 ? formatted(seen[head][0], 2) : "x";
+    const words = `Head ${head} carries ${tap.map((each) => formatted(each, 2)).join(", ")} and adds ${formatted(added[head], 2)}`;
+    return { off, words: `${words}. Switch it off.`, parts: [swatch, off ? "off" : `${weight} × ${value} = ${formatted(added[head], 2)}`] };
+  }
+
+  drawInput() {
+    const { subject } = this.app, query = this.app.query(), width = subject.padded_size[1];
+    this.image.draw(subject.centers.map((_, head) => {
+      const key = targetOf(subject, head, query);
+      return [head === this.under ? "key under" : "key", Math.floor(key / width), key % width, 1, 1];
+    }));
+  }
+
+  demo(t) {
+    const [rows, columns] = this.app.subject.output_size;
+    return { "nine.alpha": 2 ** (5 - 7 * Math.sin(Math.PI * t)), query: [Math.round(rows * (0.3 + 0.25 * t)), Math.round(columns * (0.3 + 0.3 * Math.sin(3 * t)))] };
+  }
+}
