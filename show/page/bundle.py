@@ -1,8 +1,11 @@
 """One HTML file of a template, its styles and its program: plain JavaScript modules, joined in the order they import.
 
 The sources are modules, which editors and linters follow. A file that is opened from a disk may not import others, so
-the modules are put one behind the other in one script, without their ``import`` lines and ``export`` words. Their
-top-level names therefore share one scope; a test keeps them apart.
+the modules are put one behind the other in one script, each in a function of its own that returns its exports:
+
+    let { decoded, headAttention } = (() => { ... return { decoded, headAttention }; })();
+
+Only exported names are shared, and a name that two modules export ends the script with a syntax error.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from ..text import scientific
 
 _SHOW = str(__package__).rpartition(".")[0]
 _IMPORT = re.compile(r'^import \{[^}]*\} from "([^"]+)";\n', re.MULTILINE)
-_EXPORT = re.compile(r"^export (?=(?:async )?function|class|const|let)", re.MULTILINE)
+_EXPORT = re.compile(r"^export (?=(?:(?:async )?function|class|const|let) (\w+))", re.MULTILINE)
 
 
 def source(path: str) -> str:
@@ -45,8 +48,14 @@ def modules(entry: str) -> list[str]:
 
 def script(entry: str) -> str:
     """A program as one script, from its entry module below show/."""
-    parts = [_EXPORT.sub("", _IMPORT.sub("", source(path))).strip() for path in modules(entry)]
-    return "\n\n".join(['"use strict";', *parts])
+    return "\n\n".join(['"use strict";', *(_wrapped(source(path)) for path in modules(entry))])
+
+
+def _wrapped(text: str) -> str:
+    body, names = _EXPORT.sub("", _IMPORT.sub("", text)).strip(), ", ".join(_EXPORT.findall(text))
+    if not names:
+        return f"(() => {{\n{body}\n}})();"
+    return f"let {{ {names} }} = (() => {{\n{body}\nreturn {{ {names} }};\n}})();"
 
 
 def filled(template: str, *, styles: Sequence[str], entry: str, **values: Any) -> str:

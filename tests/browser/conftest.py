@@ -31,18 +31,18 @@ def browser() -> Iterator[Browser]:
 
 @pytest.fixture
 def open_html(browser: Browser, tmp_path: Path) -> Iterator[Open]:
-    """Opens HTML as one file in a fresh profile; afterwards no error was logged and nothing was asked for."""
+    """Opens HTML as one file, at a fragment, in a fresh profile; then no error is logged and nothing is asked for."""
     complaints: list[str] = []
     asked: list[str] = []
 
-    def open_html(html: str, **options: Any) -> Page:
+    def open_html(html: str, fragment: str = "", **options: Any) -> Page:
         path = tmp_path / "page.html"
         path.write_text(html, encoding="utf-8")
         page = browser.new_context(**({"viewport": {"width": 1280, "height": 1000}} | options)).new_page()
         page.on("console", lambda message: complaints.append(f"{message.type}: {message.text}"))
         page.on("pageerror", lambda error: complaints.append(str(error)))
         page.on("request", lambda request: asked.append(request.url))
-        page.goto(path.as_uri())
+        page.goto(path.as_uri() + fragment)
         return page
 
     yield open_html

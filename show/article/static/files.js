@@ -1,6 +1,7 @@
 /* What a reader brings: safetensors files, folders that conv2attn wrote, pictures. They are read here and go nowhere.
    What does not fit its own description is refused in one sentence. */
 
+import { decodedBytes } from "../../page/static/attention.js";
 import { PADDING_MODES, Refusal } from "./layer.js";
 
 const LARGEST_HEADER = 100_000_000; // bytes, as the format's own library reads
@@ -46,17 +47,22 @@ function checkedTensor(entry, key, room, first, bad) {
   const { dtype, shape, data_offsets: offsets } = entry ?? {}, what = `the tensor ${JSON.stringify(key).slice(0, 80)}`;
   const natural = (list) => Array.isArray(list) && list.every((number) => Number.isSafeInteger(number) && number >= 0);
   if (!natural(shape) || !natural(offsets) || offsets.length !== 2) throw bad(`${what} has no shape or place`);
-  if (!(dtype in BYTES)) throw bad(`${what} has numbers of a kind that is not known`);
+  if (!Object.hasOwn(BYTES, dtype)) throw bad(`${what} has numbers of a kind that is not known`);
   const [start, end] = offsets, size = shape.reduce((product, side) => product * side, BYTES[dtype]);
   if (end > room || end - start !== size) throw bad(`${what} does not fit its place`);
   return { dtype, shape, start: first + start, end: first + end };
 }
 
-/** A tensor's numbers, row by row. */
-export async function readTensor(blob, { dtype, start, end }) {
-  const view = new DataView(await blob.slice(start, end).arrayBuffer()), width = BYTES[dtype];
+/** Numbers of a kind, row by row. */
+function numbersOf(dtype, buffer) {
+  const view = new DataView(buffer), width = BYTES[dtype];
   return Float64Array.from({ length: view.byteLength / width }, (_, at) => READ[dtype](view, at * width));
 }
+
+/** The numbers of a tensor that the page holds itself, {dtype, data}. */
+export function decodedTensor({ dtype, data }) { return numbersOf(dtype, decodedBytes(data).buffer); }
+
+async function readTensor(blob, { dtype, start, end }) { return numbersOf(dtype, await blob.slice(start, end).arrayBuffer()); }
 
 /** The convolutions of some files that were dropped together: {name, geometry or null, load()} each. */
 export async function readNetwork(files) {
@@ -74,7 +80,7 @@ export async function readNetwork(files) {
 }
 
 function isKernel(key, { dtype, shape }) {
-  return /(^|\.)weight$/.test(key) && dtype in READ && dtype !== "U8" && shape.length === 4
+  return /(^|\.)weight$/.test(key) && Object.hasOwn(READ, dtype) && dtype !== "U8" && shape.length === 4
     && shape.every((side) => side > 0) && Math.max(shape[2], shape[3]) <= LARGEST_KERNEL;
 }
 
@@ -82,7 +88,7 @@ async function load(blob, tensors, key) {
   const entry = tensors.get(key), bias = tensors.get(key.replace(/weight$/, "bias"));
   const weight = await readTensor(blob, entry);
   if (!weight.every(Number.isFinite)) throw new Refusal(`The weights of ${key} are not all finite.`);
-  const fits = bias && bias.dtype in READ && bias.shape.length === 1 && bias.shape[0] === entry.shape[0];
+  const fits = bias && Object.hasOwn(READ, bias.dtype) && bias.shape.length === 1 && bias.shape[0] === entry.shape[0];
   return { weight, shape: entry.shape, bias: fits ? await readTensor(blob, bias) : null };
 }
 
@@ -106,26 +112,18 @@ async function readConfig(file) {
 
 /** A picture as {size, rgb}, on white, with its longer side scaled to at most 64 pixels. */
 export async function readPicture(file) {
-  const url = URL.createObjectURL(file), image = new Image();
-  try {
-    image.src = url;
-    await image.decode();
-    return drawnPicture(image);
-  } catch (error) {
-    throw error instanceof Refusal ? error : new Refusal(`${file.name || "What was dropped"} is not a picture that this browser can read.`);
-  } finally { URL.revokeObjectURL(url); }
-}
-
-function drawnPicture(image) {
-  const { naturalWidth: width, naturalHeight: height } = image, scale = Math.min(1, LONGEST / Math.max(width, height));
-  if (!width || !height) throw new Refusal("The picture has no size of its own.");
-  const size = [height, width].map((side) => Math.max(1, Math.round(side * scale)));
-  const context = new OffscreenCanvas(size[1], size[0]).getContext("2d");
+  let bitmap;
+  try { bitmap = await createImageBitmap(file); } catch {
+    throw new Refusal(`${file.name || "What was dropped"} is not a picture that this browser can read.`);
+  }
+  const scale = Math.min(1, LONGEST / Math.max(bitmap.width, bitmap.height));
+  const [rows, columns] = [bitmap.height, bitmap.width].map((side) => Math.max(1, Math.round(side * scale)));
+  const context = new OffscreenCanvas(columns, rows).getContext("2d");
   Object.assign(context, { fillStyle: "white", imageSmoothingQuality: "high" });
-  context.fillRect(0, 0, size[1], size[0]);
-  context.drawImage(image, 0, 0, size[1], size[0]);
-  const { data } = context.getImageData(0, 0, size[1], size[0]);
-  return { size, rgb: data.filter((_, at) => at % 4 < 3) };
+  context.fillRect(0, 0, columns, rows);
+  context.drawImage(bitmap, 0, 0, columns, rows);
+  bitmap.close();
+  return { size: [rows, columns], rgb: context.getImageData(0, 0, columns, rows).data.filter((_, at) => at % 4 < 3) };
 }
 
 /** The files below what was dropped, whole folders too. */

@@ -11,13 +11,17 @@ import { BorderScene } from "./scenes/border.js";
 import { HeadScene } from "./scenes/head.js";
 import { NineScene } from "./scenes/nine.js";
 import { SharpScene } from "./scenes/sharp.js";
+import { SpareScene } from "./scenes/spare.js";
 import { SumScene } from "./scenes/sum.js";
 
-const SCENES = { sum: SumScene, head: HeadScene, nine: NineScene, sharp: SharpScene, border: BorderScene, blur: BlurScene };
+const SCENES = { sum: SumScene, head: HeadScene, nine: NineScene, sharp: SharpScene, border: BorderScene, blur: BlurScene,
+  spare: SpareScene };
 const DEMO_MS = 4500; // what moves by itself ends within five seconds
+const REST_MS = 60; // after the last change, scenes beside the one that is moved are drawn
 
 class Article {
   constructor() {
+    this.tensors = JSON.parse(document.getElementById("data").textContent);
     const classes = Object.values(SCENES);
     const first = Object.assign({}, Setup.first, ...classes.map((scene) => scene.first));
     const limits = Object.assign({}, Setup.limits, ...classes.map((scene) => scene.limits));
@@ -28,8 +32,11 @@ class Article {
     this.prepare();
     this.paintLook();
     this.scenes = Object.fromEntries(Object.entries(SCENES).map(([id, scene]) => [id, new scene(this, document.getElementById(id))]));
+    this.known = new Map();
     this.listen();
     this.state.restore(location.hash);
+    this.drawAll();
+    if (this.state.scene) document.getElementById(this.state.scene)?.scrollIntoView();
   }
 
   listen() {
@@ -67,12 +74,13 @@ class Article {
   }
 
   play(scene) {
-    const start = performance.now(), before = { ...this.state.values }, turn = this.playing = {};
+    const start = performance.now(), before = { ...this.state.values }, turn = this.playing = { id: scene.host.id };
     const step = (now) => {
       const t = (now - start) / DEMO_MS;
       if (this.playing !== turn) return;
       this.show(scene.host.id, t < 1 ? t : null, before);
       if (t < 1) requestAnimationFrame(step);
+      else this.playing = null;
     };
     requestAnimationFrame(step);
   }
@@ -90,21 +98,33 @@ class Article {
     this.request();
   }
 
-  /** Draws what waits and can be seen, in the next frame. */
+  /** Draws the scene that moves in the next frame, and the others that can be seen once it rests. */
   request() {
+    clearTimeout(this.rest);
+    this.rest = setTimeout(() => this.draw([...this.waiting].filter((id) => this.seen.has(id))), REST_MS);
     this.frame ??= requestAnimationFrame(() => {
+      const id = this.playing?.id ?? this.state.scene, start = performance.now();
       this.frame = null;
-      this.draw([...this.waiting].filter((id) => this.seen.has(id)));
+      if (!this.waiting.has(id)) return;
+      this.draw([id]);
+      performance.measure("conv2attn update", { start, end: performance.now() });
     });
   }
 
   draw(ids) {
-    const start = performance.now();
     for (const id of ids) {
       this.waiting.delete(id);
       this.scenes[id].draw();
     }
-    if (ids.length) performance.measure("conv2attn update", { start, end: performance.now() });
+  }
+
+  /** A scene's value that depends on the keys alone; computed again when one of them is another. */
+  once(name, keys, compute) {
+    const known = this.known.get(name);
+    if (known?.keys.every((key, at) => key === keys[at])) return known.value;
+    const value = compute();
+    this.known.set(name, { keys, value });
+    return value;
   }
 
   drawAll() { this.draw(Object.keys(this.scenes)); }

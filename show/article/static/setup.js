@@ -14,7 +14,7 @@ export class Setup {
 
   constructor(app) {
     this.app = app;
-    this.images = new Map(drawnImages(JSON.parse(find("data").textContent)));
+    this.images = new Map(drawnImages(app.tensors));
     this.layers = new Map(LAYERS);
     this.listen();
   }
@@ -49,12 +49,15 @@ export class Setup {
       if (found.some(({ name }) => /\.safetensors$|^config\.json$/.test(name))) await this.takeNetwork(found);
       else await this.takePicture(found[0]);
     } catch (error) {
+      if (!(error instanceof Refusal || error instanceof DOMException)) throw error;
       this.say(error instanceof Refusal ? error.message : "The file could not be read.");
     }
   }
 
   async takePicture(file) {
-    this.images.set(OWN, { ...await readPicture(file), label: `yours: ${file.name}`.slice(0, 60) });
+    const picture = await readPicture(file);
+    this.say(`${file.name || "Your picture"}: shown with ${picture.size.join(" × ")} pixels.`);
+    this.images.set(OWN, { ...picture, label: `yours: ${file.name}`.slice(0, 60) });
     this.app.state.set({ image: OWN });
     this.app.state.commit();
   }
@@ -63,7 +66,7 @@ export class Setup {
     const found = await readNetwork(files);
     for (const name of [...this.layers.keys()].filter((each) => each.startsWith(`${OWN}:`))) this.layers.delete(name);
     for (const each of found) this.layers.set(`${OWN}:${each.name}`, { ...each, label: `yours: ${each.name}` });
-    await this.chooseLayer(`${OWN}:${found[0].name}`);
+    if (!await this.chooseLayer(`${OWN}:${found[0].name}`)) return;
     this.say(`${found.length} convolution${found.length === 1 ? "" : "s"} found; choose one as the layer.`);
   }
 
@@ -73,10 +76,12 @@ export class Setup {
       if (layer?.load) Object.assign(layer, await layer.load(), { load: null });
       this.app.state.set({ layer: name, channel: 0, stride: 0, dilation: 0, padding: "own", "nine.off": "" });
       this.app.state.commit();
+      return true;
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;
       this.say(error.message);
       this.fill();
+      return false;
     }
   }
 

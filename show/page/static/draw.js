@@ -7,7 +7,7 @@ const HALF = Math.sqrt(2 * Math.log(2)); // a Gaussian has half of its mass with
 const EDGE = 6; // from the edge of a square, in pixels of the screen, to the marks of heads that look beyond it
 
 /** Half axes and angle of the ellipse around half of a Gaussian's mass, in pixels; the angle turns columns to rows. */
-function axesOf([, , rows, both, columns]) {
+export function axesOf([, , rows, both, columns]) {
   const mean = (rows + columns) / 2, apart = Math.hypot((columns - rows) / 2, both);
   const angle = Math.atan2(2 * both, columns - rows) / 2;
   return [HALF * Math.sqrt(Math.max(mean + apart, 0)), HALF * Math.sqrt(Math.max(mean - apart, 0)), angle];

@@ -19,22 +19,21 @@ export class BlurScene {
 
   /** Three outputs, and how far apart they are: heads and blur by rounding alone, heads and convolution within the bound. */
   numbers() {
-    const { subject, convolved } = this.app, alpha = this.app.state.get("blur.alpha"), smooth = blurred(subject, alpha);
-    const heads = attend(subject, alpha), second = convolution(subject, { planes: smooth });
-    const bound = tailBound(subject, alpha), rounding = roundingBound(subject);
-    return { alpha, smooth, heads, second, bound, rounding, same: largestGap(heads, second).gap, apart: largestGap(heads, convolved).gap };
+    const { subject, convolved } = this.app, alpha = this.app.state.get("blur.alpha");
+    return this.app.once("blur", [subject, alpha], () => {
+      const smooth = blurred(subject, alpha), heads = attend(subject, alpha), second = convolution(subject, { planes: smooth });
+      const bound = tailBound(subject, alpha), rounding = roundingBound(subject);
+      return { alpha, smooth, heads, second, bound, rounding, same: largestGap(heads, second).gap, apart: largestGap(heads, convolved).gap };
+    });
   }
 
   /** The chart's curve for the present image and layer; blur and convolution are computed, which is faster than the heads. */
   get curve() {
     const { subject, convolved } = this.app;
-    if (this.known !== subject) {
-      const rounding = roundingBound(subject);
-      this.points = CURVE.map((alpha) =>
-        [alpha, largestGap(convolution(subject, { planes: blurred(subject, alpha) }), convolved).gap, tailBound(subject, alpha) + rounding]);
-      this.known = subject;
-    }
-    return this.points;
+    return this.app.once("curve", [subject], () => CURVE.map((alpha) => {
+      const measured = largestGap(convolution(subject, { planes: blurred(subject, alpha) }), convolved).gap;
+      return [alpha, measured, tailBound(subject, alpha) + roundingBound(subject)];
+    }));
   }
 
   draw() {

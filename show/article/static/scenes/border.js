@@ -19,14 +19,16 @@ export class BorderScene {
   /** Attention and its distance from attention over all keys; an output is wrong where that is more than rounding. */
   numbers() {
     const { subject } = this.app, alpha = this.app.state.get("border.alpha"), inner = this.app.state.get("border.inner") >= 0.5;
-    const right = attend(subject, alpha), output = inner ? attend(subject, alpha, { inner }) : right, { gap, at } = largestGap(output, right);
-    const errors = output.map((value, number) => value - right[number]), rounding = roundingBound(subject);
-    const wrong = errors.reduce((count, error) => count + (Math.abs(error) > rounding), 0);
-    return { alpha, inner, output, errors, wrong, gap, at, attentions: attentionAt(subject, this.app.query("border.query"), alpha, { inner }) };
+    const compared = this.app.once("border", [subject, alpha, inner], () => {
+      const right = attend(subject, alpha), output = inner ? attend(subject, alpha, { inner }) : right, rounding = roundingBound(subject);
+      const errors = output.map((value, number) => value - right[number]), wrong = errors.filter((error) => Math.abs(error) > rounding).length;
+      return { output, errors, wrong, rounding, gap: largestGap(output, right).gap };
+    });
+    return { ...compared, alpha, inner, attentions: attentionAt(subject, this.app.query("border.query"), alpha, { inner }) };
   }
 
   draw() {
-    const found = this.numbers(), { errors, wrong, gap, inner, attentions } = found, { subject, look } = this.app;
+    const { errors, wrong, rounding, gap, inner, attentions } = this.numbers(), { subject, look } = this.app;
     this.showAlpha();
     this.box.checked = !inner;
     const looked = attentions.map(({ rows, columns }) => [rows, columns].map((shares) => shares.indexOf(Math.max(...shares))));
@@ -40,7 +42,7 @@ export class BorderScene {
       : `none of ${errors.length.toLocaleString("en")} outputs is wrong`;
     const query = this.app.query("border.query"), at = query[0] * subject.output_size[1] + query[1];
     say(this.host, `At output (${query.join(", ")}) the ${looked.length} heads look at ${pixels} pixel${pixels === 1 ? "" : "s"}; it is `
-      + `${Math.abs(errors[at]) > roundingBound(subject) ? `wrong by ${formatted(Math.abs(errors[at]))}` : "right"}.`);
+      + `${Math.abs(errors[at]) > rounding ? `wrong by ${formatted(Math.abs(errors[at]))}` : "right"}.`);
   }
 
   demo(t) {

@@ -27,7 +27,8 @@ export class NineScene {
   numbers() {
     const { subject } = this.app, alpha = this.app.state.get("nine.alpha"), { off } = this;
     const attentions = attentionAt(subject, this.app.query(), alpha);
-    const taps = subject.taps.map((tap, head) => off.has(head) ? tap.map(() => 0) : tap), output = attend(subject, alpha, { taps });
+    const taps = subject.taps.map((tap, head) => off.has(head) ? tap.map(() => 0) : tap);
+    const output = this.app.once("nine", [subject, alpha, String([...off])], () => attend(subject, alpha, { taps }));
     const seen = attentions.map((attention) => subject.planes.map((plane) => attended(attention, plane)));
     const added = seen.map((values, head) => values.reduce((sum, value, number) => sum + taps[head][number] * value, 0));
     return { alpha, attentions, seen, added, taps, output, sum: added.reduce((sum, value) => sum + value, subject.bias) };

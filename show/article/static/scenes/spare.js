@@ -1,0 +1,95 @@
+/* Scene 7: a spare head that learned to look; its attention before and after training. */
+
+import { Panel } from "../../../page/static/panels.js";
+import { CELLS, PITCH, TOKEN, clean, drawnPage, networkOf, psnr } from "../network.js";
+import { dragged, greyPicture, part, say } from "../views.js";
+
+const PER_CELL = PITCH / TOKEN; // tokens of a stamp's side
+const TOKENS = CELLS.map((count) => count * PER_CELL);
+const FAINT = 0.25; // of the page is seen below the lowest attention
+
+export class SpareScene {
+  static first = { "spare.token": [4, 4], "spare.page": 1, "spare.kinds": 2 };
+  static limits = { "spare.token": [0, TOKENS[1] - 1], "spare.page": [1, 1e6], "spare.kinds": [1, CELLS[0] * CELLS[1]] };
+
+  constructor(app, host) {
+    const { tensors } = app;
+    Object.assign(this, { app, host, stamps: tensors.stamps });
+    this.networks = Object.fromEntries(["start", "alone", "grafted"].map((name) => [name, networkOf(tensors, name)]));
+    this.panels = Object.fromEntries(["page", "before", "after", "truth", "alone", "grafted"].map((name) => [name, new Panel(part(host, name), 48)]));
+    for (const name of ["page", "before", "after"]) this.listen(this.panels[name], name === "page");
+    part(host, "again").addEventListener("click", () => this.choose({ "spare.page": app.state.get("spare.page") + 1 }));
+    this.box = part(host, "recurs");
+    this.box.addEventListener("change", () => this.choose({ "spare.kinds": this.box.checked ? 2 : CELLS[0] * CELLS[1] }));
+  }
+
+  choose(values) {
+    this.app.state.set(values, this.host.id);
+    this.app.state.commit();
+  }
+
+  /** The query follows the mouse, a finger that drags, and the keys. */
+  listen(panel, keys) {
+    const to = (event) => this.moveTo(panel.pixelAt(event).map((at) => Math.floor(at / TOKEN)));
+    dragged(panel.host, this.app.state, to, keys ? (step) => this.moveTo(this.token.map((at, axis) => at + step[axis])) : null);
+    panel.host.addEventListener("pointermove", (event) => { if (event.pointerType === "mouse") to(event); });
+  }
+
+  moveTo(token) {
+    const inside = token.map((at, axis) => Math.min(Math.max(at, 0), TOKENS[axis] - 1));
+    if (String(inside) !== String(this.token)) this.app.state.set({ "spare.token": inside }, this.host.id);
+  }
+
+  get token() { return this.app.state.get("spare.token").map((at, axis) => Math.min(Math.max(Math.round(at), 0), TOKENS[axis] - 1)); }
+
+  /** The page and what the three networks make of it. */
+  get cleaned() {
+    const seed = this.app.state.get("spare.page"), kinds = Math.round(this.app.state.get("spare.kinds"));
+    return this.app.once("spare", [seed, kinds], () => {
+      const page = drawnPage(this.stamps, seed, kinds), seen = { numbers: page.noisy, size: page.size };
+      return { page, ...Object.fromEntries(Object.entries(this.networks).map(([name, network]) => [name, clean(network, seen)])) };
+    });
+  }
+
+  /** The shares of the query before and after, and what of them lies on copies of the stamp under it. */
+  numbers() {
+    const { page, start, alone, grafted } = this.cleaned, [row, column] = this.token, count = TOKENS[0] * TOKENS[1], at = row * TOKENS[1] + column;
+    const [before, after] = [start, grafted].map(({ shares }) => [...shares.subarray(at * count, (at + 1) * count)]);
+    const cellOf = (token) => Math.floor(token / TOKENS[1] / PER_CELL) * CELLS[1] + Math.floor(token % TOKENS[1] / PER_CELL);
+    const kind = page.kinds[cellOf(at)], onCopies = (shares) => shares.reduce((sum, share, token) => page.kinds[cellOf(token)] === kind ? sum + share : sum, 0);
+    return { before, after, copies: [before, after].map(onCopies), noisy: page.noisy, truth: page.clean, alone: alone.cleaned, grafted: grafted.cleaned,
+      decibels: [alone, grafted].map(({ cleaned }) => psnr(cleaned, page.clean)), noise: psnr(page.noisy, page.clean) };
+  }
+
+  draw() {
+    const { page } = this.cleaned, found = this.numbers(), [, width] = page.size, range = [-1.4, 1.4];
+    for (const name of ["truth", "alone", "grafted"]) this.paint(this.panels[name], greyPicture(found[name], width, range));
+    this.paint(this.panels.page, greyPicture(found.noisy, width, [-2.5, 2.5]), true);
+    for (const name of ["before", "after"]) this.paint(this.panels[name], this.lookPicture(found.noisy, width, found[name]), true);
+    this.box.checked = this.app.state.get("spare.kinds") < CELLS[0] * CELLS[1];
+    const decibels = found.decibels.map((value) => `${value.toFixed(1)} dB`), share = found.copies.map((value) => `${Math.round(100 * value)} %`);
+    part(this.host, "written").textContent = `cleaned without the head ${decibels[0]}, with it ${decibels[1]} (the noisy page: ${found.noise.toFixed(1)} dB)`;
+    say(this.host, `Before training ${share[0]} of this query's attention lies on copies of the stamp under it, after training ${share[1]}.`);
+  }
+
+  paint(panel, picture, query = false) {
+    const { size } = this.cleaned.page, [row, column] = this.token.map((at) => at * TOKEN);
+    panel.paint({ top: 0, left: 0, rows: size[0], columns: size[1] }, picture);
+    panel.mark({ pads: [0, 0, 0, 0], input_size: size, padded_size: size }, query ? [["query", row, column, TOKEN, TOKEN]] : []);
+  }
+
+  /** The page, faint, under the colours of a query's attention; the largest share has the last colour. */
+  lookPicture(noisy, width, shares) {
+    const { bytes } = greyPicture(noisy, width, [-2.5, 2.5]), highest = Math.max(...shares), { ramp } = this.app.look;
+    for (let at = 0; at < noisy.length; at++) {
+      const share = shares[Math.floor(at / width / TOKEN) * TOKENS[1] + Math.floor(at % width / TOKEN)] / highest, from = 3 * Math.round(255 * share);
+      for (let band = 0; band < 3; band++) {
+        const below = FAINT * (1 - share);
+        bytes[4 * at + band] = below * bytes[4 * at + band] + (1 - below) * ramp[from + band];
+      }
+    }
+    return { bytes, width };
+  }
+
+  demo(t) { return { "spare.token": [Math.round(4 + 3 * Math.sin(6.28 * t)), Math.round(1 + 9 * t)] }; }
+}
