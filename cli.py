@@ -243,9 +243,9 @@ def show(
     from .commands.show import View, show, show_article
 
     if article:
-        refuse_options(
-            "the article", {"FOLDER|CHECKPOINT": source, "--layer": layer, "--picture": picture, "--image": image}
-        )
+        chosen = {"FOLDER|CHECKPOINT": source, "--layer": layer, "--picture": picture, "--image": image}
+        for name in (name for name, value in chosen.items() if value is not None):
+            raise typer.BadParameter("has no meaning for the article", param_hint=name)
         show_article(out, force=force)
         return wrote(out)
     if source is None:
