@@ -11,7 +11,7 @@ demo: .venv/runtime  ## Convert the embedded trained networks and compare them w
 test: .venv/dev  ## Run the tests; no compiler, browser or Coq is needed.
 	$(BIN)/python -m pytest $(PARALLEL)
 
-test-all: test checker  ## Run these, and then all that start processes, compile, or need Coq's checker or Chromium.
+test-all: test checker build/node  ## Run these, and then all that start processes, compile, or need Coq's checker or Chromium.
 	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not browser"
 	$(BIN)/python -m pytest -m browser tests/browser
 
@@ -48,8 +48,12 @@ mutants: .venv/dev  ## Change the library in 400 places, one at a time, and say 
 cuda: .venv/dev  ## Run the tests that need a CUDA device; without one they skip.
 	$(BIN)/python -m pytest -m cuda
 
-browser: .venv/dev  ## Run the tests that open the page in Chromium (apt-get install chromium).
+browser: .venv/dev build/node  ## Run the tests that open the page in Chromium (apt-get install chromium npm).
 	$(BIN)/python -m pytest -m browser tests/browser
+
+build/node:
+	@command -v npm >/dev/null || { echo "make browser needs npm for axe-core and ESLint: apt-get install npm" >&2; exit 2; }
+	npm install --silent --no-audit --no-fund --prefix $@ axe-core@4.10.3 eslint@9.39.5 @eslint/js@9.39.5
 
 pictures: .venv/dev  ## Draw the pictures of docs/theory.md again.
 	$(BIN)/python -m conv2attn.show.pictures.theory docs/pictures

@@ -16,7 +16,6 @@ export const LAYERS = Object.entries({
   box: kernel("box blur, 3 × 3", ...Array(9).fill(1 / 9)),
   log: kernel("edges, 5 × 5", 0, 0, -1, 0, 0, 0, -1, -2, -1, 0, -1, -2, 16, -2, -1, 0, -1, -2, -1, 0, 0, 0, -1, 0, 0),
 });
-export const ORDER = LAYERS.map(([name]) => name);
 
 /** A stream of numbers from 0 to 1 that a seed repeats (mulberry32). */
 export function randomNumbers(seed) {

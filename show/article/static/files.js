@@ -75,7 +75,10 @@ export async function readNetwork(files) {
     if (described && !spec) return [];
     return [{ name: name || "the layer", spec, shape: tensor.shape, load: () => load(weights, tensors, key) }];
   });
-  if (!found.length) throw new Refusal(`${weights.name} holds no convolution over two axes with a kernel of at most ${LARGEST_KERNEL} × ${LARGEST_KERNEL}.`);
+  if (!found.length) {
+    const largest = `${LARGEST_KERNEL} × ${LARGEST_KERNEL}`;
+    throw new Refusal(`${weights.name} holds no convolution over two axes with a kernel of at most ${largest}.`);
+  }
   return found;
 }
 

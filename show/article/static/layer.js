@@ -168,18 +168,19 @@ export function blurred(subject, alpha) {
   });
 }
 
-/** max |a − b| and where it is. */
-export function largestGap(a, b) {
-  let gap = 0, at = 0;
-  a.forEach((value, number) => { if (Math.abs(value - b[number]) > gap) [gap, at] = [Math.abs(value - b[number]), number]; });
-  return { gap, at };
-}
+/** max |a − b|. */
+export function largestGap(a, b) { return a.reduce((gap, value, at) => Math.max(gap, Math.abs(value - b[at])), 0); }
 
 /** What the certificate allows between attention and convolution on any image of this image's range: tau sum osc |W|. */
 export function tailBound(subject, alpha) {
   const spread = subject.planes.map((plane) => plane.reduce((high, value) => Math.max(high, value), -Infinity)
     - plane.reduce((low, value) => Math.min(low, value), Infinity));
-  return tailFraction(alpha) * subject.taps.flat().reduce((sum, weight, at) => sum + Math.abs(weight) * spread[at % spread.length], 0);
+  return tailFraction(alpha) * weighed(subject.taps, spread);
+}
+
+/** sum |W| r over heads and planes, of a number r for each plane. */
+function weighed(taps, numbers) {
+  return taps.flat().reduce((sum, weight, at) => sum + Math.abs(weight) * numbers[at % numbers.length], 0);
 }
 
 /** What rounding in this page can add, relative to sum |W| max |x|. A probability along an axis is a quotient; numerator
@@ -189,7 +190,7 @@ export function roundingBound(subject) {
   const keys = Math.max(...subject.padded_size), parts = subject.taps.length + subject.planes.length + 3;
   const steps = 2 * (4 * (LARGEST_EXPONENT + EXP_ULPS) + keys + 2) + 2 * keys + parts;
   const largest = subject.planes.map((plane) => plane.reduce((high, value) => Math.max(high, Math.abs(value)), 0));
-  const sum = subject.taps.flat().reduce((total, weight, at) => total + Math.abs(weight) * largest[at % largest.length], Math.abs(subject.bias));
+  const sum = weighed(subject.taps, largest) + Math.abs(subject.bias);
   return 2 * steps * UNIT / (1 - steps * UNIT) * sum;
 }
 

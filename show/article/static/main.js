@@ -154,7 +154,9 @@ class Article {
 
   pictureOf(planes) {
     const bytes = new Uint8ClampedArray(4 * planes[0].length).fill(255);
-    planes[0].forEach((_, at) => { for (let band = 0; band < 3; band++) bytes[4 * at + band] = 255 * planes[planes.length === 3 ? band : 0][at]; });
+    planes[0].forEach((_, at) => {
+      for (let band = 0; band < 3; band++) bytes[4 * at + band] = 255 * planes[planes.length === 3 ? band : 0][at];
+    });
     return { bytes, width: this.subject.padded_size[1] };
   }
 

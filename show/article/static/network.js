@@ -12,7 +12,10 @@ const SIDE = 8, BEFORE = 2; // pixels of a stamp, and in front of it
 
 /** The network of a name among the article's tensors: its convolutions, and its spare head if it has one. */
 export function networkOf(tensors, name) {
-  const read = (key) => tensors[`${name}.${key}`] && { numbers: decodedTensor(tensors[`${name}.${key}`]), shape: tensors[`${name}.${key}`].shape };
+  const read = (key) => {
+    const tensor = tensors[`${name}.${key}`];
+    return tensor && { numbers: decodedTensor(tensor), shape: tensor.shape };
+  };
   const layers = STRIDES.map((stride, at) => ({ stride, weight: read(`${at}.weight`), bias: read(`${at}.bias`).numbers }));
   const head = Object.fromEntries(["query", "query_bias", "key", "value", "out"].map((key) => [key, read(key)]));
   return { layers, head: head.query ? head : null };

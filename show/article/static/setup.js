@@ -1,11 +1,12 @@
 /* The image and the layer that all scenes share: those of the article, and what the reader brings. */
 
-import { LAYERS, ORDER, drawnImages } from "./examples.js";
+import { LAYERS, drawnImages } from "./examples.js";
 import { droppedFiles, readNetwork, readPicture } from "./files.js";
 import { PADDING_MODES, Refusal } from "./layer.js";
 
 const GREY = [0.299, 0.587, 0.114]; // shares of red, green and blue
 const OWN = "own";
+const PLAIN = { stride: [1, 1], dilation: [1, 1], padding: "same", padding_mode: "zeros" }; // where no file says
 const find = (id) => document.getElementById(id);
 
 export class Setup {
@@ -22,10 +23,13 @@ export class Setup {
   listen() {
     const { state } = this.app, choose = (values) => { state.set(values); state.commit(); };
     for (const name of ["image", "padding"]) find(name).addEventListener("change", () => choose({ [name]: find(name).value }));
-    for (const name of ["channel", "stride", "dilation"]) find(name).addEventListener("change", () => choose({ [name]: Number(find(name).value) }));
+    for (const name of ["channel", "stride", "dilation"]) {
+      find(name).addEventListener("change", () => choose({ [name]: Number(find(name).value) }));
+    }
     find("layer").addEventListener("change", () => this.chooseLayer(find("layer").value));
-    find("kernel").addEventListener("change", () => choose({ kernel: find("kernel").value, layer: find("kernel").value.trim() ? "edited" : Setup.first.layer }));
-    for (const button of document.querySelectorAll("[data-mode]")) {
+    find("kernel").addEventListener("change", ({ target: { value } }) =>
+      choose({ kernel: value, layer: value.trim() ? "edited" : Setup.first.layer }));
+    for (const button of document.querySelectorAll("button[data-mode]")) {
       button.addEventListener("click", () => choose({ mode: button.dataset.mode }));
     }
     find("copy").addEventListener("click", () => this.copyLink());
@@ -90,7 +94,7 @@ export class Setup {
     const { state } = this.app, image = this.images.get(state.get("image")) ?? this.images.get(Setup.first.image);
     let layer = state.get("layer") === "edited" ? this.edited() : this.layers.get(state.get("layer"));
     if (!layer?.weight) layer = this.layers.get(Setup.first.layer);
-    const [, , ...kernel_size] = layer.shape, own = layer.spec ?? { stride: [1, 1], dilation: [1, 1], padding: "same", padding_mode: "zeros" };
+    const [, , ...kernel_size] = layer.shape, own = layer.spec ?? PLAIN;
     const [stride, dilation, padding] = ["stride", "dilation", "padding"].map((name) => state.get(name));
     const spec = { ...own, kernel_size, ...(stride >= 1 && { stride: [stride, stride].map(Math.floor) }),
       ...(dilation >= 1 && { dilation: [dilation, dilation].map(Math.floor) }) };
@@ -120,12 +124,12 @@ export class Setup {
   /** Fills the controls with what is chosen. */
   fill() {
     const { state } = this.app, { layer, channel, spec, image } = this.chosen();
-    const options = (names, map) => names.map((name) => new Option(map.get(name).label, name));
-    find("image").replaceChildren(...options([...this.images.keys()], this.images));
-    find("layer").replaceChildren(...options(ORDER, this.layers), ...options([...this.layers.keys()].filter((name) => !ORDER.includes(name)), this.layers));
-    if (state.get("layer") === "edited") find("layer").append(new Option("edited", "edited"));
-    find("image").value = this.images.has(state.get("image")) ? state.get("image") : Setup.first.image;
-    find("layer").value = [...find("layer").options].some(({ value }) => value === state.get("layer")) ? state.get("layer") : Setup.first.layer;
+    const layers = [...this.layers, ...(state.get("layer") === "edited" ? [["edited", { label: "edited" }]] : [])];
+    for (const [name, choices] of [["image", [...this.images]], ["layer", layers]]) {
+      const wanted = state.get(name), known = choices.some(([choice]) => choice === wanted);
+      find(name).replaceChildren(...choices.map(([choice, { label }]) => new Option(label, choice)));
+      find(name).value = known ? wanted : Setup.first[name];
+    }
     find("channel").max = layer.shape[0] - 1;
     find("channel").value = channel;
     find("channel-label").hidden = layer.shape[0] === 1;
@@ -134,12 +138,14 @@ export class Setup {
     find("padding").value = state.get("padding");
     find("kernel").value = state.get("kernel") || (layer.shape[1] === 1 && layer.shape[0] === 1 ? layer.weight.join(" ") : "");
     document.documentElement.dataset.mode = state.get("mode") === "free" ? "free" : "guided";
-    for (const button of document.querySelectorAll("[data-mode]")) {
+    for (const button of document.querySelectorAll("button[data-mode]")) {
       button.setAttribute("aria-pressed", String(button.dataset.mode === document.documentElement.dataset.mode));
     }
     const [outputs, inputs, rows, columns] = layer.shape, colours = inputs === 1 ? "grey values" : inputs === 3 ? "three colours"
       : `three colours, channel c the colour c modulo 3`;
-    find("layer-words").textContent = `${rows} × ${columns}, ${inputs} → ${outputs} channels, ${image.size.join(" × ")} pixels; it reads the image's ${colours}.`;
+    const size = image.size.join(" × ");
+    const shape = `${rows} × ${columns}, ${inputs} → ${outputs} channels`;
+    find("layer-words").textContent = `${shape}, ${size} pixels; it reads the image's ${colours}.`;
   }
 
   async copyLink() {

@@ -7,7 +7,8 @@ import { Panel, paintAttention, windowAround } from "../../page/static/panels.js
 const KEYS = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] };
 const MANY = 16; // heads whose panels are too small for words
 const EXACT = [103, 104, 745, 746]; // where exp(−α) becomes 0: in single precision, in double
-export const ALPHAS = [...Array.from({ length: 61 }, (_, step) => Number((2 ** (step / 4 - 5)).toPrecision(3))), ...EXACT].sort((a, b) => a - b);
+const STEPS = Array.from({ length: 61 }, (_, step) => Number((2 ** (step / 4 - 5)).toPrecision(3)));
+export const ALPHAS = [...STEPS, ...EXACT].sort((a, b) => a - b);
 
 /** The element of a section that has a role in its scene. */
 export function part(host, name) { return host.querySelector(`[data-part="${name}"]`); }
@@ -98,7 +99,8 @@ export function signedPicture(values, width, largest, { paper, query, key }) {
 /** The style's colours as red, green and blue, which canvases need. */
 export function styleColours() {
   const bands = (hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16));
-  return Object.fromEntries(["paper", "ink", "soft", "rule", "faint", "query", "key"].map((name) => [name, bands(colours(`--${name}`)[0])]));
+  const names = ["paper", "ink", "soft", "rule", "faint", "query", "key"];
+  return Object.fromEntries(names.map((name) => [name, bands(colours(`--${name}`)[0])]));
 }
 
 export function css([red, green, blue], opacity = 1) { return `rgb(${red} ${green} ${blue} / ${opacity})`; }
@@ -128,14 +130,14 @@ export class HeadsView {
 
   /** Draws each head's attention; captions are made of fragments, and of sentences for people who do not see the panel. */
   draw(attentions, mark, captions) {
-    const { subject, look } = this.app;
+    const { subject, look: { picture, ramp, faint } } = this.app;
     if (this.heads.length !== attentions.length || this.columns !== subject.kernel_size[1]) this.make(subject);
     this.columns = subject.kernel_size[1];
     const window = windowAround(subject, mark);
     const highest = Math.max(...attentions.map(({ rows, columns }) => Math.max(...rows) * Math.max(...columns)));
     this.heads.forEach(({ button, caption, panel }, head) => {
       const { words, parts, off } = captions[head];
-      panel.paint(window, look.faint, (bytes) => paintAttention(bytes, { window, picture: look.picture, ramp: look.ramp }, attentions[head], highest));
+      panel.paint(window, faint, (bytes) => paintAttention(bytes, { window, picture, ramp }, attentions[head], highest));
       panel.mark(subject, [["query", ...mark, 1, 1]]);
       caption.replaceChildren(...parts);
       button.setAttribute("aria-label", words);

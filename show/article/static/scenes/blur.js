@@ -23,7 +23,8 @@ export class BlurScene {
     return this.app.once("blur", [subject, alpha], () => {
       const smooth = blurred(subject, alpha), heads = attend(subject, alpha), second = convolution(subject, { planes: smooth });
       const bound = tailBound(subject, alpha), rounding = roundingBound(subject);
-      return { alpha, smooth, heads, second, bound, rounding, same: largestGap(heads, second).gap, apart: largestGap(heads, convolved).gap };
+      const [same, apart] = [second, convolved].map((other) => largestGap(heads, other));
+      return { alpha, smooth, heads, second, bound, rounding, same, apart };
     });
   }
 
@@ -31,7 +32,7 @@ export class BlurScene {
   get curve() {
     const { subject, convolved } = this.app;
     return this.app.once("curve", [subject], () => CURVE.map((alpha) => {
-      const measured = largestGap(convolution(subject, { planes: blurred(subject, alpha) }), convolved).gap;
+      const measured = largestGap(convolution(subject, { planes: blurred(subject, alpha) }), convolved);
       return [alpha, measured, tailBound(subject, alpha) + roundingBound(subject)];
     }));
   }
@@ -46,8 +47,10 @@ export class BlurScene {
       .forEach((picture, at) => this.outputs[at].draw(picture));
     drawChart(part(this.host, "chart"), this.curve, alpha, { difference: apart, bound: bound + rounding });
     part(this.host, "same").textContent = `heads − (blur, then convolution): at most ${formatted(same)}`;
-    part(this.host, "written").textContent = `heads − convolution: at most ${formatted(apart)} ${apart <= bound + rounding ? "≤" : ">"} ${formatted(bound + rounding)}, the certificate`;
-    say(this.host, `At α = ${formatted(alpha)} attention differs from the convolution by up to ${formatted(apart)} on this image; no image of this range can make it differ by more than ${formatted(bound + rounding)}.`);
+    const far = formatted(apart), most = formatted(bound + rounding), sign = apart <= bound + rounding ? "≤" : ">";
+    part(this.host, "written").textContent = `heads − convolution: at most ${far} ${sign} ${most}, the certificate`;
+    say(this.host, `At α = ${formatted(alpha)} attention differs from the convolution by up to ${far} on this image; `
+      + `no image of this range can make it differ by more than ${most}.`);
   }
 
   demo(t) { return { "blur.alpha": 2 ** (-3 + 7 * t) }; }

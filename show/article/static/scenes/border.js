@@ -13,7 +13,10 @@ export class BorderScene {
     this.image = new InputView(app, part(host, "image"), "border.query");
     this.errors = new OutputView(app, part(host, "errors"), "border.query");
     this.box = part(host, "padded");
-    this.box.addEventListener("change", () => { app.state.set({ "border.inner": this.box.checked ? 0 : 1 }, host.id); app.state.commit(); });
+    this.box.addEventListener("change", () => {
+      app.state.set({ "border.inner": this.box.checked ? 0 : 1 }, host.id);
+      app.state.commit();
+    });
   }
 
   /** Attention and its distance from attention over all keys; an output is wrong where that is more than rounding. */
@@ -21,8 +24,9 @@ export class BorderScene {
     const { subject } = this.app, alpha = this.app.state.get("border.alpha"), inner = this.app.state.get("border.inner") >= 0.5;
     const compared = this.app.once("border", [subject, alpha, inner], () => {
       const right = attend(subject, alpha), output = inner ? attend(subject, alpha, { inner }) : right, rounding = roundingBound(subject);
-      const errors = output.map((value, number) => value - right[number]), wrong = errors.filter((error) => Math.abs(error) > rounding).length;
-      return { output, errors, wrong, rounding, gap: largestGap(output, right).gap };
+      const errors = output.map((value, number) => value - right[number]);
+      const wrong = errors.filter((error) => Math.abs(error) > rounding).length;
+      return { output, errors, wrong, rounding, gap: largestGap(output, right) };
     });
     return { ...compared, alpha, inner, attentions: attentionAt(subject, this.app.query("border.query"), alpha, { inner }) };
   }
@@ -38,8 +42,9 @@ export class BorderScene {
     }));
     this.errors.draw(signedPicture(errors, subject.output_size[1], gap, look.colours));
     const pixels = new Set(looked.map(String)).size, share = `${(100 * wrong / errors.length).toFixed(1)} %`;
-    part(this.host, "written").textContent = wrong ? `${wrong.toLocaleString("en")} of ${errors.length.toLocaleString("en")} outputs are wrong (${share}), by up to ${formatted(gap)}`
-      : `none of ${errors.length.toLocaleString("en")} outputs is wrong`;
+    const [some, all] = [wrong, errors.length].map((count) => count.toLocaleString("en"));
+    part(this.host, "written").textContent = wrong ? `${some} of ${all} outputs are wrong (${share}), by up to ${formatted(gap)}`
+      : `none of ${all} outputs is wrong`;
     const query = this.app.query("border.query"), at = query[0] * subject.output_size[1] + query[1];
     say(this.host, `At output (${query.join(", ")}) the ${looked.length} heads look at ${pixels} pixel${pixels === 1 ? "" : "s"}; it is `
       + `${Math.abs(errors[at]) > rounding ? `wrong by ${formatted(Math.abs(errors[at]))}` : "right"}.`);

@@ -64,7 +64,8 @@ export class HeadScene {
     const context = cleared(this.canvas), { look: { colours } } = this.app, { center, alpha } = this.numbers();
     this.drawFloor(context, scores, highest);
     const widest = Math.min(Math.sqrt(TALLEST / alpha), AROUND), ring = (number) => number / RINGS * widest;
-    const at = (radius, turn) => this.place([center[0] - radius * Math.cos(turn), center[1] - radius * Math.sin(turn)], alpha * radius ** 2 / TALLEST);
+    const at = (radius, turn) => this.place([Math.cos(turn), Math.sin(turn)].map((side, axis) => center[axis] - radius * side),
+      alpha * radius ** 2 / TALLEST);
     const patches = [];
     for (let spoke = 0; spoke < SPOKES; spoke++) {
       const turn = (spoke + 0.5) / SPOKES * 2 * Math.PI, depth = -Math.cos(turn) - Math.sin(turn);
@@ -76,7 +77,7 @@ export class HeadScene {
     for (const { spoke, number } of patches.sort((a, b) => a.depth - b.depth)) {
       const [from, to] = [spoke, spoke + 1].map((each) => each / SPOKES * 2 * Math.PI);
       context.beginPath();
-      for (const corner of [[ring(number), from], [ring(number), to], [ring(number + 1), to], [ring(number + 1), from]]) context.lineTo(...at(...corner));
+      for (const [out, turn] of [[0, from], [0, to], [1, to], [1, from]]) context.lineTo(...at(ring(number + out), turn));
       context.closePath();
       context.fill();
       context.stroke();
@@ -91,7 +92,9 @@ export class HeadScene {
     scores.forEach((row, r) => row.forEach((score, c) => {
       const from = 3 * Math.round(255 * Math.exp(score - highest)); // of what the bottom would get
       context.beginPath();
-      for (const [up, left] of [[-0.5, -0.5], [-0.5, 0.5], [0.5, 0.5], [0.5, -0.5]]) context.lineTo(...this.place([OFFSETS[r] + up, OFFSETS[c] + left]));
+      for (const [up, left] of [[-0.5, -0.5], [-0.5, 0.5], [0.5, 0.5], [0.5, -0.5]]) {
+        context.lineTo(...this.place([OFFSETS[r] + up, OFFSETS[c] + left]));
+      }
       context.closePath();
       context.fillStyle = css([...ramp.subarray(from, from + 3)]);
       context.fill();
@@ -126,5 +129,8 @@ export class HeadScene {
     host.querySelector("b").textContent = formatted(factor);
   }
 
-  demo(t) { return { "head.at": [3.5 * Math.sin(6.28 * t) - 2, 3.5 * Math.cos(6.28 * t) - 0.5].map((value) => Math.round(4 * value) / 4) }; }
+  demo(t) {
+    const turn = 2 * Math.PI * t, at = [3.5 * Math.sin(turn) - 2, 3.5 * Math.cos(turn) - 0.5];
+    return { "head.at": at.map((value) => Math.round(4 * value) / 4) };
+  }
 }

@@ -12,7 +12,8 @@ export class NineScene {
   constructor(app, host) {
     Object.assign(this, { app, host, showAlpha: alphaSlider(host, app.state, "nine.alpha"), under: null });
     Object.assign(this, { image: new InputView(app, part(host, "image")), output: new OutputView(app, part(host, "output")) });
-    this.heads = new HeadsView(app, part(host, "heads"), { pressed: (head) => this.toggle(head), pointed: (head) => { this.under = head; this.drawInput(); } });
+    const pointed = (head) => { this.under = head; this.drawInput(); };
+    this.heads = new HeadsView(app, part(host, "heads"), { pressed: (head) => this.toggle(head), pointed });
   }
 
   get off() { return new Set(this.app.state.get("nine.off").split(",").filter(Boolean).map(Number)); }
@@ -52,7 +53,8 @@ export class NineScene {
     swatch.style.background = css(sign, Math.sqrt(Math.max(...tap.map(Math.abs)) / (largest || 1)));
     const weight = tap.length === 1 ? formatted(tap[0], 2) : "W", value = tap.length === 1 ? formatted(seen[head][0], 2) : "x";
     const words = `Head ${head} carries ${tap.map((each) => formatted(each, 2)).join(", ")} and adds ${formatted(added[head], 2)}`;
-    return { off, words: `${words}. Switch it off.`, parts: [swatch, off ? "off" : `${weight} × ${value} = ${formatted(added[head], 2)}`] };
+    return { off, words: `${words}. Switch it off.`, parts: off ? [swatch, "off"]
+      : [swatch, made("span", "factors", `${weight} × ${value} = `), formatted(added[head], 2)] };
   }
 
   drawInput() {
@@ -65,6 +67,7 @@ export class NineScene {
 
   demo(t) {
     const [rows, columns] = this.app.subject.output_size;
-    return { "nine.alpha": 2 ** (5 - 7 * Math.sin(Math.PI * t)), query: [Math.round(rows * (0.3 + 0.25 * t)), Math.round(columns * (0.3 + 0.3 * Math.sin(3 * t)))] };
+    const query = [rows * (0.3 + 0.25 * t), columns * (0.3 + 0.3 * Math.sin(3 * t))].map(Math.round);
+    return { query, "nine.alpha": 2 ** (5 - 7 * Math.sin(Math.PI * t)) };
   }
 }

@@ -53,9 +53,11 @@ export class SharpScene {
     this.drawProfile(found);
     const name = bits === 32 ? "single" : "double";
     const words = neighbour > 0 ? `${formatted(neighbour)}: it still counts` : "exactly 0";
-    part(this.host, "written").textContent = `exp(−α) = ${exact === 0 ? "below 10⁻³²³" : formatted(exact)}; in ${name} precision the neighbour's share is ${words}`;
+    const power = exact === 0 ? "below 10⁻³²³" : formatted(exact);
+    part(this.host, "written").textContent = `exp(−α) = ${power}; in ${name} precision the neighbour's share is ${words}`;
     const others = count >= whole ? "every pixel" : count === 1 ? "one pixel" : `${count.toLocaleString("en")} pixels`;
-    say(this.host, `At α = ${formatted(alpha)} the head gives its pixel ${formatted(target)} and each neighbour ${neighbour ? formatted(neighbour) : "exactly 0"}: `
+    const beside = neighbour ? formatted(neighbour) : "exactly 0";
+    say(this.host, `At α = ${formatted(alpha)} the head gives its pixel ${formatted(target)} and each neighbour ${beside}: `
       + `in ${name} precision, ${others} get${count === 1 ? "s" : ""} any attention.`);
   }
 

@@ -16,7 +16,8 @@ export class SpareScene {
     const { tensors } = app;
     Object.assign(this, { app, host, stamps: tensors.stamps });
     this.networks = Object.fromEntries(["start", "alone", "grafted"].map((name) => [name, networkOf(tensors, name)]));
-    this.panels = Object.fromEntries(["page", "before", "after", "truth", "alone", "grafted"].map((name) => [name, new Panel(part(host, name), 48)]));
+    const names = ["page", "before", "after", "truth", "alone", "grafted"];
+    this.panels = Object.fromEntries(names.map((name) => [name, new Panel(part(host, name), 48)]));
     for (const name of ["page", "before", "after"]) this.listen(this.panels[name], name === "page");
     part(host, "again").addEventListener("click", () => this.choose({ "spare.page": app.state.get("spare.page") + 1 }));
     this.box = part(host, "recurs");
@@ -53,12 +54,13 @@ export class SpareScene {
 
   /** The shares of the query before and after, and what of them lies on copies of the stamp under it. */
   numbers() {
-    const { page, start, alone, grafted } = this.cleaned, [row, column] = this.token, count = TOKENS[0] * TOKENS[1], at = row * TOKENS[1] + column;
+    const { page: { noisy, clean: truth, kinds }, start, alone, grafted } = this.cleaned, [row, column] = this.token;
+    const count = TOKENS[0] * TOKENS[1], at = row * TOKENS[1] + column;
     const [before, after] = [start, grafted].map(({ shares }) => [...shares.subarray(at * count, (at + 1) * count)]);
-    const cellOf = (token) => Math.floor(token / TOKENS[1] / PER_CELL) * CELLS[1] + Math.floor(token % TOKENS[1] / PER_CELL);
-    const kind = page.kinds[cellOf(at)], onCopies = (shares) => shares.reduce((sum, share, token) => page.kinds[cellOf(token)] === kind ? sum + share : sum, 0);
-    return { before, after, copies: [before, after].map(onCopies), noisy: page.noisy, truth: page.clean, alone: alone.cleaned, grafted: grafted.cleaned,
-      decibels: [alone, grafted].map(({ cleaned }) => psnr(cleaned, page.clean)), noise: psnr(page.noisy, page.clean) };
+    const kindOf = (token) => kinds[Math.floor(token / TOKENS[1] / PER_CELL) * CELLS[1] + Math.floor(token % TOKENS[1] / PER_CELL)];
+    const onCopies = (shares) => shares.reduce((sum, share, token) => kindOf(token) === kindOf(at) ? sum + share : sum, 0);
+    const decibels = [alone, grafted].map(({ cleaned }) => psnr(cleaned, truth)), copies = [before, after].map(onCopies);
+    return { before, after, copies, noisy, truth, alone: alone.cleaned, grafted: grafted.cleaned, decibels, noise: psnr(noisy, truth) };
   }
 
   draw() {
@@ -67,9 +69,10 @@ export class SpareScene {
     this.paint(this.panels.page, greyPicture(found.noisy, width, [-2.5, 2.5]), true);
     for (const name of ["before", "after"]) this.paint(this.panels[name], this.lookPicture(found.noisy, width, found[name]), true);
     this.box.checked = this.app.state.get("spare.kinds") < CELLS[0] * CELLS[1];
-    const decibels = found.decibels.map((value) => `${value.toFixed(1)} dB`), share = found.copies.map((value) => `${Math.round(100 * value)} %`);
-    part(this.host, "written").textContent = `cleaned without the head ${decibels[0]}, with it ${decibels[1]} (the noisy page: ${found.noise.toFixed(1)} dB)`;
-    say(this.host, `Before training ${share[0]} of this query's attention lies on copies of the stamp under it, after training ${share[1]}.`);
+    const [without, with_, noise] = [...found.decibels, found.noise].map((value) => `${value.toFixed(1)} dB`);
+    const [before, after] = found.copies.map((value) => `${Math.round(100 * value)} %`);
+    part(this.host, "written").textContent = `cleaned without the head ${without}, with it ${with_} (the noisy page: ${noise})`;
+    say(this.host, `Before training ${before} of this query's attention lies on stamps like the one under it, after training ${after}.`);
   }
 
   paint(panel, picture, query = false) {
@@ -82,7 +85,8 @@ export class SpareScene {
   lookPicture(noisy, width, shares) {
     const { bytes } = greyPicture(noisy, width, [-2.5, 2.5]), highest = Math.max(...shares), { ramp } = this.app.look;
     for (let at = 0; at < noisy.length; at++) {
-      const share = shares[Math.floor(at / width / TOKEN) * TOKENS[1] + Math.floor(at % width / TOKEN)] / highest, from = 3 * Math.round(255 * share);
+      const token = Math.floor(at / width / TOKEN) * TOKENS[1] + Math.floor(at % width / TOKEN), share = shares[token] / highest;
+      const from = 3 * Math.round(255 * share);
       for (let band = 0; band < 3; band++) {
         const below = FAINT * (1 - share);
         bytes[4 * at + band] = below * bytes[4 * at + band] + (1 - below) * ramp[from + band];

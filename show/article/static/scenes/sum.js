@@ -2,7 +2,7 @@
 
 import { cleared } from "../../../page/static/canvas.js";
 import { formatted } from "../../../page/static/numbers.js";
-import { convolution, termsAt } from "../layer.js";
+import { termsAt } from "../layer.js";
 import { InputView, OutputView, css, greyPicture, made, part, rangeOf, say } from "../views.js";
 
 const MOST_CELLS = 25;
@@ -27,7 +27,8 @@ export class SumScene {
     this.output.draw(greyPicture(convolved, subject.output_size[1], rangeOf(convolved)));
     this.drawCells(terms);
     this.drawStairs(terms, subject.bias);
-    const written = terms.length > MOST_CELLS ? `a sum of ${terms.length} terms` : terms.map(({ product }) => formatted(product)).join(" + ").replaceAll("+ −", "− ");
+    const products = terms.map(({ product }) => formatted(product)).join(" + ").replaceAll("+ −", "− ");
+    const written = terms.length > MOST_CELLS ? `a sum of ${terms.length} terms` : products;
     const bias = subject.bias ? `${subject.bias < 0 ? " − " : " + "}${formatted(Math.abs(subject.bias))} (bias)` : "";
     part(this.host, "written").textContent = `${written}${bias} = ${formatted(sum)}`;
     say(this.host, `Output (${query.join(", ")}) is ${formatted(sum)}: a sum over ${terms.length} neighbours.`);
@@ -40,7 +41,8 @@ export class SumScene {
     cells.replaceChildren(...(cells.hidden ? [] : terms).map(({ pixel, tap, product }) => {
       const swatch = made("i", "swatch"), [red, green = red, blue = red] = pixel.map((value) => 255 * value);
       swatch.style.background = css([red, green, blue].map(Math.round));
-      const factors = pixel.length === 1 && terms.length < 16 ? made("span", "factors", `${formatted(pixel[0], 2)} × ${formatted(tap[0], 2)}`) : "";
+      const words = pixel.length === 1 && terms.length < 16 ? `${formatted(pixel[0], 2)} × ${formatted(tap[0], 2)}` : "";
+      const factors = made("span", "factors", words);
       return made("div", "cell", swatch, factors, made("b", "", formatted(product, 2)));
     }));
   }
