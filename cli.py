@@ -34,12 +34,14 @@ from .commands.options import (
     Picture,
     PictureSizeOption,
     PrecisionOption,
+    Program,
     ProofFormat,
     ResultOption,
     SkipOption,
     StdOption,
     StrategyOption,
     command,
+    named_after,
     normalization_of,
     pixel_of,
     positive,
@@ -53,8 +55,10 @@ from .commands.terminal import (
     progress,
     result_file,
     say,
+    say_document,
     wrote,
 )
+from .commands.topics import TOPICS
 
 if TYPE_CHECKING:
     from .convert.files.weights import Opening
@@ -62,13 +66,15 @@ if TYPE_CHECKING:
 
 app = typer.Typer(
     name="conv2attn",
-    help="Turn trained convolutions into multi-head self-attention that computes the same function.",
+    cls=Program,
+    help="Change a trained CNN's architecture without changing what it computes, and prove it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich" if sys.stdout is not None and sys.stdout.isatty() else None,  # panels only for people
     context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=f"conv2attn help COMMAND tells more, and so does conv2attn help TOPIC ({', '.join(TOPICS)}).",
 )
-CONVERT, CHECK, TRAIN, LOOK = "Convert", "Check", "Train", "Look"
+CONVERT, TRAIN, THEORY, DEVELOPERS = "Convert", "Train", "Theory", "Developers"
 """Panels of the help."""
 
 
@@ -96,50 +102,24 @@ def _options(
     import numpy  # noqa: F401  before torch, which swallows a Ctrl-C that comes while it imports numpy itself
 
 
-@command(app, CONVERT, computes=True, example="weights.pth --arch timm:resnet18 --out attention")
-def convert(
-    checkpoint: CheckpointArgument,
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
-    opening: Opening,
-    alpha: AlphaOption = None,
-    include: IncludeOption = None,
-    exclude: ExcludeOption = None,
-    device: DeviceOption = "cpu",
-    dtype: DtypeOption = None,
-    skip_unsupported: SkipOption = False,
-    input_range: Annotated[
-        str, typer.Option(metavar="LOW,HIGH", help="Range of image values that the bounds assume.")
-    ] = "-1,1",
-    size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ROWSxCOLUMNS",
-            help="Image size for the bound on a small network's outputs (default 224x224).",
-        ),
-    ] = None,
-    form: FormOption = None,
-    page: Annotated[bool, typer.Option("--page/--no-page", help="Write report.html, an interactive page.")] = True,
-    force: ForceOption = False,
-) -> Outcome:
-    """Convert a CNN checkpoint or an ONNX network to self-attention."""
-    from .commands.convert import convert_checkpoint
+@app.command("help", cls=Command, hidden=True)
+def help_on(
+    context: typer.Context,
+    what: Annotated[str | None, typer.Argument(metavar="COMMAND|TOPIC", help="Command, or one of the topics.")] = None,
+) -> None:
+    """Tell more about a command or a topic."""
+    program: Any = context.parent
+    if what in TOPICS:
+        say_document(TOPICS[what])
+        return
+    found = program.command if what is None else program.command.get_command(program, what)
+    if found is None:
+        from .convert.errors import close_names
 
-    return convert_checkpoint(
-        checkpoint,
-        out,
-        opening=opening,
-        device=device,
-        dtype=torch_dtype(dtype),
-        include=include or (),
-        exclude=exclude or (),
-        alpha=alpha,
-        skip_unsupported=skip_unsupported,
-        input_range=range_of(input_range),
-        size=size_of(size),
-        form=form,
-        force=force,
-        page=page,
-    )
+        known = [*program.command.commands, *TOPICS]
+        raise typer.BadParameter(f"{what} is no command and no topic{close_names(what or '', known)}")
+    shown = program if what is None else found.make_context(what, ["--help"], parent=program, resilient_parsing=True)
+    say_document(found.get_help(shown) + "\n")
 
 
 @command(app, CONVERT, computes=True, example="weights.pth --arch timm:resnet18")
@@ -165,54 +145,137 @@ def plan(
     )
 
 
-@command(app, CONVERT, example="attention --out weights.pth")
-def restore(
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DIR|CHECKPOINT", help="Output of convert, or with --arch the state dict of a converted network."
-        ),
-    ],
-    out: Annotated[Path, typer.Option(metavar="FILE", help="File to write: .safetensors, .pth or .pt.")],
+@command(app, CONVERT, computes=True, example="weights.pth --arch timm:resnet18 --out attention")
+def convert(
+    checkpoint: CheckpointArgument,
     opening: Opening,
-    ungraft: Annotated[
-        bool, typer.Option("--ungraft", help="Take trained spare heads off, and with them what they compute.")
-    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder to write (default NAME-attention).")
+    ] = None,
+    alpha: AlphaOption = None,
+    include: IncludeOption = None,
+    exclude: ExcludeOption = None,
+    device: DeviceOption = "cpu",
+    dtype: DtypeOption = None,
+    skip_unsupported: SkipOption = False,
+    input_range: Annotated[str, typer.Option(metavar="LOW,HIGH", help="Image values that the bounds assume.")] = "-1,1",
+    size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROWSxCOLUMNS",
+            help="Image size for the network's bound (default 224x224).",
+        ),
+    ] = None,
+    form: FormOption = None,
+    page: Annotated[bool, typer.Option("--page/--no-page", help="Write report.html.")] = True,
     force: ForceOption = False,
 ) -> Outcome:
-    """Write the state dict of the original CNN, bit for bit."""
-    from .commands.restore import restore_file
+    """Convert a CNN checkpoint or an ONNX network to self-attention."""
+    from .commands.convert import convert_checkpoint
 
-    state, is_layers, ungrafted = restore_file(source, out, opening, ungraft=ungraft, force=force)
-    what = "convolution weights only" if is_layers else "the state dict of the CNN, bit for bit"
-    what += f"; without the trained spare heads of {', '.join(ungrafted)}" if ungrafted else ""
-    content = "layers" if is_layers else "network"
-    return wrote(out, what, tensors=list(state), content=content, ungrafted=ungrafted)
+    return convert_checkpoint(
+        checkpoint,
+        out or named_after(checkpoint, "-attention"),
+        opening=opening,
+        device=device,
+        dtype=torch_dtype(dtype),
+        include=include or (),
+        exclude=exclude or (),
+        alpha=alpha,
+        skip_unsupported=skip_unsupported,
+        input_range=range_of(input_range),
+        size=size_of(size),
+        form=form,
+        force=force,
+        page=page,
+    )
 
 
-@command(app, LOOK, example="--out demo")
-def demo(
-    out: Annotated[Path | None, typer.Option(metavar="DIR", help="Folder to write (default ./conv2attn-demo).")] = None,
-    images: Annotated[int, typer.Option(min=1, max=100_000, help="Number of held-out images to draw.")] = 1000,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the images.")] = None,
+@command(app, CONVERT, computes=True, example="attention --data pictures")
+def verify(
+    checkpoint: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="CHECKPOINT", help="Checkpoint, as for convert. Without one, random layers are verified."
+        ),
+    ] = None,
+    *,
+    opening: Opening,
+    alpha: AlphaOption = None,
+    skip_unsupported: SkipOption = False,
+    engine: EngineOption = None,
+    device: DeviceOption = "cpu",
+    dtype: DtypeOption = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder of images, perhaps with one for each class.",
+        ),
+    ] = None,
+    random: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Random inputs (default 2), or random layers."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="Seed of what is random (default 0).")] = None,
+    size: Annotated[
+        str | None,
+        typer.Option(
+            metavar="ROWSxCOLUMNS",
+            help="Size of inputs, perhaps with channels before.",
+        ),
+    ] = None,
+    input_: InputOption = None,
+    mean: MeanOption = None,
+    std: StdOption = None,
+    original: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="ONNX file that the folder is from."),
+    ] = None,
+    form: FormOption = None,
+    whole: Annotated[bool, typer.Option("--all", help="Compare every output of every layer (default: some).")] = False,
+    out: ResultOption = None,
 ) -> Outcome:
-    """Convert three trained CNNs and run both networks side by side."""
-    from .commands.demo import DEFAULT_FOLDER, PASSES, run_demo
-    from .convert.examples.images import HELD_OUT_SEED
+    """Run a network beside its CNN, and check every bound.
 
-    seed = HELD_OUT_SEED if seed is None else seed
-    with progress("Running CNN and attention", total=PASSES * images) as advance:
-        return run_demo(out or DEFAULT_FOLDER, count=images, seed=seed, progress=advance)
+    ONNX Runtime runs an ONNX file without --arch beside the same file with attention. Without CHECKPOINT, --random N
+    verifies N random layers, as soak does.
+    """
+    from .commands.verify import VerifyOptions, verify_chosen
+
+    options = VerifyOptions(
+        checkpoint=checkpoint,
+        opening=opening,
+        alpha=alpha,
+        skip_unsupported=skip_unsupported,
+        engine=engine,
+        device=device,
+        dtype=dtype,
+        data=data,
+        random=random,
+        seed=seed,
+        size=size,
+        input_=input_,
+        mean=mean,
+        std=std,
+        original=original,
+        form=form,
+        whole=whole,
+    )
+    return verify_chosen(options, out=out)
 
 
-@command(app, LOOK, computes=True, example="attention --out page.html")
+@command(app, CONVERT, computes=True, example="attention --out page.html")
 def show(
-    out: Annotated[
-        Path, typer.Option(metavar="FILE", help="File to write: a picture (.png, .svg, .pdf) or a page (.html).")
-    ],
     opening: Opening,
     source: Annotated[
         Path | None, typer.Argument(metavar="FOLDER|CHECKPOINT", help="Output of convert or learn, or a checkpoint.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="Picture (.png, .svg, .pdf) or page (.html; the default, NAME.html)."
+        ),
     ] = None,
     article: Annotated[
         bool, typer.Option("--article", help="Write the interactive article on the theorem; it needs no network.")
@@ -239,27 +302,281 @@ def show(
     ] = None,
     force: ForceOption = False,
 ) -> Outcome:
-    """Draw where the heads look, or write an interactive page, or the article."""
+    """Draw where heads look: a picture, a page, the article."""
     from .commands.show import View, show, show_article
 
     if article:
         chosen = {"FOLDER|CHECKPOINT": source, "--layer": layer, "--picture": picture, "--image": image}
         for name in (name for name, value in chosen.items() if value is not None):
             raise typer.BadParameter("has no meaning for the article", param_hint=name)
-        show_article(out, force=force)
+        show_article(out := out or Path("article.html"), force=force)
         return wrote(out)
     if source is None:
         raise typer.BadParameter("is required without --article", param_hint="FOLDER|CHECKPOINT")
 
+    out = out or named_after(source, ".html")
     scaled = size_of(size, axes=2)
     pixel = None if query is None else pixel_of(query)
     view = View(layer, image, scaled, pixel, alpha, picture, normalization_of(mean, std))
     return wrote(out, layers=show(source, out, view, opening, force=force))
 
 
+@command(app, CONVERT, example="attention --out weights.pth")
+def restore(
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DIR|CHECKPOINT", help="Output of convert, or with --arch the state dict of a converted network."
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="File to write: .safetensors, .pth or .pt.")],
+    opening: Opening,
+    ungraft: Annotated[
+        bool, typer.Option("--ungraft", help="Take trained spare heads off, and with them what they compute.")
+    ] = False,
+    force: ForceOption = False,
+) -> Outcome:
+    """Write the state dict of the original CNN, bit for bit."""
+    from .commands.restore import restore_file
+
+    state, is_layers, ungrafted = restore_file(source, out, opening, ungraft=ungraft, force=force)
+    what = "convolution weights only" if is_layers else "the state dict of the CNN, bit for bit"
+    what += f"; without the trained spare heads of {', '.join(ungrafted)}" if ungrafted else ""
+    content = "layers" if is_layers else "network"
+    return wrote(out, what, tensors=list(state), content=content, ungrafted=ungrafted)
+
+
+@command(app, CONVERT, computes=True, example="attention --out attention.onnx")
+def export(
+    source: CheckpointArgument,
+    opening: Opening,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="File to write (default NAME.onnx).")
+    ] = None,
+    alpha: AlphaOption = None,
+    skip_unsupported: SkipOption = False,
+    size: ImageSizeOption = None,
+    input_: InputOption = None,
+    form: FormOption = None,
+    force: ForceOption = False,
+) -> Outcome:
+    """Write a network's attention as an ONNX file. A CNN is converted first."""
+    from .commands.export import export_network
+    from .convert.inputs import parse_inputs
+
+    return export_network(
+        source,
+        out or named_after(source, ".onnx"),
+        opening=opening,
+        alpha=alpha,
+        skip_unsupported=skip_unsupported,
+        size=size_of(size),
+        form=form,
+        force=force,
+        inputs=parse_inputs(input_ or ()),
+    )
+
+
+@command(app, CONVERT, computes=True, example="weights.pth network.onnx --arch timm:resnet18 --random 4")
+def same(
+    a: Annotated[
+        Path, typer.Argument(metavar="A", help="Checkpoint, as for convert, or an ONNX file, which ONNX Runtime runs.")
+    ],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The other. One of the two must be no ONNX file.")],
+    opening: Opening,
+    input_: Annotated[
+        Path | None,
+        typer.Option("--input", metavar="FILE", help="Inputs: .npy, .npz by name, or .pt."),
+    ] = None,
+    data: Annotated[
+        Path | None, typer.Option(metavar="IMAGES", help="Folder of images, of which eight are taken.")
+    ] = None,
+    random: Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of random inputs (default 8).")] = None,
+    shape: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME=SHAPE[:DTYPE]", help="A random input, as mask=1x64:bool. Repeatable."),
+    ] = None,
+    size: ImageSizeOption = None,
+    mean: MeanOption = None,
+    std: StdOption = None,
+    dtype: DtypeOption = None,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of inputs and of noise.")] = 0,
+    out: ResultOption = None,
+) -> Outcome:
+    """Say whether the difference of two networks is rounding.
+
+    Exit code 0: rounding, or the same bits. 1: not rounding, or quantised. 5: it cannot be said.
+    """
+    from .commands.same import same_files
+    from .convert.inputs import parse_inputs
+
+    with result_file(out, "same", sources=[a, b]) as write:
+        found = same_files(
+            a,
+            b,
+            opening=opening,
+            file=input_,
+            folder=data,
+            count=random,
+            size=size_of(size),
+            seed=seed,
+            specs=parse_inputs(shape or ()),
+            normalization=normalization_of(mean, std),
+            dtype=torch_dtype(dtype),
+            progress=partial(progress, "Running both networks, and rounding"),
+        )
+        write(found)
+    return found
+
+
+@command(app, CONVERT, example="--out demo")
+def demo(
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder to write (default ./conv2attn-demo).")
+    ] = None,
+    images: Annotated[int, typer.Option(min=1, max=100_000, help="Number of held-out images to draw.")] = 1000,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of the images.")] = None,
+) -> Outcome:
+    """Convert three trained CNNs and run both networks side by side."""
+    from .commands.demo import DEFAULT_FOLDER, PASSES, run_demo
+    from .convert.examples.images import HELD_OUT_SEED
+
+    seed = HELD_OUT_SEED if seed is None else seed
+    with progress("Running CNN and attention", total=PASSES * images) as advance:
+        return run_demo(out or DEFAULT_FOLDER, count=images, seed=seed, progress=advance)
+
+
+@command(app, TRAIN, computes=True, example="resnet.pth --arch torchvision.models:resnet18 --out grafted")
+def graft(
+    checkpoint: Annotated[
+        Path | None,
+        typer.Argument(metavar="CHECKPOINT", help="A CNN; with --data, none means a small one that is trained first."),
+    ] = None,
+    *,
+    opening: Opening,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="DIR", help="Folder to write (default NAME-grafted)."),
+    ] = None,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN",
+            help='Layers, or "last" (default: by their maps). Repeatable.',
+        ),
+    ] = None,
+    heads: Annotated[int, typer.Option(metavar="N", min=1, help="Spare heads of each layer.")] = 1,
+    key_dim: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Width of a head's queries and keys."),
+    ] = None,
+    value_dim: Annotated[int | None, typer.Option(metavar="N", min=1, help="Width of a head's values.")] = None,
+    beside: Annotated[bool, typer.Option("--beside", help="Heads beside the taps, not in front.")] = False,
+    positions: Annotated[bool, typer.Option("--positions", help="Scores read relative positions, too.")] = False,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="Compare on digits, drawn, cifar10:PATH or a folder.",
+        ),
+    ] = None,
+    size: PictureSizeOption = None,
+    mean: MeanOption = None,
+    std: StdOption = None,
+    epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Epochs.")] = 10,
+    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Batch size of all processes.")] = 64,
+    lr: Annotated[
+        list[float] | None,
+        typer.Option(
+            callback=positive,
+            metavar="RATE",
+            help="Learning rate. Repeatable: each side tries all.",
+        ),
+    ] = None,
+    weight_decay: Annotated[float, typer.Option(metavar="NUMBER", min=0, help="Weight decay.")] = 0.01,
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Number of runs.")] = 5,
+    seed: Annotated[int, typer.Option(metavar="N", min=0, help="First seed.")] = 0,
+    accelerator: AcceleratorOption = "auto",
+    devices: DevicesOption = 1,
+    strategy: StrategyOption = "auto",
+    precision: PrecisionOption = "32-true",
+    resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in the folder.")] = False,
+    force: ForceOption = False,
+) -> Outcome:
+    """Give a CNN attention that adds 0 until it is trained. With --data, find out whether it pays."""
+    from dataclasses import replace
+
+    from .commands.graft import compare_on_data, graft_checkpoint
+    from .learn.grafting import GRAFTING, RATES
+
+    options = {"heads": heads, "key_dim": key_dim, "value_dim": value_dim, "beside": beside, "positions": positions}
+    chosen: dict[str, Any] = {"opening": opening, "where": where or (), "options": options}
+    chosen["size"] = size_of(size, axes=2)
+    if data is None:
+        if checkpoint is None:
+            raise typer.BadParameter("is required without --data", param_hint="CHECKPOINT")
+        return graft_checkpoint(checkpoint, out or named_after(checkpoint, "-grafted"), force=force, **chosen)
+    if out is None:
+        raise typer.BadParameter("is required with --data", param_hint="--out")
+    if force:
+        raise typer.BadParameter("goes without --data, whose runs --resume continues", param_hint="--force")
+    recipe = replace(GRAFTING, epochs=epochs, batch_size=batch, weight_decay=weight_decay, seed=seed)
+    recipe = replace(recipe, lr=lr[0]) if lr else recipe
+    return compare_on_data(
+        checkpoint,
+        out,
+        data=data,
+        normalization=normalization_of(mean, std),
+        recipe=recipe,
+        rates=tuple(lr or RATES),
+        seeds=seeds,
+        session=_session(accelerator, devices, strategy, precision, resume=resume),
+        **chosen,
+    )
+
+
+@command(app, TRAIN, computes=True, example="trained --tolerance 0.05 --out frozen.pt2")
+def freeze(
+    checkpoint: CheckpointArgument,
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", "-o", metavar="FILE", help="File to write: a program (.pt2), or weights (.pth, .safetensors)."
+        ),
+    ],
+    tolerance: Annotated[
+        float,
+        typer.Option(callback=positive, help="Largest allowed difference of a layer's outputs away from borders."),
+    ],
+    opening: Opening,
+    input_range: Annotated[
+        str, typer.Option(metavar="LOW,HIGH", help="Range of each layer's input that the bounds assume.")
+    ] = "-1,1",
+    size: ImageSizeOption = None,
+    data: Annotated[
+        str | None,
+        typer.Option(metavar="KIND", help="Report test accuracy before and after on this data, as for graft."),
+    ] = None,
+    force: ForceOption = False,
+) -> Outcome:
+    """Turn trained attention back into convolutions. Each is the smallest within the tolerance."""
+    from .commands.freeze import freeze_checkpoint
+
+    return freeze_checkpoint(
+        checkpoint,
+        out,
+        opening=opening,
+        tolerance=tolerance,
+        input_range=range_of(input_range),
+        size=size_of(size, axes=2),
+        data=data,
+        force=force,
+    )
+
+
 @command(app, TRAIN, computes=True, example="--data digits --out learned")
 def learn(
-    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write.")],
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to write.")] = Path("learned"),
     data: Annotated[
         str,
         typer.Option(metavar="KIND", help="digits, drawn, either with :SIDE, cifar10:PATH or a folder of pictures."),
@@ -304,12 +621,25 @@ def learn(
     )
 
 
-@app.command(cls=Command, epilog="Example: conv2attn prove --show head-assembly", rich_help_panel=CHECK)
+def _session(
+    accelerator: str = "auto", devices: int = 1, strategy: str = "auto", precision: str = "32-true", *, resume: bool
+) -> Session:
+    """How a command's runs are made: bars on a terminal, lines on standard error."""
+    from .learn.training.recipe import Machine, Session
+
+    return Session(
+        Machine(accelerator, devices, strategy, precision), resume, sys.stderr.isatty(), partial(say, err=True)
+    )
+
+
+@app.command(cls=Command, epilog="Example: conv2attn prove --show head-assembly", rich_help_panel=THEORY)
 def prove(
     only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Prove only this claim. Repeatable.")] = None,
     show: Annotated[str | None, typer.Option(metavar="NAME", help="Prove this claim and print its derivation.")] = None,
     form: Annotated[ProofFormat, typer.Option("--format", help="Format of the printed derivations.")] = "text",
-    out: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the derivations to a file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the derivations to a file.")
+    ] = None,
     limit: Annotated[
         float | None, typer.Option(callback=positive, help="Time limit for each check, in seconds (default 20).")
     ] = None,
@@ -321,7 +651,7 @@ def prove(
         raise typer.Exit(code)
 
 
-@command(app, CHECK)
+@command(app, THEORY)
 def claims() -> Outcome:
     """List the claims that prove can prove."""
     from .commands.prove import list_claims
@@ -329,7 +659,7 @@ def claims() -> Outcome:
     return list_claims()
 
 
-@command(app, CHECK)
+@command(app, THEORY)
 def formal(
     limit: Annotated[
         float | None, typer.Option(callback=positive, help="Time limit for each file, in seconds (default 300).")
@@ -342,7 +672,7 @@ def formal(
         return check_formal(limit=limit or DEFAULT_LIMIT, progress=advance)
 
 
-@command(app, CHECK, example="attention")
+@command(app, THEORY, example="attention")
 def check(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that convert wrote.")],
 ) -> Outcome:
@@ -353,167 +683,7 @@ def check(
         return check_folder(folder, progress=advance)
 
 
-@command(app, CHECK, computes=True, example="attention --data pictures")
-def verify(
-    checkpoint: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="CHECKPOINT", help="Checkpoint, as for convert. Without one, random layers are verified."
-        ),
-    ] = None,
-    *,
-    opening: Opening,
-    alpha: AlphaOption = None,
-    skip_unsupported: SkipOption = False,
-    engine: EngineOption = None,
-    device: DeviceOption = "cpu",
-    dtype: DtypeOption = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of images to run the network on (.npy, .pt, .png, .jpg, ...), which may have a subfolder for "
-            "each class, or train, val and test.",
-        ),
-    ] = None,
-    random: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of random inputs (default 2), or of random layers."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(min=0, help="Seed for the random inputs or layers (default 0).")] = None,
-    size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ROWSxCOLUMNS",
-            help="Size of random inputs and of pictures, preceded by the number of channels where the first layer has "
-            "another one (default: the size the network was trained on, or 224x224).",
-        ),
-    ] = None,
-    input_: InputOption = None,
-    mean: MeanOption = None,
-    std: StdOption = None,
-    original: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="ONNX file that the folder CHECKPOINT was converted from. Both are run."),
-    ] = None,
-    form: FormOption = None,
-    whole: Annotated[
-        bool, typer.Option("--all", help="Compare every output of every layer (default: a sample where bits differ).")
-    ] = False,
-    out: ResultOption = None,
-) -> Outcome:
-    """Run a network beside its CNN, check every bound, and say whether their difference is rounding.
-
-    Each layer is compared with its convolution, and the whole network with the CNN. ONNX Runtime runs an ONNX file
-    without --arch beside the same file with attention. Without CHECKPOINT, --random N verifies the theorem, the engines
-    and the certificate on N random layers, as soak does.
-    """
-    from .commands.verify import VerifyOptions, verify_chosen
-
-    options = VerifyOptions(
-        checkpoint=checkpoint,
-        opening=opening,
-        alpha=alpha,
-        skip_unsupported=skip_unsupported,
-        engine=engine,
-        device=device,
-        dtype=dtype,
-        data=data,
-        random=random,
-        seed=seed,
-        size=size,
-        input_=input_,
-        mean=mean,
-        std=std,
-        original=original,
-        form=form,
-        whole=whole,
-    )
-    return verify_chosen(options, out=out)
-
-
-@command(app, CHECK, computes=True, example="weights.pth network.onnx --arch timm:resnet18 --random 4")
-def same(
-    a: Annotated[
-        Path, typer.Argument(metavar="A", help="Checkpoint, as for convert, or an ONNX file, which ONNX Runtime runs.")
-    ],
-    b: Annotated[Path, typer.Argument(metavar="B", help="The other. One of the two must be no ONNX file.")],
-    opening: Opening,
-    input_: Annotated[
-        Path | None,
-        typer.Option("--input", metavar="FILE", help="Inputs: .npy, .npz with arrays by name, or .pt with tensors."),
-    ] = None,
-    data: Annotated[
-        Path | None, typer.Option(metavar="IMAGES", help="Folder of images, as for verify. The first eight are taken.")
-    ] = None,
-    random: Annotated[int | None, typer.Option(min=1, help="Number of random inputs (default 8).")] = None,
-    shape: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=SHAPE[:DTYPE]", help="A random network input, as for verify --input. Repeatable."),
-    ] = None,
-    size: ImageSizeOption = None,
-    mean: MeanOption = None,
-    std: StdOption = None,
-    dtype: DtypeOption = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed for random inputs, and for the noise.")] = 0,
-    out: ResultOption = None,
-) -> Outcome:
-    """Say whether the difference of two networks is rounding.
-
-    Exit code 0: rounding, or the same bits. 1: not rounding, or quantised. 5: it cannot be said.
-    """
-    from .commands.same import same_files
-    from .convert.inputs import parse_inputs
-
-    with result_file(out, "same", sources=[a, b]) as write:
-        found = same_files(
-            a,
-            b,
-            opening=opening,
-            file=input_,
-            folder=data,
-            count=random,
-            size=size_of(size),
-            seed=seed,
-            specs=parse_inputs(shape or ()),
-            normalization=normalization_of(mean, std),
-            dtype=torch_dtype(dtype),
-            progress=partial(progress, "Running both networks, and rounding"),
-        )
-        write(found)
-    return found
-
-
-@command(app, CONVERT, computes=True, example="attention --out attention.onnx")
-def export(
-    source: CheckpointArgument,
-    out: Annotated[Path, typer.Option(metavar="FILE", help="ONNX file to write.")],
-    opening: Opening,
-    alpha: AlphaOption = None,
-    skip_unsupported: SkipOption = False,
-    size: ImageSizeOption = None,
-    input_: InputOption = None,
-    form: FormOption = None,
-    force: ForceOption = False,
-) -> Outcome:
-    """Write a network's attention as an ONNX file. A CNN is converted first."""
-    from .commands.export import export_network
-    from .convert.inputs import parse_inputs
-
-    return export_network(
-        source,
-        out,
-        opening=opening,
-        alpha=alpha,
-        skip_unsupported=skip_unsupported,
-        size=size_of(size),
-        form=form,
-        force=force,
-        inputs=parse_inputs(input_ or ()),
-    )
-
-
-@command(app, CHECK, example="--layers 1000")
+@command(app, DEVELOPERS, example="--layers 1000")
 def soak(
     layers: Annotated[
         int | None,
@@ -535,7 +705,12 @@ def soak(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Also write the result as JSON. {shard} in the name stands for the shard."),
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Also write the result as JSON. {shard} in the name stands for the shard.",
+        ),
     ] = None,
 ) -> Outcome:
     """Try to break theorem, code and certificate on random layers."""
@@ -546,8 +721,8 @@ def soak(
     return soak_layers(settings, layers, seed=seed, minutes=minutes, shard=shard, out=out)
 
 
-@command(app, CHECK, result="soak", example="shard-0.json shard-1.json")
-def merge(
+@command(app, DEVELOPERS, result="soak", example="shard-0.json shard-1.json")
+def sum_soaks(
     files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that soak wrote.")],
     out: ResultOption = None,
 ) -> Outcome:
@@ -555,147 +730,6 @@ def merge(
     from .commands.soak import merge_results
 
     return merge_results(files, out=out)
-
-
-@command(app, TRAIN, computes=True, example="resnet.pth --arch torchvision.models:resnet18 --out grafted")
-def graft(
-    out: Annotated[
-        Path,
-        typer.Option(
-            metavar="DIR", help="Folder to write. With --data it keeps every run, and --resume continues them."
-        ),
-    ],
-    checkpoint: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[CHECKPOINT]", help="A CNN. With --data it may be left out: a small CNN is trained on the data."
-        ),
-    ] = None,
-    *,
-    opening: Opening,
-    where: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            help='Layers to graft: a name, a glob, "re:" and a regular expression, or "last". Repeatable (default: the '
-            "last that sees 100 to 1,600 pixels).",
-        ),
-    ] = None,
-    heads: Annotated[int, typer.Option(min=1, help="Spare heads of each layer.")] = 1,
-    key_dim: Annotated[
-        int | None,
-        typer.Option(min=1, help="Dimension of a head's queries and keys (default: half the channels, shared)."),
-    ] = None,
-    value_dim: Annotated[
-        int | None, typer.Option(min=1, help="Dimension of a head's values (default: half the channels, shared).")
-    ] = None,
-    beside: Annotated[bool, typer.Option("--beside", help="Put heads beside the taps, not in front of them.")] = False,
-    positions: Annotated[bool, typer.Option("--positions", help="Let scores read relative positions, too.")] = False,
-    data: Annotated[
-        str | None,
-        typer.Option(
-            metavar="KIND",
-            help="Train and compare on digits, drawn, either with :SIDE, cifar10:PATH or a folder of pictures.",
-        ),
-    ] = None,
-    size: PictureSizeOption = None,
-    mean: MeanOption = None,
-    std: StdOption = None,
-    epochs: Annotated[int, typer.Option(min=1, help="Number of fine-tuning epochs.")] = 10,
-    batch: Annotated[int, typer.Option(min=1, help="Global batch size.")] = 64,
-    lr: Annotated[
-        list[float] | None,
-        typer.Option(
-            callback=positive,
-            help="Peak learning rate. Repeatable: each side tries each and goes on beyond an end that is best; "
-            "validation images choose (default 1e-4 to 1e-2).",
-        ),
-    ] = None,
-    weight_decay: Annotated[float, typer.Option(min=0, help="Weight decay.")] = 0.01,
-    seeds: Annotated[int, typer.Option(min=1, help="Number of runs. The table shows their spread.")] = 5,
-    seed: Annotated[int, typer.Option(min=0, help="First seed.")] = 0,
-    accelerator: AcceleratorOption = "auto",
-    devices: DevicesOption = 1,
-    strategy: StrategyOption = "auto",
-    precision: PrecisionOption = "32-true",
-    resume: Annotated[bool, typer.Option("--resume", help="Continue a run that was interrupted in DIR.")] = False,
-    force: ForceOption = False,
-) -> Outcome:
-    """Give a CNN attention that adds 0 until it is trained. With --data, find out whether it pays."""
-    from dataclasses import replace
-
-    from .commands.graft import compare_on_data, graft_checkpoint
-    from .learn.grafting import GRAFTING, RATES
-
-    options = {"heads": heads, "key_dim": key_dim, "value_dim": value_dim, "beside": beside, "positions": positions}
-    chosen: dict[str, Any] = {"opening": opening, "where": where or (), "options": options}
-    chosen["size"] = size_of(size, axes=2)
-    if data is None:
-        if checkpoint is None:
-            raise typer.BadParameter("is required without --data", param_hint="CHECKPOINT")
-        return graft_checkpoint(checkpoint, out, force=force, **chosen)
-    if force:
-        raise typer.BadParameter("goes without --data, whose runs --resume continues", param_hint="--force")
-    recipe = replace(GRAFTING, epochs=epochs, batch_size=batch, weight_decay=weight_decay, seed=seed)
-    recipe = replace(recipe, lr=lr[0]) if lr else recipe
-    return compare_on_data(
-        checkpoint,
-        out,
-        data=data,
-        normalization=normalization_of(mean, std),
-        recipe=recipe,
-        rates=tuple(lr or RATES),
-        seeds=seeds,
-        session=_session(accelerator, devices, strategy, precision, resume=resume),
-        **chosen,
-    )
-
-
-def _session(
-    accelerator: str = "auto", devices: int = 1, strategy: str = "auto", precision: str = "32-true", *, resume: bool
-) -> Session:
-    """How a command's runs are made: bars on a terminal, lines on standard error."""
-    from .learn.training.recipe import Machine, Session
-
-    return Session(
-        Machine(accelerator, devices, strategy, precision), resume, sys.stderr.isatty(), partial(say, err=True)
-    )
-
-
-@command(app, TRAIN, computes=True, example="trained --tolerance 0.05 --out frozen.pt2")
-def freeze(
-    checkpoint: CheckpointArgument,
-    out: Annotated[
-        Path, typer.Option(metavar="FILE", help="File to write: a program (.pt2), or weights (.pth, .safetensors).")
-    ],
-    tolerance: Annotated[
-        float,
-        typer.Option(callback=positive, help="Largest allowed difference of a layer's outputs away from borders."),
-    ],
-    opening: Opening,
-    input_range: Annotated[
-        str, typer.Option(metavar="LOW,HIGH", help="Range of each layer's input that the bounds assume.")
-    ] = "-1,1",
-    size: ImageSizeOption = None,
-    data: Annotated[
-        str | None,
-        typer.Option(metavar="KIND", help="Report test accuracy before and after on this data, as for graft."),
-    ] = None,
-    force: ForceOption = False,
-) -> Outcome:
-    """Turn trained attention back into convolutions. Each is the smallest within the tolerance."""
-    from .commands.freeze import freeze_checkpoint
-
-    return freeze_checkpoint(
-        checkpoint,
-        out,
-        opening=opening,
-        tolerance=tolerance,
-        input_range=range_of(input_range),
-        size=size_of(size, axes=2),
-        data=data,
-        force=force,
-    )
 
 
 def main() -> None:

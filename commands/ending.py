@@ -58,7 +58,7 @@ def explain(error: Any, arguments: Sequence[str] = ()) -> int:
         with suppress(OSError):
             error.show()
         example = error.ctx and error.ctx.command.epilog
-        say(*([example] if example else []), err=True)
+        say(*([example] if example and example.startswith("Example: ") else []), err=True)
     else:
         say(f"conv2attn: {sentence}", err=True)
         if code == BUG:

@@ -9,10 +9,10 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 from .machine import prepare
 from .terminal import Outcome, print_outcome, results_alone
@@ -47,7 +47,7 @@ CheckpointArgument = Annotated[
     Path,
     typer.Argument(
         metavar="CHECKPOINT",
-        help="A PyTorch, safetensors, .pt2 or ONNX file, a Hugging Face folder, or the output of convert.",
+        help="PyTorch, safetensors, .pt2 or ONNX file, Hugging Face folder, or output of convert.",
     ),
 ]
 ArchOption = Annotated[
@@ -55,35 +55,31 @@ ArchOption = Annotated[
     typer.Option(
         "--arch",
         metavar="SPEC",
-        help="timm:NAME, torchvision.models:NAME, hf:FOLDER, package.module:factory or path/to/file.py:factory. The "
-        "last two run code. Not needed for a Hugging Face folder or the output of convert. Without it, ONNX files give "
-        "their layers; with --trust, programs give the whole network.",
+        help="timm:NAME, FILE.py:Class, ... (conv2attn help arch).",
     ),
 ]
 ArchArgOption = Annotated[
-    list[str] | None, typer.Option("--arch-arg", metavar="NAME=JSON", help="Argument of the factory. Repeatable.")
+    list[str] | None, typer.Option("--arch-arg", metavar="NAME=JSON", help="Argument of the network. Repeatable.")
 ]
 AlphaOption = Annotated[
     float | None,
-    typer.Option(callback=positive, help="Locality strength (by default large enough for exactly one-hot attention)."),
+    typer.Option(callback=positive, metavar="NUMBER", help="Locality strength (default: one-hot attention)."),
 ]
 IncludeOption = Annotated[
     list[str] | None,
-    typer.Option(
-        metavar="PATTERN", help='Layers to choose: a name, a glob, or "re:" and a regular expression. Repeatable.'
-    ),
+    typer.Option(metavar="PATTERN", help='Layers: a name, a glob or "re:REGEX". Repeatable.'),
 ]
 ExcludeOption = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Layers to leave alone. Repeatable.")]
 EmaOption = Annotated[bool, typer.Option("--ema", help="Use the moving average of the weights.")]
 WeightsOption = Annotated[
     str | None,
-    typer.Option("--weights", metavar="KEY", help="Key of the weights in a checkpoint with several networks."),
+    typer.Option("--weights", metavar="KEY", help="Key of the weights, of several networks."),
 ]
 TrustOption = Annotated[
     bool,
     typer.Option(
         "--trust",
-        help="Run code from the checkpoint: its own classes, .pt2, or the architecture it names.",
+        help="Run code that the checkpoint holds or names.",
     ),
 ]
 InputOption = Annotated[
@@ -91,51 +87,45 @@ InputOption = Annotated[
     typer.Option(
         "--input",
         metavar="NAME=SHAPE[:DTYPE]",
-        help="A random network input, such as pixel_values=1x3x224x224 or timestep=1:int64. Repeatable.",
+        help="A random input, as mask=1x64:bool. Repeatable.",
     ),
 ]
-DeviceOption = Annotated[str, typer.Option(help="Device to compute on: cpu, cuda, ...")]
-DtypeOption = Annotated[Dtype | None, typer.Option(help="Precision of the weights (default: the architecture's).")]
-SkipOption = Annotated[
-    bool, typer.Option("--skip-unsupported", help="Leave layers as they are if they cannot be converted.")
+DeviceOption = Annotated[str, typer.Option(metavar="NAME", help="Device: cpu, cuda, ...")]
+DtypeOption = Annotated[
+    Dtype | None,
+    typer.Option(metavar="DTYPE", help="float64, float32, bfloat16 or float16 (default: own)."),
 ]
-ForceOption = Annotated[
-    bool, typer.Option("--force", help="Replace an existing file, or a folder if conv2attn wrote all of it.")
-]
+SkipOption = Annotated[bool, typer.Option("--skip-unsupported", help="Leave layers that cannot be converted.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file, or a folder of conv2attn's.")]
 FormOption = Annotated[
     str | None,
-    typer.Option(metavar="FORM", help="Form of attention in ONNX: separable or literal."),
+    typer.Option(metavar="FORM", help="In ONNX: separable or literal attention."),
 ]
 EngineOption = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Verify this engine. Repeatable (default: all).")
+    list[str] | None, typer.Option(metavar="NAME", help="Engine to verify. Repeatable (default: all).")
 ]
-ResultOption = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write the result as JSON.")]
+ResultOption = Annotated[
+    Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write the result as JSON.")
+]
 ImageSizeOption = Annotated[
     str | None,
     typer.Option(
         "--size",
         metavar="ROWSxCOLUMNS",
-        help="Image size (default: the size the network was trained on, or 224x224).",
+        help="Image size (default: the network's, or 224x224).",
     ),
 ]
 PictureSizeOption = Annotated[
     str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Scale a folder's pictures to this size.")
 ]
 MeanOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="R,G,B",
-        help="Channel means that the network was trained with, for pictures from 0 to 1 (0.485,0.456,0.406 for most "
-        "ImageNet models). By default pictures are scaled to [-1, 1].",
-    ),
+    str | None, typer.Option(metavar="R,G,B", help="Channel means of pictures from 0 to 1, with --std.")
 ]
-StdOption = Annotated[
-    str | None, typer.Option(metavar="R,G,B", help="Channel standard deviations. Required with --mean.")
-]
-AcceleratorOption = Annotated[str, typer.Option(help="Passed to Lightning: auto, cpu, gpu, ...")]
-DevicesOption = Annotated[int, typer.Option(min=1, help="Number of processes, each with its own device.")]
-StrategyOption = Annotated[str, typer.Option(help="Passed to Lightning: auto, ddp, ...")]
-PrecisionOption = Annotated[str, typer.Option(help="Passed to Lightning: 32-true, bf16-mixed, ...")]
+StdOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel standard deviations, with --mean.")]
+AcceleratorOption = Annotated[str, typer.Option(metavar="NAME", help="For Lightning: auto, cpu, gpu, ...")]
+DevicesOption = Annotated[int, typer.Option(metavar="N", min=1, help="Processes, each with a device.")]
+StrategyOption = Annotated[str, typer.Option(metavar="NAME", help="For Lightning: auto, ddp, ...")]
+PrecisionOption = Annotated[str, typer.Option(metavar="NAME", help="For Lightning: bf16-mixed, ...")]
 OPENING: dict[str, tuple[Any, Any]] = {
     "arch": (ArchOption, None),
     "arch_arg": (ArchArgOption, None),
@@ -155,6 +145,11 @@ def opening_of(*, arch: str | None, arch_arg: list[str] | None, ema: bool, weigh
         raise typer.BadParameter("goes with --arch", param_hint="--arch-arg")
     architecture = None if arch is None else Architecture(arch, parse_arguments(arch_arg or ()))
     return Opening(architecture, ema, weights, trust)
+
+
+def named_after(source: Path, ending: str) -> Path:
+    """What a command writes where it is not told: in the working folder, after the file or folder that it read."""
+    return Path(f"{source.resolve().stem}{ending}")
 
 
 def refuse_options(what: str, given: Mapping[str, object]) -> None:
@@ -234,7 +229,7 @@ Run = Callable[..., Outcome]
 _JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 _THREADS = Annotated[
-    int | None, typer.Option("--threads", min=1, help="Threads to compute with (default: one for each processor).")
+    int | None, typer.Option("--threads", metavar="N", min=1, help="Threads (default: one a processor).")
 ]
 
 
@@ -245,6 +240,21 @@ class Command(TyperCommand):
         """Runs the command."""
         with results_alone():
             return super().invoke(ctx)
+
+
+class Program(TyperGroup):
+    """The program, whose help lists commands by their panels also where nobody looks at a terminal."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Writes a section for each panel."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        widest = max(map(len, self.commands))
+        for name, each in self.commands.items():
+            told = each.get_short_help_str(formatter.width - 6 - widest)
+            panels.setdefault(cast(Any, each).rich_help_panel, []).append((name.ljust(widest), told))
+        for panel, rows in panels.items():
+            with formatter.section(panel):
+                formatter.write_dl(rows)
 
 
 def command(
@@ -286,8 +296,9 @@ def command(
             [inspect.Parameter(name, kind, annotation=a, default=d) for name, (a, d) in options.items()]
         )
         called.__annotations__ = {name: annotation for name, (annotation, _) in options.items()}
-        epilog = example and f"Example: conv2attn {run.__name__} {example}"
-        app.command(run.__name__, cls=Command, help=inspect.getdoc(run), epilog=epilog, rich_help_panel=panel)(called)
+        name = run.__name__.replace("_", "-")
+        epilog = example and f"Example: conv2attn {name} {example}"
+        app.command(name, cls=Command, help=inspect.getdoc(run), epilog=epilog, rich_help_panel=panel)(called)
         return run
 
     return register

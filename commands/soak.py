@@ -1,4 +1,4 @@
-"""``conv2attn soak`` checks random layers, in shards if asked; ``conv2attn merge`` adds up their results."""
+"""``conv2attn soak`` checks random layers, in shards if asked; ``conv2attn sum-soaks`` adds up their results."""
 
 from __future__ import annotations
 

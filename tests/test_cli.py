@@ -350,7 +350,7 @@ def test_what_cannot_be_converted_is_refused(
         (convert("--dtype", "int8"), "int8"),
         (plan("--size", "0x10"), "got 0x10"),
         (("show", "weights.pt", "--out", "x.svg", "--query", "1,x"), "must be ROW,COLUMN"),
-        (("convert", "weights.pt"), "Missing option"),
+        (("restore", "weights.pt"), "Missing option"),
         (("convert", "weights.pt", "--out", "out"), "weights with 4 dimensions: 0.weight [4, 3, 3, 2], 2.weight"),
         (
             ("plan", "weights.pt"),
@@ -372,6 +372,39 @@ def test_no_arguments_show_the_help_and_are_wrong_usage(run: Run) -> None:
     assert outcome.code == 2
     assert {"Usage:", "convert", "plan", "demo"} <= set((outcome.out + outcome.err).split())
     assert "Traceback" not in outcome.err
+
+
+COMMANDS = (
+    "plan convert verify show restore export same demo graft freeze learn prove claims formal check soak sum-soaks"
+)
+
+
+@pytest.mark.parametrize("name", COMMANDS.split())
+def test_help_on_a_command_fits_a_screen(name: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    outcome = run("help", name)
+    assert outcome.out == run(name, "--help").out
+    assert len(outcome.out.splitlines()) <= 45
+
+
+def test_help_lists_every_command_and_tells_of_topics(run: Run) -> None:
+    told = run("help").out
+    assert told == run("--help").out
+    listed = told.partition("Convert:")[2].splitlines()
+    assert [word for line in listed for word in line.split()[:1] if word in COMMANDS.split()] == COMMANDS.split()
+    assert "--arch-arg num_classes=10" in run("help", "arch").out
+    assert "is no command and no topic; close names: graft" in refused(run, 2, "help", "grafd")
+
+
+def test_what_is_written_has_a_natural_name(run: Run) -> None:
+    save(network())
+    architecture = ["--arch", "nets.py:small"]
+    assert run("convert", "weights.pt", *architecture, "--no-page").code == 0
+    assert Path("weights-attention/config.json").is_file()
+    assert run("graft", "weights.pt", *architecture, "--size", "9x12").code == 0
+    assert Path("weights-grafted/config.json").is_file()
+    assert run("show", "weights-attention", "--trust").code == 0
+    assert Path("weights-attention.html").is_file()
 
 
 # Errors

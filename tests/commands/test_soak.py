@@ -29,7 +29,7 @@ def test_shards_merge_into_the_whole(run: Run, monkeypatch: pytest.MonkeyPatch) 
     assert run("soak", *few, "--out", "even.json")[0] == 2
     run("soak", *few, "--out", "even-{shard}.json")
     Path("even-0-of-2.json").rename("even.json")
-    code, out, _ = run("merge", "odd.json", "even.json", "--json")
+    code, out, _ = run("sum-soaks", "odd.json", "even.json", "--json")
     assert code == 0
     assert (
         result_of("soak", out)["campaign"]["tally"]
@@ -43,9 +43,11 @@ def test_results_that_do_not_add_up_are_refused(run: Run) -> None:
     run(*factored, "--layers", "4", "--shard", "0/2", "--out", "even.json")
     run(*factored, "--layers", "2", "--seed", "1", "--out", "elsewhere.json")
     run("soak", "--engine", "sdpa", "--layers", "2", "--seed", "1", "--out", "other.json")
-    assert "the shards 0/1 and 0/2 of seed 0 may have layers in common" in run("merge", "whole.json", "even.json")[2]
-    assert "not the same checks" in run("merge", "whole.json", "other.json")[2]
-    assert run("merge", "whole.json", "elsewhere.json")[0] == 0
+    assert (
+        "the shards 0/1 and 0/2 of seed 0 may have layers in common" in run("sum-soaks", "whole.json", "even.json")[2]
+    )
+    assert "not the same checks" in run("sum-soaks", "whole.json", "other.json")[2]
+    assert run("sum-soaks", "whole.json", "elsewhere.json")[0] == 0
 
 
 def test_a_failure_gives_a_snippet_and_exit_code_1(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,7 +57,7 @@ def test_a_failure_gives_a_snippet_and_exit_code_1(run: Run, monkeypatch: pytest
     assert "violations in 12 layers" in out
     assert "layer 0 of seed 0: integers, one-hot: output, literal: error" in out
     assert "and 2 more layers" in out
-    assert run("merge", "result.json")[0] == 1
+    assert run("sum-soaks", "result.json")[0] == 1
     again = out.partition("The first one again: conv2attn ")[2].partition("\n")[0]
     code, out, _ = run(*again.split())
     assert code == 1
@@ -68,7 +70,7 @@ def test_verify_without_a_network_verifies_the_theorem_on_random_layers(run: Run
     assert code == 0
     found = result_of("verify", out)["campaign"]
     assert found["tally"] == json.loads(json.dumps(asdict(run_campaign(Settings(), layers=3, seed=5).tally)))
-    assert run("merge", "result.json")[0] == 0
+    assert run("sum-soaks", "result.json")[0] == 0
 
 
 WRONG: list[tuple[tuple[str, ...], str]] = [
