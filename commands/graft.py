@@ -124,7 +124,7 @@ def compare_on_data(
     verdict = verdict_of(outcomes, comparison.measures[0])
     found = {"folder": str(out), "recipe": asdict(recipe), **outcomes.to_json(), "verdict": verdict}
     write_json(out / COMPARISON, found, sources=sources)
-    closing = f"Wrote {out}; show, verify and ungraft take it as {TITLES[side]}, first seed"
+    closing = f"Wrote {out}; show, same and restore --ungraft take it as {TITLES[side]}, first seed"
     return Done(found, [scores_table(outcomes, comparison.measures), verdict, closing])
 
 

@@ -154,6 +154,8 @@ def _entry_data(entry: LayerReport, layer: SelfAttention, left_out: str | None, 
     notes = [] if entry.note is None else [entry.note]
     if layer.regime.is_read and (reason := not_a_convolution(layer, tolerance=math.inf)) is not None:
         notes.append(f"no longer a convolution: {reason}{told_distance(layer)}")
+    if layer.spare is not None:
+        notes.append(f"{layer.spare}; conv2attn show --out maps.png draws where they look")
     if left_out or unknown:
         notes.append(not_drawn(left_out) if left_out else f"not computed: {unknown}")
     alphas, more = list(layer.regime.alpha), len(entry.names) - MOST_NAMES
@@ -188,7 +190,7 @@ def _scene_data(scene: Scene, channels: int) -> dict[str, Any]:
         "centers": finite(centres),
         "middle": list(spec.middle),
         "query": list(scene.query),
-        "positional": layer.content is None and layer.axis_scores is None,
+        "positional": scene.is_positional,
         "at_taps": layer.regime.at_taps,
         "picture": _picture(scene),
         "drawn": scene.note,

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .limits import evenly
-from .maps import Window, mark_places, marks_caption
+from .maps import Window, elsewhere, mark_places, marks_caption
 from .scene import Scene
 from .style import GREY, HEAD_COLOURS, Sheet
 
@@ -36,7 +36,7 @@ def draw_contours(scenes: Sequence[Scene]) -> Sheet:
         caption=(
             "Thick and filled: around the fewest pixels that hold 50\u00a0% of a head's attention; thin: 90\u00a0%, "
             f"where these are more. A colour for each head; they repeat after {len(HEAD_COLOURS)}.{some} "
-            f"{marks_caption(shown)}"
+            f"{marks_caption(shown)}{elsewhere(shown)}"
         ),
     )
     left = (width - across * (side + 0.15) + 0.15) / 2

@@ -25,9 +25,12 @@ def draw_error(scenes: Sequence[Scene], alphas: Sequence[float] = ALPHAS) -> She
     Raises:
         ConversionError: No layer is left.
     """
-    scenes = [scene for scene in scenes if scene.layer.content is None and scene.layer.axis_scores is None]
+    scenes = [scene for scene in scenes if scene.is_positional]
     if not scenes:
-        raise ConversionError("an error against alpha is drawn for quadratic scores; those of these layers are learned")
+        raise ConversionError(
+            "an error against alpha is drawn for quadratic scores alone; those of these layers are learned, or spare "
+            "heads were trained, which ungraft(model, all=True) takes off"
+        )
     shown = evenly(scenes)
     across = min(len(shown), _ACROSS)
     wide, high = (2.2, 1.6) if len(shown) > 1 else (5.0, 3.2)

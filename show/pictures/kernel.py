@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .maps import KERNEL, Window, draw_map, draw_scale, marks_caption, offset
+from .maps import KERNEL, Window, draw_map, draw_scale, elsewhere, marks_caption, offset
 from .scene import Scene
 from .style import FAINT, GREY, INK, SIGNED, Sheet
 
@@ -30,7 +30,7 @@ def draw_kernel(scenes: Sequence[Scene]) -> Sheet:
         caption=(
             "Left: the weights of output channel 0 on input channel 0, one for each tap. Right: the attention of the "
             "head that carries the tap's weights as its value projection: it brings the pixel that the tap is "
-            f"multiplied with. {KERNEL} {marks_caption([scene])}"
+            f"multiplied with. {KERNEL} {marks_caption([scene])}{elsewhere([scene])}"
         ),
     )
     _draw_weights(sheet.axes(0.25, 0.22, columns * cell, high), weights)

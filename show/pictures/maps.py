@@ -22,7 +22,7 @@ from .scene import Scene
 from .style import ATTENTION, FAINT, GREY, VERMILION, Sheet, outline
 
 KERNEL = "Heads lie as their taps lie in the kernel, each with the place of its centre, row and column, from the query."
-SPARE = "Below them spare heads, each over the whole input, in colours up to its own highest probability."
+SPARE = "Below them spare heads, each over the input without padding, in colours up to its own highest probability."
 _LEAST, _MOST = 5, 20  # pixels shown around the kernel's taps
 _REACH = 2.6  # standard deviations of a soft head that should be seen
 
@@ -129,12 +129,18 @@ def marks_caption(scenes: Sequence[Scene]) -> str:
     alphas = [value for scene in scenes for value in scene.layer.regime.alpha]
     low, high = min(alphas), max(alphas)
     alpha = f"{low:g}" if low == high else f"{low:g} to {high:g}"
+    heads = "heads of taps" if any(scene.spare_heads for scene in scenes) else "heads"
     drawn = "".join(f" Layer {scene.title} is {scene.note}." for scene in scenes if scene.note)
     return (
         "Square: the query, the pixel under the middle of the kernel. Dotted: the border of the layer's input; "
-        f"hatched: its padding, which heads see as well. Locality strength \u03b1 = {alpha}; the window is cut out "
+        f"hatched: its padding, which {heads} see as well. Locality strength \u03b1 = {alpha}; the window is cut out "
         f"around the query.{drawn}"
     )
+
+
+def elsewhere(scenes: Sequence[Scene]) -> str:
+    """Caption of a picture that has the heads of taps alone, for layers with others; else nothing."""
+    return " Maps have the spare heads, too." if any(scene.spare_heads for scene in scenes) else ""
 
 
 ALPHAS = (0.125, 0.5, 2.0, 8.0, 128.0)  # of one head, from soft to one-hot
@@ -237,7 +243,7 @@ def _rows_caption(scenes: Sequence[Scene], shown: Sequence[Scene]) -> str:
     if len(shown) < len(scenes):
         parts.append(f"{len(shown)} of {len(scenes)} layers; --layer NAME shows any one.")
     if any(scene.spare_heads for scene in shown):
-        parts.append("Behind the heads of the taps, spare heads, over the whole input.")
+        parts.append("Behind the heads of the taps, spare heads, over the input without padding.")
     if any(scene.layer.num_heads > MOST_HEADS for scene in shown):
         parts.append(f"Of kernels with more taps, the {MOST_HEADS} heads around the middle.")
     return " ".join([*parts, marks_caption(shown)])

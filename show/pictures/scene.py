@@ -60,6 +60,12 @@ class Scene:
         return [self.layer.num_heads + head for head in range(count)]
 
     @property
+    def is_positional(self) -> bool:
+        """Whether the layer looks by relative positions alone, so that alpha and its taps say all of it."""
+        layer = self.layer
+        return layer.content is None and layer.axis_scores is None and layer.spare_heads_are_off()
+
+    @property
     def title(self) -> str:
         """The layer's name, for people."""
         return short_name(printable(self.name, CELL)) or "the network itself"
@@ -183,16 +189,16 @@ def plane_of(layer: SelfAttention, x: Tensor) -> Plane:
     """A layer over images and its input [1, in_channels, rows, columns], as what is drawn of them.
 
     Raises:
-        ConversionError: The layer is over something else, or is transposed and has content terms or learned scores, or
-            its input is too large.
+        ConversionError: The layer is over something else, or is transposed and has content terms, learned scores or
+            spare heads, or its input is too large.
     """
     if (reason := undrawable(layer.spec)) is not None:
         raise ConversionError(reason)
     if isinstance(layer, SelfAttention2d) and not layer.spec.transposed:
         return Plane(layer, x, None)
     spec, size = layer.spec, Size(*x.shape[2:])
-    if layer.content is not None or layer.axis_scores is not None:
-        raise ConversionError("learned scores are not drawn of transposed layers")
+    if layer.content is not None or layer.axis_scores is not None or layer.spare is not None:
+        raise ConversionError("learned scores and spare heads are not drawn of transposed layers")
     padded = spec.padded_size(size)
     if spec.in_channels * math.prod(padded) > MOST_NUMBERS:
         raise ConversionError(f"its padded input of {padded} pixels is too large to be drawn")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -25,6 +27,7 @@ from conv2attn.convert.files.folder import save_converted
 from conv2attn.convert.files.preprocessing import Normalization, Preprocessing
 from conv2attn.convert.network.report import Report
 from conv2attn.proofs.campaign.strategies import convolutions_with_input
+from conv2attn.show.page.data import page_data
 from conv2attn.show.pictures.contours import level
 from conv2attn.show.pictures.curve import error_curve
 from conv2attn.show.pictures.scene import Scene, scenes
@@ -103,6 +106,32 @@ def test_maps_show_where_spare_heads_look(beside: bool) -> None:
     assert torch.equal(maps.sum((1, 2)).round(decimals=3), torch.ones(2, dtype=torch.float64))
     bare, _ = convert_model(load_example("plain"))
     assert len(draw([scene], "maps", "svg")) > len(draw(scenes(bare, drawn_image(3, Size(24, 32)))[-1:], "maps", "svg"))
+
+
+@pytest.mark.parametrize("beside", [False, True])
+def test_no_picture_and_no_page_has_a_bound_that_leaves_trained_heads_out(beside: bool) -> None:
+    model = graft(load_example("plain"), where="last", beside=beside).model
+    image = drawn_image(3, Size(24, 32))
+    options: dict[str, Any] = {"pixel": None, "only": None, "agreement": None, "limit": math.inf, "summary": None}
+    (scene,) = scenes(model, image)
+    assert draw([scene], "error", "svg")
+    assert page_data(model, Report.of(model), image, **options)["layers"][0]["channels"]
+    torch.nn.init.constant_(scene.layer.spare_out, 0.5)
+    (scene,) = scenes(model, image)
+    with pytest.raises(ConversionError, match="ungraft"):
+        draw([scene], "error", "svg")
+    (layer,) = page_data(model, Report.of(model), image, **options)["layers"]
+    assert not layer["positional"]
+    assert "ungraft" in layer["note"]
+    assert "channels" not in layer
+    for picture in ("contours", "kernel"):
+        assert b"the spare heads" in draw([scene], picture, "svg")
+
+
+def test_spare_heads_of_a_transposed_layer_are_not_left_out_of_its_pictures() -> None:
+    model = graft(nn.Sequential(nn.ConvTranspose2d(3, 2, 3)), where="0").model
+    with pytest.raises(ConversionError, match="spare heads are not drawn of transposed layers"):
+        Scene.of("0", model.get_submodule("0"), torch.rand(1, 3, 4, 5), lambda _: (0, 0))  # type: ignore[arg-type]
 
 
 def test_the_theory_s_pictures_are_current_and_all_shown() -> None:
