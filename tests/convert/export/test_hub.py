@@ -11,7 +11,7 @@ import torch
 from huggingface_hub import ModelCard
 from torch import nn
 
-from conv2attn.convert import ConversionError, SelfAttention, convert_model, restore_model
+from conv2attn.convert import ConversionError, SelfAttention, convert_model, graft, restore_model
 from conv2attn.convert.examples.networks import plain_cnn
 from conv2attn.convert.export import hub
 from conv2attn.convert.export.hub import HubNetwork
@@ -49,6 +49,14 @@ def test_what_is_saved_comes_back_bit_for_bit_and_so_does_the_convolutional_netw
     loaded, x = HubNetwork.from_pretrained(folder), torch.rand(2, 3, 12, 10)
     assert_same(loaded, saved)
     assert torch.equal(restore_model(loaded.network)(x), loaded(x))
+
+
+def test_trained_spare_heads_come_back_too(tmp_path: Path) -> None:
+    model = graft(plain_cnn().eval(), where="last", heads=2).model
+    torch.nn.init.normal_(next(value for name, value in model.named_parameters() if name.endswith("spare_out")))
+    saved = HubNetwork(model, built_by=SPEC).eval()
+    saved.save_pretrained(tmp_path / "net")
+    assert_same(HubNetwork.from_pretrained(tmp_path / "net"), saved)
 
 
 def test_a_network_of_the_users_own_code_needs_its_architecture(tmp_path: Path) -> None:

@@ -18,10 +18,12 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import conv2attn as c2a
+from conv2attn.convert import certify_data, certify_report
 from conv2attn.convert.export.multihead import multihead_from_attention
 from conv2attn.convert.files.open import open_network
 from conv2attn.convert.files.weights import Opening
 from conv2attn.convert.layer.layer import SelfAttention
+from conv2attn.convert.network.report import Report
 from conv2attn.learn import parameter_groups
 
 KINDS = [{}, {"beside": True}, {"heads": 3, "positions": True}, {"beside": True, "positions": True, "key_dim": 5}]
@@ -359,6 +361,7 @@ class Plain(nn.Sequential):
 PLAIN_IMAGE = torch.randn(1, 2, 7, 6, generator=torch.Generator().manual_seed(3))
 DESCRIBING: dict[str, Callable[[nn.Module], object]] = {
     "certify": lambda model: c2a.certify(layer_of(model), input_range=(-1, 1)),
+    "certify_data": lambda model: certify_data(layer_of(model), [torch.randn(2, 4, 7, 6)]),
     "alpha_for": lambda model: c2a.alpha_for(1e-3, layer_of(model), (-1, 1)),
     "certify_images": lambda model: c2a.certify_images(model, PLAIN_IMAGE),
     "compare_layers": lambda model: c2a.compare_layers(Plain(), model, [PLAIN_IMAGE]),
@@ -383,6 +386,9 @@ def test_a_bound_of_a_network_never_leaves_trained_heads_out(kind: Any) -> None:
     certificate = c2a.certify_network(trained(model), input_range=(-1, 1), size=(7, 6))
     assert certificate.bound is None
     assert "ungraft" in certificate.unbounded[0].reason
+    (layer,) = certify_report(model, Report.of(model), size=(7, 6)).layers
+    assert layer.certificate is None
+    assert "ungraft" in str(layer.uncertified)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -406,6 +412,21 @@ def test_a_state_dict_alone_does_not_tell_the_number_of_heads_and_is_refused(tmp
     torch.save(c2a.graft(Plain(), where="2").model.state_dict(), tmp_path / "state.pth")
     with pytest.raises(c2a.ConversionError, match="graft"):
         open_network(tmp_path / "state.pth", Opening(architecture=Plain())).attention()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_an_onnx_file_of_a_graft_is_the_cnn_s_and_trained_heads_are_written_by_torch(kind: Any, tmp_path: Path) -> None:
+    cnn = Plain().eval()
+    model = c2a.graft(cnn, where="2", **kind).model
+    c2a.export_onnx(model, tmp_path / "cnn.onnx", size=(7, 6))
+    c2a.assert_same(cnn, tmp_path / "cnn.onnx", [PLAIN_IMAGE])
+    with pytest.raises(c2a.ConversionError, match="ungraft"):
+        c2a.export_onnx(trained(model), tmp_path / "graft.onnx", size=(7, 6))
+    with warnings.catch_warnings(action="ignore"):
+        torch.onnx.export(model, (PLAIN_IMAGE,), tmp_path / "graft.onnx", dynamo=True, verbose=False)
+    c2a.assert_same(model, tmp_path / "graft.onnx", [PLAIN_IMAGE])
+    assert not torch.equal(model(PLAIN_IMAGE), cnn(PLAIN_IMAGE))
 
 
 @pytest.mark.slow
