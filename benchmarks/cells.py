@@ -301,7 +301,7 @@ LITE0 = Comparison(
     score=partial(score_grades, data=features),
     measures=GRADE_MEASURES,
     arms={},
-    start=Recipe(epochs=6, batch_size=32, lr=1e-3, augment=False, batch_statistics=False),
+    start=Recipe(epochs=6, batch_size=32, lr=1e-4, augment=False, batch_statistics=False),
     onward=Recipe(epochs=6, batch_size=32, augment=False, batch_statistics=False),
     rates=(1e-4, 3e-4, 1e-3, 3e-3),
 )

@@ -210,12 +210,13 @@ def verdict_of(outcomes: Outcomes, measure: Measure, titles: Mapping[str, str] =
     gains = {name: [measure.factor * gain for gain in outcomes.gains(name, measure.name)] for name in sides}
     first, second, mean, apart, won = leader(gains)
     unit, digits = measure.unit, measure.digits
-    paid = f"it gains {spread(gains[first], digits, signed=True)} {unit} over the CNN trained as long"
+    gained = f"; it gains {spread(gains[first], digits, signed=True)} {unit} over the CNN trained as long"
+    paid = "" if first == "cnn" else gained
     if won:
         ahead = f"{mean:.{digits}f} \u00b1 {apart:.{digits}f} {unit} ahead of {titles[second]}"
-        return f"Won by {titles[first]}: {ahead}; {paid}"
+        return f"Won by {titles[first]}: {ahead}{paid}"
     count = len(outcomes.results)
     return (
         f"The spread does not allow to say who won: {titles[first]} is {mean:.{digits}f} {unit} ahead of "
-        f"{titles[second]}, over {count} seed{'s' * (count != 1)}; {paid}"
+        f"{titles[second]}, over {count} seed{'s' * (count != 1)}{paid}"
     )

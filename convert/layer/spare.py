@@ -308,8 +308,13 @@ def _attend(asked: Tensor, shown: Tensor, values: Tensor, *, scale: float) -> Te
     """One call of attention over all keys, [batch, heads, num_queries, value_dim]."""
     width = max(asked.shape[-1], values.shape[-1])
     width += -width % _WIDTH
-    q, k, v = (F.pad(each, (0, width - each.shape[-1])) for each in (asked, shown, values))
+    q, k, v = (_widened(each, width) for each in (asked, shown, values))
     return F.scaled_dot_product_attention(q, k, v, scale=scale)[..., : values.shape[-1]]
+
+
+def _widened(vectors: Tensor, width: int) -> Tensor:
+    """Vectors with zeros behind, if they are narrower; a pad by nothing would copy them."""
+    return vectors if vectors.shape[-1] == width else F.pad(vectors, (0, width - vectors.shape[-1]))
 
 
 def _under_the_middle(spec: ConvSpec, x: Tensor) -> Tensor:
