@@ -13,8 +13,9 @@ from pathlib import Path
 import torch
 
 from conv2attn.learn import freeze, melt, parameter_groups
-from conv2attn.learn.comparison import AttentionRecorder, small_cnn
+from conv2attn.learn.comparison import small_cnn
 from conv2attn.learn.data.datasets import load_data
+from conv2attn.learn.recorder import AttentionRecorder
 from conv2attn.learn.training.fit import fit
 from conv2attn.learn.training.recipe import Recipe, evaluate
 

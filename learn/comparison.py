@@ -9,10 +9,6 @@
 Each is a run of ``fit``, with its scores on test data in scores.json beside it. Its best epoch is chosen on validation
 data. The start is its last epoch: its best one is good on these data by luck as well, and would be what the others are
 held against. Test data are looked at once, at the end.
-
-Of each attention layer, where its heads look and its distance from the convolution are recorded after every epoch.
-Non-locality is ConViT's (arXiv 2103.10697): the mean distance in pixels between a query and what it attends to, over
-heads and queries.
 """
 
 from __future__ import annotations
@@ -31,18 +27,14 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..convert.arguments import Size, as_integer
-from ..convert.certificate.distance import distance_from_convolution
-from ..convert.certificate.literal import inputs_of_layers
-from ..convert.engines.literal import all_queries
+from ..convert.arguments import as_integer
 from ..convert.errors import DivergedError, OptionError
-from ..convert.heads.encoding import key_positions
 from ..convert.heads.regime import ONE_HOT_ALPHA
-from ..convert.layer.layer import SelfAttention
 from ..convert.plain import read_json
 from ..convert.write import FORMAT
 from .data.images import ImageData, Loaders
-from .melting import AT_REST, INPUT_RANGE, attention_layers, melt, parameter_groups
+from .melting import AT_REST, melt, parameter_groups
+from .recorder import AttentionRecorder
 from .training.fit import Trained, check_machine, check_run, fit, last_epoch, trained_in
 from .training.folders import Record, begin_or_resume, nothing_more, write_json
 from .training.recipe import ALONE, Loss, Recipe, Session, accuracy, cross_entropy
@@ -193,71 +185,6 @@ class Outcomes:
             for seed, found in data["seeds"].items()
         }
         return cls(results, {}, data["seconds"])
-
-
-_QUERIES = 64  # at most, spread evenly over the image
-_AT_ONCE = 4  # queries: a stem of 7x7 taps has 49 heads, each with a probability for 50,000 pixels
-
-
-@dataclass(frozen=True)
-class AttentionRecorder:
-    """Looks at the attention layers of a network.
-
-    Attributes:
-        origin: The weight and bias of the convolution that each layer came from, by the layer's name.
-        images: A few images [batch, channels, rows, columns] in float32, whose sizes and contents layers see.
-    """
-
-    origin: dict[str, tuple[Tensor, Tensor | None]]
-    images: Tensor
-
-    @classmethod
-    def of(cls, model: nn.Module, images: Tensor) -> AttentionRecorder:
-        """For a network that was just melted, whose weights are still the convolutions'."""
-        origin = {
-            name: (layer.weight.detach().clone(), None if layer.bias is None else layer.bias.detach().clone())
-            for name, layer in attention_layers(model)
-        }
-        return cls(origin, images)
-
-    def __call__(self, model: nn.Module) -> Record:
-        """Records every attention layer that the network calls, by name."""
-        inputs = inputs_of_layers(model, self.images)
-        layers = {}
-        for name, layer in attention_layers(model):
-            if name in inputs:
-                weight, bias = self.origin[name]
-                distance = distance_from_convolution(layer, input_range=INPUT_RANGE, weight=weight, bias=bias)
-                layers[name] = {
-                    "alpha": list(layer.regime.alpha),
-                    "centers": [list(center) for center in layer.regime.centers],
-                    "distance": distance.bound,
-                    "nonlocality": nonlocality(layer, inputs[name]),
-                }
-        return {"layers": layers}
-
-
-@torch.no_grad()
-def nonlocality(layer: SelfAttention, x: Tensor) -> float:
-    """The mean distance, in pixels, between a query and what a head attends to, over heads, queries and images.
-
-    Args:
-        layer: The layer.
-        x: Its input, [batch, in_channels, *size].
-    """
-    spec, size = layer.spec, Size(*x.shape[2:])
-    like = torch.empty((), dtype=torch.float64)
-    keys, queries = key_positions(spec.padded_size(size), like=like), all_queries(spec, size, like=like)
-    pixels = torch.cartesian_prod(*map(torch.arange, spec.output_size(size))).view(-1, spec.axes)
-    taken = torch.linspace(0, len(pixels) - 1, min(_QUERIES, len(pixels))).long()
-    total = 0.0
-    for rows in taken.split(_AT_ONCE):
-        seen = layer.attention_probabilities(
-            size, queries=pixels[rows].tolist(), x=None if layer.content is None else x
-        )
-        far = torch.cdist(queries[rows], keys)
-        total += len(rows) * float((seen.cpu().double().flatten(-spec.axes) * far).sum(-1).mean())
-    return total / len(taken)
 
 
 RATE_SEED = 100
@@ -443,29 +370,19 @@ def run_comparison(
     check_machine(session.machine)
     described = {"format": FORMAT, "content": comparison.name}
     begin_or_resume(folder / f"{comparison.name}.json", described, resume=session.resume, what="comparison")
-    session = replace(session, resume=True)  # the folder was begun above
-    seconds = _Runs(comparison, session).seconds(folder / TIMES)
+    session = replace(session, resume=True, progress=session.progress and session.jobs == 1)  # the folder was begun
+    runs = _Runs(comparison, session)
+    seconds = runs.seconds(folder / TIMES)
     if not seeds:
         return Outcomes({}, {}, seconds)
-    runs = _Runs(comparison, replace(session, progress=session.progress and session.jobs == 1))
     first, chooses = comparison.onward.seed, len(comparison.rates) > 1
-    numbers = range(first, first + seeds)
-    places = {seed: folder / f"seed-{seed}" for seed in numbers}
+    places = {seed: folder / f"seed-{seed}" for seed in range(first, first + seeds)}
     for place in places.values():
         place.mkdir(exist_ok=True)
     with workers(session.jobs) as made:
         starts = _starts(runs, made, folder, places, rates=chooses)
         arms = runs.with_rates(made, folder / "rates", starts[RATE_SEED].network) if chooses else comparison.arms
-        longer = {name: _ratio(seconds, name, arm.as_long_as) for name, arm in arms.items()}
-        begun = made([partial(runs.start_result, starts[seed], seed) for seed in numbers])
-        results = {seed: {"start": found} for seed, found in zip(numbers, begun, strict=True)}
-        pairs = [(seed, name) for seed in numbers for name in arms]
-        jobs = [
-            partial(runs.result, arms[name], starts[seed].network, seed, places[seed] / name, longer=longer[name])
-            for seed, name in pairs
-        ]
-        for (seed, name), found in zip(pairs, made(jobs), strict=True):
-            results[seed][name] = found
+        results = _results(runs, made, arms, starts, places, seconds)
     networks = {
         name: trained_in(places[first] / name, runs.built(arm, starts[first].network, first)).network
         for name, arm in arms.items()
@@ -481,6 +398,28 @@ def _starts(runs: _Runs, made: Workers, folder: Path, places: Mapping[int, Path]
         return dict.fromkeys(wanted, common)
     found = made([partial(runs.start, place, seed) for seed, place in wanted.items()])
     return dict(zip(wanted, found, strict=True))
+
+
+def _results(
+    runs: _Runs,
+    made: Workers,
+    arms: Mapping[str, Arm],
+    starts: Mapping[int, _Start],
+    places: Mapping[int, Path],
+    seconds: Mapping[str, float],
+) -> dict[int, dict[str, ArmResult]]:
+    """What came of each seed's CNN at the start and of each arm."""
+    longer = {name: _ratio(seconds, name, arm.as_long_as) for name, arm in arms.items()}
+    begun = made([partial(runs.start_result, starts[seed], seed) for seed in places])
+    results = {seed: {"start": found} for seed, found in zip(places, begun, strict=True)}
+    pairs = [(seed, name) for seed in places for name in arms]
+    jobs = [
+        partial(runs.result, arms[name], starts[seed].network, seed, places[seed] / name, longer=longer[name])
+        for seed, name in pairs
+    ]
+    for (seed, name), found in zip(pairs, made(jobs), strict=True):
+        results[seed][name] = found
+    return results
 
 
 def _ratio(seconds: Mapping[str, float], arm: str, other: str | None) -> float:

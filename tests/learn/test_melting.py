@@ -19,8 +19,8 @@ from conv2attn.convert.examples.images import draw_images
 from conv2attn.convert.examples.networks import NETWORKS, load_example
 from conv2attn.convert.heads.encoding import key_positions
 from conv2attn.convert.layer.layer import SelfAttention
-from conv2attn.learn.comparison import AttentionRecorder, nonlocality
 from conv2attn.learn.melting import MELTED_ALPHA, POSITION_RATE, attention_layers, melt, parameter_groups
+from conv2attn.learn.recorder import AttentionRecorder, nonlocality
 from tests.learn.small import network
 from tests.processes import finished
 from tests.small_models import assert_same_state
