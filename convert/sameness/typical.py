@@ -7,11 +7,14 @@ place, so its root mean square is at most u |y| / sqrt(3). Roundings of differen
     the same in half precision   the sum in float32, and its result rounded once, at u = 2^-8 or 2^-11
     factors rounded (TF32)       each product errs by sqrt(2) u_f, so the sum by sqrt(2) u_f |w|_2 |x|_2
     factors of 8 bits            each errs by up to half a step, max |w| / 254
-    normalisation                y = f x + (b - f m): each of the two terms is rounded, and their sum
-    softmax                      x - max x is rounded, and changes y by that relative amount
+    average                      as a sum of n products with 1 / n
+    normalisation                y = f x + (b - f m): f is rounded, each of the two terms, and their sum
+    softmax                      x - max x is rounded, and changes y by that relative amount; three more roundings
     sum, mean                    u sqrt(log2 n) |x|_2 of cascaded sums, and u |y|
+    interpolation                a coordinate c of a pixel is rounded three times, and moves y by sqrt(3) u c times the
+                                 slope there; nothing where the factor is a power of two or the like, as c is exact
     Fourier transform            u sqrt(log2 n) times the root mean square of all results, for log2 n stages
-    elsewhere                    u |y|; nothing where numbers are only moved or compared
+    elsewhere                    u |y| sqrt(r) for r roundings; nothing where numbers are only moved or compared
 
 Matrix products and convolutions add K = min(n, 256) products one after another, as kernels that keep sums in
 registers do, and then the n / K block sums. After k of n products a partial sum is y k / n + s sqrt(k / n), drift and
@@ -61,6 +64,17 @@ select_scatter index_put unfold_copy view_as_real view_as_complex real imag bern
 grid_sampler_nearest cummax cummin split_copy slice_copy expand_copy view_copy permute_copy unbind_copy
 squeeze_copy unsqueeze_copy
 """
+_AVERAGING = ("avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
+_INTERPOLATING = (
+    *("upsample_linear1d", "upsample_bilinear2d", "upsample_bicubic2d", "upsample_trilinear3d"),
+    *("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
+)
+_DYADIC = 1024  # coordinates that are multiples of its inverse are exact
+_HALF_EXACT = ("leaky_relu", "leaky_relu_", "_prelu_kernel", "elu", "elu_")  # where their operand is positive
+_ROUNDINGS = {  # of operations that round more than once
+    **dict.fromkeys(("silu", "silu_", "hardswish", "hardswish_", "sigmoid", "sigmoid_", "_fused_rms_norm"), 3),
+    **dict.fromkeys(("hardsigmoid", "hardsigmoid_", "mish", "mish_", "softplus", "logaddexp", "lerp"), 2),
+}
 _EXACT = frozenset(_MOVING.split())  # operations of ATen that only move, compare or choose numbers
 
 
@@ -105,7 +119,18 @@ def _products(name: str, func: Any, args: Any, out: Tensor) -> tuple[Tensor, flo
         return _second(func, args[0], args[1]), args[0].shape[-1]
     if name == "linear":
         return _second(torch.nn.functional.linear, args[0], args[1]), args[0].shape[-1]
+    if name in _AVERAGING:
+        n = _window(name, args[1], args[0], out)
+        return _second(lambda x: func(x, *args[1:]), args[0]) / math.sqrt(n), n
     return None
+
+
+def _window(name: str, given: Any, x: Tensor, out: Tensor) -> int:
+    """Numbers that an average is of: the kernel's, or where the result's size is given, as many as a window takes."""
+    axes = int(name[-2])
+    if name.startswith("avg"):
+        return int(math.prod(given) ** (axes / len(given)))
+    return math.prod(-(-n // m) for n, m in zip(x.shape[-axes:], out.shape[-axes:], strict=True))
 
 
 def _steps(name: str, args: Any, levels: int) -> float:
@@ -129,7 +154,7 @@ def _summed(name: str, args: Any, out: Tensor) -> Tensor | None:
     return root / n if name == "mean" else root
 
 
-def _beside(name: str, args: Any, out: Any) -> Tensor:
+def _beside(name: str, args: Any, kwargs: Any, out: Any) -> Tensor:
     """The error of an operation of single numbers, in units of roundoff."""
     y: Tensor = first_of(out)
     if name.startswith("_fft"):
@@ -139,16 +164,56 @@ def _beside(name: str, args: Any, out: Any) -> Tensor:
     if name == "_softmax":
         x = args[0]
         below: Tensor = x - x.amax(args[1], keepdim=True)
-        return y.abs() * (1 + below.square()).sqrt()
+        return y.abs() * (3 + below.square()).sqrt()  # the exponential, the sum, and the quotient
+    if name in ("add", "sub", "add_", "sub_") and isinstance(args[1], Tensor) and kwargs.get("alpha", 1) != 1:
+        scaled: Tensor = args[1] * kwargs["alpha"]
+        return (y.square() + scaled.square()).sqrt()
     if name == "_log_softmax":
         return (1 + y.square()).sqrt()
     if name in ("gelu", "gelu_"):
-        return torch.abs(args[0])  # 1 + erf(x) cancels where x is negative
-    return y.abs()
+        return torch.abs(args[0]) * math.sqrt(3)  # 1 + erf(x) cancels where x < 0, and erf itself is a polynomial
+    if name in _INTERPOLATING:
+        return _interpolated(args, y, is_smooth=name.endswith("_aa"), is_cubic="bicubic" in name)
+    if name == "grid_sampler_2d":
+        return _sampled(args, y)
+    if name in _HALF_EXACT and (len(args) < 3 or args[2] == 1):
+        return torch.where(args[0] < 0, y.abs(), 0.0)
+    if name == "prod":
+        return y.abs() * math.sqrt(max(1.0, args[0].numel() / y.numel()))
+    return y.abs() * math.sqrt(_ROUNDINGS.get(name, 1))
+
+
+def _interpolated(args: Any, y: Tensor, *, is_smooth: bool, is_cubic: bool) -> Tensor:
+    """The result, and along each axis the slope of the image times the coordinate, which is rounded three times.
+
+    Cubic weights are rounded thrice, too. Smoothing by a window of 2 s pixels moves each weight by 1 / s^2 of the
+    coordinate's error, which is s^(-3/2) of what a slope does, as the differences of pixels vary.
+    """
+    x, found = args[0], y.square() * (3 if is_cubic else 1)
+    for place, (n, m) in enumerate(zip(x.shape[2:], y.shape[2:], strict=True)):
+        factor = args[3 + place] if len(args) > 3 + place else None
+        scale = (n - 1) / max(m - 1, 1) if args[2] else 1 / factor if factor else n / m
+        if n == 1 or (scale * _DYADIC).is_integer():
+            continue
+        slope = x.diff(dim=2 + place, append=x.narrow(2 + place, n - 1, 1)).abs()
+        near = torch.nn.functional.interpolate(slope, y.shape[2:], mode="nearest")
+        along = torch.arange(m, dtype=y.dtype, device=y.device) * (scale * max(scale, 1.0) ** (-1.5 * is_smooth))
+        found = found + 3 * (near * along.view(-1, *[1] * (x.ndim - 3 - place))).square()
+    return found.sqrt()
+
+
+def _sampled(args: Any, y: Tensor) -> Tensor:
+    """The same for coordinates that are given: the root mean square of each channel's slope times the coordinate."""
+    x, grid, found = args[0], args[1], y.square()
+    for place, n in enumerate(x.shape[2:]):
+        slope = x.diff(dim=2 + place).square().mean((2, 3), keepdim=True)
+        coordinate = (grid[..., 1 - place] + 1).unsqueeze(1) * (n / 2)
+        found = found + 3 * slope * coordinate.square()
+    return found.sqrt()
 
 
 def _normalised(name: str, args: Any, out: Any, y: Tensor) -> Tensor:
-    """Both terms of f x + (b - f m), and their sum."""
+    """Both terms of f x + (b - f m), each of which has the rounding of f, too, and their sum."""
     x, channels = args[0], (1, -1, *[1] * (args[0].ndim - 2))
     if name == "native_layer_norm":
         mean, rstd, weight = out[1], out[2], args[2]
@@ -156,12 +221,17 @@ def _normalised(name: str, args: Any, out: Any, y: Tensor) -> Tensor:
     elif name == "native_group_norm":
         mean, rstd = (one.repeat_interleave(x.shape[1] // args[6], 1).view(len(x), *channels[1:]) for one in out[1:3])
         factor = rstd if args[1] is None else rstd * args[1].view(channels)
+    elif name in ("native_batch_norm", "_native_batch_norm_legit"):  # of an image's own statistics, as instance norm
+        mean, rstd = (one.view(channels) for one in out[1:3])
+        if not mean.numel():  # of statistics that the layer has
+            mean, rstd = args[3].view(channels), (args[4].view(channels) + args[7]).rsqrt()
+        factor = rstd if args[1] is None else rstd * args[1].view(channels)
     elif name == "_native_batch_norm_legit_no_training":
         mean, rstd = args[3].view(channels), (args[4].view(channels) + args[6]).rsqrt()
         factor = rstd if args[1] is None else rstd * args[1].view(channels)
     else:
         return y.abs()
-    found: Tensor = ((factor * x).square() + (factor * mean).square() + y.square()).sqrt()
+    found: Tensor = (2 * (factor * x).square() + 2 * (factor * mean).square() + y.square()).sqrt()
     return found
 
 
@@ -190,7 +260,7 @@ class Noise(TorchDispatchMode):
             return out
         if not (first.is_floating_point() or first.is_complex()):
             return out
-        moved = first + self._noise(name, func, args, out, first)
+        moved = first + self._noise(name, func, args, kwargs or {}, out, first)
         if func._schema.is_mutable:
             first.copy_(moved)
             return out
@@ -201,7 +271,7 @@ class Noise(TorchDispatchMode):
         _, unit = self._precision.units(self.dtype)
         return value + self._normal(value) * value.abs() * (unit * _UNIFORM)
 
-    def _noise(self, name: str, func: Any, args: Any, out: Any, y: Tensor) -> Tensor:
+    def _noise(self, name: str, func: Any, args: Any, kwargs: Any, out: Any, y: Tensor) -> Tensor:
         summing, storing = self._precision.units(self.dtype)
         found = self._of_products(name, func, args, y)
         if found is not None:
@@ -211,11 +281,15 @@ class Noise(TorchDispatchMode):
             variance = summing**2 * (walk * second.square() + drift * y.square())
             if storing > summing:
                 variance = variance + (y * storing).square()
-            factors = 2 * self._precision.factors**2 + _steps(name, args, self._precision.levels)
-            size = (variance + second.square() * factors).sqrt()
+            if name not in _AVERAGING:
+                factors = 2 * self._precision.factors**2 + _steps(name, args, self._precision.levels)
+                variance = variance + second.square() * factors
+            size = variance.sqrt()
         else:
             summed = _summed(name, args, y)
-            size = _beside(name, args, out) * storing if summed is None else summed * summing + y.abs() * storing
+            size = (_beside(name, args, kwargs, out) if summed is None else summed) * summing
+            if summed is not None or storing > summing:  # the result is rounded once more
+                size = (size.square() + (y.abs() * storing).square()).sqrt()
         return self._normal(y) * size * _UNIFORM
 
     def _of_products(self, name: str, func: Any, args: Any, y: Tensor) -> tuple[Tensor, float] | None:
@@ -238,6 +312,7 @@ class Noise(TorchDispatchMode):
 
 def _is_product(name: str) -> bool:
     return name in (
+        *_AVERAGING,
         *("convolution", "_convolution", "mkldnn_convolution", "convolution_overrideable"),
         *("addmm", "baddbmm", "mm", "bmm", "mv", "dot", "linear"),
     )

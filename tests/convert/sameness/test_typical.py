@@ -1,0 +1,104 @@
+"""Each operation's noise is as large as what it rounds: calls of the campaign, and operations that it does not draw."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from conv2attn.convert.sameness.truth import lift, plainly
+from conv2attn.convert.sameness.typical import RUNS, Noise, Precision, Scale
+from conv2attn.convert.sameness.verdict import THRESHOLD
+from conv2attn.proofs.campaign import rounding_draws
+
+# A twentieth is left to processors whose kernels add in float64, and to results that are exact by chance.
+LEAST = 0.05
+
+
+def ratio(call: Callable[..., Tensor], given: tuple[Tensor, ...], dtype: torch.dtype) -> float:
+    """What a call rounds in a precision, in units of what the noise says."""
+    sizes: list[tuple[Tensor, float]] = []
+    with plainly():
+        exact = call(*map(lift, given))
+        scale = Scale.like(exact)
+        for run in range(RUNS):
+            noise = Noise(Precision(), run, sizes)
+            noise.dtype = dtype
+            with noise:
+                moved = call(*map(lift, given))
+            scale.add(moved, exact)
+    return max(scale.ratios(call(*given).double() - exact))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", [name for name in rounding_draws.DRAWS if name not in ("to", "_to_copy")])
+def test_a_drawn_call_rounds_as_much_as_its_noise_says(
+    name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounding_draws, "KINDS", (rounding_draws._normal,))
+    monkeypatch.setattr(rounding_draws.Chance, "exponent", lambda self: 0)
+    if dtype not in rounding_draws.precisions(name):
+        return
+    found = []
+    for index in range(5):
+        drawn = rounding_draws.draw(name, dtype, index)
+
+        def call(*given: Tensor, drawn: rounding_draws.DrawnCall = drawn) -> Tensor:
+            wide = given[0].dtype == torch.float64
+            args = [lift(one) if wide else one for one in drawn.args]
+            made = drawn.target(*given, *args, **drawn.kwargs)
+            result: Tensor = made[0] if isinstance(made, tuple | list) else made
+            return result
+
+        found.append(ratio(call, drawn.inputs, dtype))
+    assert LEAST <= median(one for one in found if one) <= THRESHOLD, found  # some results are exact by chance
+
+
+def resized(**options: object) -> Callable[[Tensor], Tensor]:
+    return lambda x: F.interpolate(x, **options)  # type: ignore[arg-type]
+
+
+OTHERS: dict[str, Callable[[Tensor], Tensor]] = {
+    "bilinear, twice": resized(scale_factor=2, mode="bilinear"),
+    "bilinear, by 1.7": resized(scale_factor=1.7, mode="bilinear"),
+    "bilinear, corners": resized(size=(37, 51), mode="bilinear", align_corners=True),
+    "bilinear, smoothed": resized(size=(9, 7), mode="bilinear", antialias=True),
+    "bicubic": resized(scale_factor=1.7, mode="bicubic"),
+    "bicubic, smoothed": resized(size=(9, 7), mode="bicubic", antialias=True),
+    "trilinear": lambda x: F.interpolate(x[None], scale_factor=1.7, mode="trilinear"),
+    "sampled": lambda x: F.grid_sample(x, x[:, :2].permute(0, 2, 3, 1).tanh(), align_corners=False),
+    "average of adaptive windows": lambda x: F.adaptive_avg_pool2d(x.abs(), 5),
+    "instance norm of far values": lambda x: F.instance_norm(x + 5),
+    "RMS norm": lambda x: F.rms_norm(x, x.shape[-1:]),
+    "GELU of tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "softplus": F.softplus,
+    "mish": F.mish,
+    "selu": F.selu,
+    "logsumexp": lambda x: x.logsumexp(-1),
+    "variance": lambda x: x.var(-1),
+    "product": lambda x: x[..., :6].prod(-1),
+    "cumulative sum": lambda x: x.cumsum(-1),
+    "distances": lambda x: torch.cdist(x, x.flip(1)),
+    "sum with a factor": lambda x: torch.add(x, x.flip(1), alpha=0.3),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_another_operation_rounds_as_much_as_its_noise_says(name: str) -> None:
+    assert LEAST <= ratio(OTHERS[name], (torch.randn(3, 4, 24, 32),), torch.float32) <= THRESHOLD
+
+
+def test_numbers_between_pixels_far_from_the_corner_err_by_more() -> None:
+    x = torch.randn(1, 1, 1, 4096, generator=torch.Generator().manual_seed(0))
+    scales = []
+    for part in (x[..., :512], x):
+        noise = Noise(Precision(), 0)
+        with noise:
+            y = F.interpolate(part.double(), size=(1, part.shape[-1] * 3), mode="bilinear")
+        scales.append((y - F.interpolate(part.double(), size=(1, part.shape[-1] * 3), mode="bilinear"))[..., -512:])
+    near, far = (float(one.square().mean().sqrt()) for one in scales)
+    assert 6 < far / near < 10  # 8 times as far
