@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
 from ..arguments import Size, as_integer
 from ..certificate.network.first_order import FirstOrder
@@ -38,6 +39,69 @@ STEPS = 1 + RUNS  # forwards that progress counts
 
 class NotSameError(AssertionError):
     """Two networks differ by more than rounding, or it cannot be said."""
+
+
+class Reference:
+    """A network that is compared with many others on the same inputs: its graph, truth and noise are computed once.
+
+    Args:
+        network: The network, or its program.
+        inputs: The inputs of every comparison.
+        seed: Of the noise.
+        is_bounded: Whether the worst case is computed, too, where it can be.
+    """
+
+    def __init__(
+        self, network: nn.Module | ExportedProgram, inputs: Any, *, seed: int = 0, is_bounded: bool = True
+    ) -> None:
+        self.network, self.given, self.seed, self.is_bounded = network, Inputs.of(inputs), seed, is_bounded
+        self._typical: dict[Any, list[Typical]] = {}
+
+    @cached_property
+    def graph(self) -> Graph:
+        """Its program.
+
+        Raises:
+            ConversionError: torch cannot export it.
+        """
+        return Graph.of(self.network, self.given.args, self.given.kwargs)
+
+    def typical(
+        self, precisions: list[Precision], *, watched: bool = False, progress: Progress = lambda _: None
+    ) -> list[Typical]:
+        """Truth and noise of each precision; those of the modules' results, too, where ``watched``."""
+        key = tuple(precisions), watched
+        if key not in self._typical:
+            nodes = frozenset(self.graph.module_ends.values()) if watched else frozenset()
+            self._typical[key] = typical(
+                self.graph,
+                self.given.args,
+                self.given.kwargs,
+                precisions,
+                seed=self.seed,
+                watched=nodes,
+                progress=progress,
+            )
+        return self._typical[key]
+
+    def is_of(self, graph: Graph, given: Inputs) -> bool:
+        """Whether it knows this graph, and inputs in this precision."""
+        types = [[one.dtype for one in inputs.tensors] for inputs in (self.given, given)]
+        return graph is self.graph and types[0] == types[1]
+
+    def compare(self, other: Any, *, dtype: torch.dtype | None = None) -> Sameness:
+        """Says whether the difference between the network, as A, and another is rounding.
+
+        Args:
+            other: B, as for ``same``.
+            dtype: As for ``same``.
+
+        Raises:
+            ConversionError: As ``same``.
+        """
+        sides = Side(self.network, "A", program=self.graph), Side(other, "B")
+        comparison = _Comparison(sides, self.given, dtype, self.seed, lambda _: None, reference=self)
+        return replace(comparison.result(), seed=self.seed)
 
 
 def same(a: Any, b: Any, inputs: Any, *, dtype: torch.dtype | None = None, seed: int = 0) -> Sameness:
@@ -94,8 +158,8 @@ def compare(
     seed = as_integer(seed, "seed", least=0)
     if dtype is not None and dtype not in UNITS:
         raise OptionError(f"dtype must be one of {', '.join(map(str, UNITS))}; got {dtype}")
-    comparison = _Comparison((Side(a, "A", opening), Side(b, "B", opening)), Inputs.of(inputs), dtype, seed, progress)
-    return replace(comparison.result(), seed=seed)
+    sides = Side(a, "A", opening), Side(b, "B", opening)
+    return replace(_Comparison(sides, Inputs.of(inputs), dtype, seed, progress).result(), seed=seed)
 
 
 class _Comparison:
@@ -107,11 +171,20 @@ class _Comparison:
         dtype: Precision that both are held to, or None.
         seed: Of the noise.
         progress: Called with each forward in float64.
+        reference: What is known of A.
     """
 
     def __init__(
-        self, sides: tuple[Side, Side], given: Inputs, dtype: torch.dtype | None, seed: int, progress: Progress
+        self,
+        sides: tuple[Side, Side],
+        given: Inputs,
+        dtype: torch.dtype | None,
+        seed: int,
+        progress: Progress,
+        *,
+        reference: Reference | None = None,
     ) -> None:
+        self.reference = reference
         self.sides, self.dtype, self.seed, self.progress = sides, dtype, seed, progress
         narrow = [side.dtype for side in sides if side.dtype in UNITS]
         self.given = given.clone(max(narrow, key=lambda one: UNITS[one], default=None))
@@ -222,10 +295,12 @@ class _Comparison:
 
     def _typical(self, graph: Graph, *, watched: bool) -> list[Typical]:
         """Truth, and the scale of A, of B, and of steps of 8 bits where a side is quantised."""
-        nodes = frozenset(graph.module_ends.values()) if watched else frozenset()
         precisions = [self._precision(place) for place in (0, 1)]
         is_quantised = any(side.quantised for side in self.sides)
         precisions.append(Precision(levels=_LEVELS) if is_quantised else precisions[0])
+        if self.reference is not None and self.reference.is_of(graph, self.given):
+            return self.reference.typical(precisions, watched=watched, progress=self.progress)
+        nodes = frozenset(graph.module_ends.values()) if watched else frozenset()
         args, kwargs = self.given.args, self.given.kwargs
         return typical(graph, args, kwargs, precisions, seed=self.seed, watched=nodes, progress=self.progress)
 
@@ -283,6 +358,8 @@ class _Comparison:
 
     def _worst(self, a: dict[str, Tensor], b: dict[str, Tensor], rows: tuple[Output, ...]) -> Worst | None:
         """The worst case of the number that differs most, where images are mapped and every operation has a rule."""
+        if self.reference is not None and not self.reference.is_bounded:
+            return None
         model, tensors = self.sides[self.exact].network, self.given.tensors
         computed = {self._computed_in(place) for place in (0, 1)}
         if not isinstance(model, nn.Module) or len(tensors) != 1 or tensors[0].ndim < 3 or len(computed) > 1:

@@ -142,6 +142,7 @@ class Side:
         given: A network, a program, a callable, or the path of one.
         name: "A" or "B", for what is said of it.
         opening: Options for opening a path.
+        program: Its graph, where it is known.
 
     Attributes:
         call: Runs it.
@@ -153,13 +154,13 @@ class Side:
         ConversionError: The path cannot be opened.
     """
 
-    def __init__(self, given: Any, name: str, opening: Opening | None = None) -> None:
+    def __init__(self, given: Any, name: str, opening: Opening | None = None, *, program: Graph | None = None) -> None:
         self.name, self.is_own = name, True
         self.network: nn.Module | ExportedProgram | None = None
         self.call: Callable[..., Any]
         self.reason = f"{name} is a callable without a graph"
         self.quantised = False
-        self._program: Graph | None = None
+        self._program = program
         if isinstance(given, str | Path):
             given = self._opened(Path(given), opening)
         if isinstance(given, ExportedProgram):
