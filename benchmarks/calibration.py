@@ -1,0 +1,119 @@
+"""What the pairs of ``pairs.py`` say: the threshold, chosen on one half of the families and judged on the other.
+
+The threshold is ``MARGIN`` times the largest honest ratio of the choosing half. Without an alarm in n pairs of the
+other half, at most 3 / n of such pairs raise one, at 95 % confidence, if they are independent; pairs of one network are
+not quite, so the limit that the number of networks allows stands beside it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from statistics import median
+from typing import Any
+
+from conv2attn.convert.sameness.verdict import THRESHOLD
+
+MARGIN = 2.0  # how far above the largest honest ratio of one half the threshold is
+RULES = ("allclose", "pytorch")
+Record = dict[str, Any]
+
+
+def table(records: Sequence[Record], ways: Sequence[str], kinds: Sequence[str], half: Callable[[str], int]) -> None:
+    """Prints honest ratios by half and by way, and faults beside other rules, as Markdown."""
+    compared = [one for one in records if "ratio" in one]
+    honest = [one for one in compared if one["way"] in (*ways, "published") and one["verdict"] != "cannot say"]
+    _counts(records, compared, honest)
+    _halves(honest, half)
+    _histogram(honest, half)
+    _by_way(honest, ways)
+    _undecided(compared)
+    faults = [one for one in compared if "limit" in one and one["verdict"] not in ("same bits", "cannot say")]
+    for is_limit in (False, True):
+        print(f"\nFaults {'as large as allclose passes' if is_limit else 'at natural size'}\n")
+        _faults([one for one in faults if one["limit"] is is_limit], kinds)
+    print("\nFaults that were missed, in units of rounding:\n")
+    for one in sorted((one for one in faults if not _is_found(one)), key=lambda one: one["ratio"]):
+        told = f"size {one['size']:.3g}, " if one["size"] else ""
+        print(
+            f"- {one['way']} in {one['name']}, {told}{one['ratio']:.2g} units{', at the limit' if one['limit'] else ''}"
+        )
+    _errors(records)
+
+
+def _counts(records: Sequence[Record], compared: list[Record], honest: list[Record]) -> None:
+    networks = {one["index"] for one in compared}
+    families = {(one["library"], one["family"]) for one in compared}
+    refused = Counter(one["error"].split(":")[0] for one in records if one["way"] is None)
+    print(f"{len(networks)} networks of {len(families)} families, {len(honest)} honest pairs, of which")
+    print(f"{sum(one['verdict'] == 'same bits' for one in honest)} have the same bits; not run: {dict(refused)}")
+
+
+def _halves(honest: list[Record], half: Callable[[str], int]) -> None:
+    parts = [[one for one in honest if half(one["family"]) == part] for part in (0, 1)]
+    largest = [max((one["ratio"] for one in part), default=0.0) for part in parts]
+    chosen = MARGIN * largest[0]
+    n, networks = len(parts[1]), len({one["index"] for one in parts[1]})
+    alarms = [sum(one["ratio"] > limit for one in parts[1]) for limit in (chosen, THRESHOLD)]
+    print(f"\nchoosing half: {len(parts[0])} pairs, largest ratio {largest[0]:.3g}: threshold {chosen:.3g}")
+    print(f"judging half: {n} pairs of {networks} networks, largest ratio {largest[1]:.3g}")
+    print(f"alarms at {chosen:.3g}: {alarms[0]}; at {THRESHOLD:g}, which is built in: {alarms[1]}")
+    print(f"95 % limits without an alarm: {3 / max(n, 1):.2%} of pairs, {3 / max(networks, 1):.1%} of networks")
+    for one in sorted(honest, key=lambda one: -one["ratio"])[:12]:
+        where = one["where"] or one["reason"]
+        print(f"- {one['ratio']:.3g}: {one['name']}, {one['way']}, half {half(one['family'])}, {where}")
+
+
+def _histogram(honest: list[Record], half: Callable[[str], int]) -> None:
+    """The honest ratios by powers of two, a row of stars for each."""
+    print("\n| ratio | choosing half | judging half |\n| --- | --- | --- |")
+    counted = Counter((half(one["family"]), _power(one["ratio"])) for one in honest)
+    powers = sorted({power for _, power in counted})
+    for power in powers:
+        name = "same bits" if power == -math.inf else f"{2.0**power:.3g} to {2.0 ** (power + 1):.3g}"
+        print(f"| {name} | {counted[0, power]} | {counted[1, power]} |")
+
+
+def _power(ratio: float) -> float:
+    """The power of two below a ratio; all below 1/16 are one."""
+    return -math.inf if not ratio else max(-5, math.floor(math.log2(ratio)))
+
+
+def _by_way(honest: list[Record], ways: Sequence[str]) -> None:
+    print("\n| honest change | pairs | same bits | median | largest |\n| --- | --- | --- | --- | --- |")
+    by_way: defaultdict[str, list[float]] = defaultdict(list)
+    for one in honest:
+        by_way[one["way"]].append(one["ratio"])
+    for way in (*ways, "published"):
+        if ratios := by_way[way]:
+            print(f"| {way} | {len(ratios)} | {ratios.count(0.0)} | {median(ratios):.2g} | {max(ratios):.3g} |")
+
+
+def _undecided(compared: list[Record]) -> None:
+    reasons = Counter((one["verdict"], one["reason"][:70]) for one in compared if one["verdict"] == "cannot say")
+    print("\nnot judged:", dict(reasons))
+
+
+def _is_found(one: Record) -> bool:
+    return bool(one["ratio"] > THRESHOLD)
+
+
+def _faults(faults: list[Record], kinds: Sequence[str]) -> None:
+    print("| fault | changed a bit | found | named | named first | rejected by allclose | by PyTorch's rule |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    rows = [(kind, [one for one in faults if one["way"] == kind]) for kind in kinds]
+    for kind, own in [*rows, ("all", faults)]:
+        if own:
+            found = [one for one in own if _is_found(one)]
+            named = [sum(one[key] for one in found) for key in ("named", "first")]
+            rejected = [sum(not one[rule] for one in own) for rule in RULES]
+            print("|", " | ".join(map(str, (kind, len(own), len(found), *named, *rejected))), "|")
+
+
+def _errors(records: Sequence[Record]) -> None:
+    print("\nerrors of other programs, by way:\n")
+    for (way, error), count in Counter(
+        (one["way"], one["error"][:90]) for one in records if "error" in one
+    ).most_common(25):
+        print(f"- {count} x {way}: {error}")

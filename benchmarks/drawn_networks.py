@@ -1,0 +1,185 @@
+"""Networks of timm, torchvision and transformers, drawn by a seed: every family once, then every family once more.
+
+A family is the module that defines a network; they are taken in an order that the seed draws, and a network's name is
+drawn among its family's. Weights are random. Images are small where the network takes them.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import random
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from conv2attn.convert.inputs import named_tensors
+
+MOST = 30_000_000  # parameters
+TRIED = 6  # names of a family that may be too large
+OUTPUTS = 4  # of a network, at most
+_SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 96}
+_TEXT = ("bert", "roberta", "electra", "albert", "llama", "mistral", "qwen2", "gpt_neox", "opt", "gpt2", "distilbert")
+_IMAGES = ("vit", "deit", "beit", "convnext", "convnextv2", "resnet", "regnet", "swin", "segformer", "mobilevit")
+_VISION = (*_IMAGES, "poolformer", "levit", "focalnet", "dinov2")
+_WITH_SIZES = {*_TEXT, "vit", "deit", "beit", "dinov2"}
+_LARGE = ("_b5", "_b6", "_b7", "vit_", "vgg")  # in names of torchvision
+_LEFT_OUT = (
+    *_LARGE,
+    "rcnn",
+    "retina",
+    "fcos",
+    "ssd",
+    "raft",
+    "s3d",
+    "r3d",
+    "mc3",
+    "r2plus",
+    "mvit",
+    "swin3d",
+    "quantized",
+)
+
+
+@dataclass(frozen=True)
+class Family:
+    """Networks that one module defines.
+
+    Attributes:
+        library: "timm", "torchvision" or "transformers".
+        name: The module, or the model type of transformers.
+        members: Their names.
+    """
+
+    library: str
+    name: str
+    members: tuple[str, ...]
+
+    @property
+    def half(self) -> int:
+        """The half that it belongs to: 0 chooses the threshold, 1 judges it."""
+        return half(self.name)
+
+
+def half(family: str) -> int:
+    """The half of the families that one belongs to, by the hash of its name."""
+    return hashlib.sha256(family.encode()).digest()[0] % 2
+
+
+@functools.cache
+def families() -> tuple[Family, ...]:
+    """The families of the three libraries."""
+    found: dict[tuple[str, str], list[str]] = {}
+    entry = importlib.import_module("timm.models").model_entrypoint
+    for name in importlib.import_module("timm").list_models():
+        found.setdefault(("timm", entry(name).__module__.rpartition(".")[2]), []).append(name)
+    models = importlib.import_module("torchvision.models")
+    for name in models.list_models():
+        if not any(part in name for part in _LEFT_OUT):
+            home = models.get_model_builder(name).__module__.rpartition(".")[2]
+            found.setdefault(("torchvision", home), []).append(name)
+    for name in (*_TEXT, *_VISION):
+        found["transformers", name] = [name]
+    return tuple(Family(*key, tuple(names)) for key, names in found.items())
+
+
+def drawn(index: int, seed: int) -> tuple[Family, list[str]]:
+    """The family of network ``index``, and names in it, of which the first that is small enough is taken."""
+    every = families()
+    order = random.Random(f"{seed}:families").sample(range(len(every)), len(every))
+    family = every[order[index % len(every)]]
+    chance = random.Random(f"{seed}:{index}")
+    return family, chance.sample(family.members, min(TRIED, len(family.members)))
+
+
+def taken(library: str, names: list[str], most: int = MOST) -> str:
+    """The first of the names whose network has at most so many parameters.
+
+    Raises:
+        ValueError: All have more.
+    """
+    for name in names:
+        if parameters(library, name) <= most:
+            return name
+    raise ValueError("all that were drawn have too many parameters")
+
+
+def parameters(library: str, name: str) -> int:
+    """Number of a network's parameters; 0 where it cannot be built without values."""
+    try:
+        with torch.device("meta"):
+            return sum(parameter.numel() for parameter in _created(library, name).parameters())
+    except Exception:  # other people's code
+        return 0
+
+
+def _created(library: str, name: str) -> nn.Module:
+    """A network without weights of anybody."""
+    if library == "timm":
+        create: Any = importlib.import_module("timm").create_model
+        try:
+            network: nn.Module = create(name, pretrained=False, img_size=64)
+        except Exception:  # the network has no such option, or does not divide
+            network = create(name, pretrained=False)
+        return network
+    if library == "torchvision":
+        models: Any = importlib.import_module("torchvision.models")
+        has_backbone = "segmentation" in models.get_model_builder(name).__module__
+        return cast(
+            nn.Module, models.get_model(name, weights=None, **({"weights_backbone": None} if has_backbone else {}))
+        )
+    transformers: Any = importlib.import_module("transformers")
+    config = transformers.AutoConfig.for_model(name, **(_SIZES if name in _WITH_SIZES else {}))
+    kind = "eager" if name in _VISION else None
+    return cast(nn.Module, transformers.AutoModel.from_config(config, attn_implementation=kind))
+
+
+@torch.no_grad()
+def built(library: str, name: str) -> nn.Module:
+    """A network with random weights and statistics, in eval mode. No branch is switched off, and no bias is 0."""
+    torch.manual_seed(0)
+    network = _created(library, name)
+    for module in network.modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is not None:
+            module.running_mean.normal_(0, 0.1)
+            module.running_var.uniform_(0.5, 2)
+    for parameter in network.parameters():
+        if parameter.ndim <= 1 and float(parameter.abs().max()) < 1e-3:
+            parameter.normal_(0, 0.1)
+    return Plain(network).eval().requires_grad_(False)
+
+
+class Plain(nn.Module):
+    """A network that gives its first tensors in a list."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: Tensor) -> list[Tensor]:
+        """Its first tensors."""
+        return list(named_tensors(self.model(x)).values())[:OUTPUTS]
+
+
+@torch.no_grad()
+def inputs(library: str, name: str, network: nn.Module) -> Tensor:
+    """Two inputs that a network runs on: small images, or images of its own size; tokens.
+
+    Raises:
+        ValueError: It runs on none.
+    """
+    generator = torch.Generator().manual_seed(1)
+    if name in _TEXT and library == "transformers":
+        return torch.randint(0, 1000, (2, 12), generator=generator)
+    channels, *own = getattr(getattr(network, "model", network), "default_cfg", {}).get("input_size", (3, 224, 224))
+    for size in ((64, 64), (96, 96), own):
+        images = torch.randn(2, channels, *size, generator=generator)
+        try:
+            network(images)
+        except Exception:  # the network takes one size
+            continue
+        return images
+    raise ValueError("it runs on no image")
