@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PARALLEL := --numprocesses=auto --dist=worksteal
 
-.PHONY: demo test test-all test-libraries test-versions quick faults mutants cuda browser bench pictures docs formal coq checker venv check format lint types clean
+.PHONY: demo test test-all test-libraries test-versions quick faults mutants cuda browser bench hunt pictures docs formal coq checker venv check format lint types clean
 
 demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
 	$(BIN)/conv2attn demo
@@ -68,6 +68,12 @@ build/katex:
 
 wrong-convolutions: .venv/runtime  ## Print which convolutions torch gets wrong on this processor.
 	$(BIN)/python benchmarks/wrong_convolutions.py
+
+MINUTES := 60
+
+hunt: .venv/dev  ## Compare random small networks in torch, compiled and ONNX Runtime, and list what is no rounding: MINUTES=480 is a night.
+	$(BIN)/python benchmarks/hunt.py build/hunt.jsonl --minutes $(MINUTES)
+	$(BIN)/python benchmarks/hunt.py build/hunt.jsonl --table
 
 bench: .venv/runtime  ## Measure networks of torchvision, which must be installed, beside their attention.
 	$(BIN)/python benchmarks/bench.py
