@@ -190,14 +190,16 @@ def graft(
         UnsupportedLayerError: Layers that cannot carry the heads, all of them, or none is found. Nothing is changed.
         ConversionError: An argument is not what it must be; the model cannot be copied, or does not run on the example.
     """
-    wanted = _numbers(heads=heads, key_dim=key_dim, value_dim=value_dim)
+    wanted, wrong = _numbers(heads=heads, key_dim=key_dim, value_dim=value_dim)
     model = changeable_model(model)
-    candidates = _candidates(model, filter_fn)
-    sizes = None if example is None else _sizes_on(model, example, candidates)
-    chosen, notes = _choose(model, candidates, where, sizes, beside=beside)
-    problems = [each for names in chosen if (each := _problem(model, names, sizes, beside=beside)) is not None]
-    if problems:
-        raise UnsupportedLayerError(f"nothing was grafted: {'; '.join(map(str, problems))}", problems)
+    try:
+        chosen, sizes, notes = _chosen(model, where, example, filter_fn, beside=beside)
+    except ConversionError as error:
+        if not wrong:
+            raise
+        raise ConversionError("; ".join([*wrong, str(error)])) from error
+    if wrong:
+        raise ConversionError("; ".join(wrong))
     model = model if inplace else copied(model)
     layers, pairs = [], list[tuple[nn.Module, nn.Module]]()
     for names in chosen:
@@ -254,17 +256,28 @@ def ungraft(model: nn.Module, *, all: bool = False, data: Any = None) -> Ungraft
     return Ungraft(bare, UngraftReport(tuple(removed), tuple(kept), change))
 
 
-def _numbers(**given: int | None) -> dict[str, int | None]:
-    """The numbers of heads and dimensions, checked, all problems at once."""
-    found, problems = dict[str, int | None](), list[str]()
+def _numbers(**given: int | None) -> tuple[dict[str, int | None], list[str]]:
+    """The numbers of heads and dimensions, and what is wrong with them."""
+    found, wrong = dict[str, int | None](), list[str]()
     for name, value in given.items():
         try:
             found[name] = None if value is None and name != "heads" else as_integer(value, name, least=1)
         except ConversionError as error:
-            problems.append(str(error))
+            wrong.append(str(error))
+    return found, wrong
+
+
+def _chosen(
+    model: nn.Module, where: str | Sequence[str], example: Any, filter_fn: Filter | None, *, beside: bool
+) -> tuple[list[tuple[str, ...]], dict[str, Size] | None, list[str]]:
+    """Names of the layers that get heads, sizes of the maps on the example, and remarks; as ``graft``, it raises."""
+    candidates = _candidates(model, filter_fn)
+    sizes = None if example is None else _sizes_on(model, example, candidates)
+    chosen, notes = _choose(model, candidates, where, sizes, beside=beside)
+    problems = [each for names in chosen if (each := _problem(model, names, sizes, beside=beside)) is not None]
     if problems:
-        raise ConversionError("; ".join(problems))
-    return found
+        raise UnsupportedLayerError(f"nothing was grafted: {'; '.join(map(str, problems))}", problems)
+    return chosen, sizes, notes
 
 
 def _candidates(model: nn.Module, filter_fn: Filter | None) -> list[tuple[str, ...]]:

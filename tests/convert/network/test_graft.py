@@ -318,6 +318,12 @@ class Decoder(nn.Module):
         (nn.Linear(2, 3), {}, ["no convolution"]),
         (Net(), {"where": ["mix", "nose", "ear*"]}, ["'nose', 'ear*' match no layer"]),
         (Net(), {"heads": 0, "key_dim": -1, "value_dim": 1.5}, ["heads", "key_dim", "value_dim"]),
+        (
+            Net(),
+            {"heads": 0, "value_dim": 0, "where": ["nose", "ear"]},
+            ["heads", "value_dim", "'nose', 'ear' match no"],
+        ),
+        (nn.Linear(2, 3), {"heads": 0}, ["heads", "no convolution"]),
         (Net(), {"example": torch.randn(1, 3, 4, 4)}, ["100 to 1,600 pixels"]),
         (Net(), {"example": torch.randn(1, 2, 24, 24)}, ["does not run on the example"]),
         (Net(), {"filter_fn": lambda *_: False}, ["filter_fn leaves none"]),
@@ -335,6 +341,15 @@ def test_bad_input_is_refused_in_one_sentence_and_nothing_changes(model: Any, op
     assert "\n" not in str(refused.value)
     assert [type(one) for one in model.modules()] == [type(one) for one in before.modules()]
     assert list(model.state_dict()) == list(before.state_dict())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize("size", [(24, 22), (6, 5), (31, 40)])
+def test_maps_may_have_another_size_than_on_the_example(kind: Any, size: tuple[int, int]) -> None:
+    cnn = Net().eval()
+    model = c2a.graft(cnn, example=torch.randn(1, 3, 24, 22), **kind).model
+    check_same_step(cnn, model, torch.randn(2, 3, *size))
+    assert trained(model)(torch.randn(2, 3, *size)).isfinite().all()
 
 
 def test_ungraft_of_a_network_without_spare_heads_is_refused() -> None:
