@@ -179,7 +179,8 @@ class SelfAttention(WithSpareHeads):
                 dimension; any size that the convolution accepts, with finite values.
             output_size: Of a transposed convolution, the size of its output, as its class takes it; it chooses the
                 output padding.
-            need_weights: Whether to return the attention probabilities too, as ``nn.MultiheadAttention`` does.
+            need_weights: Whether to return the attention probabilities too, as ``nn.MultiheadAttention`` does; those of
+                the taps' heads (``attention_probabilities`` has those of spare heads).
             average_attn_weights: Whether these are averaged over the heads.
 
         Returns:

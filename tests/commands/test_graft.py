@@ -90,6 +90,33 @@ def test_a_comparison_ends_in_a_table_of_every_side_and_the_graft_that_was_train
     assert "conv2attn restore --ungraft" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("is_trained", [False, True])
+def test_every_command_on_a_grafted_folder_is_right_or_names_ungraft(
+    is_trained: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model = graft(small_cnn(classes=3), where="9").model.eval()
+    torch.nn.init.constant_(model.get_parameter("9.spare_out"), float(is_trained))
+    save_converted(model, "folder", architecture=Architecture(ARCHITECTURE[1], {"classes": 3}))
+    image = ("--size", "9x8")
+    for command in (
+        ("verify", *image, "--random", 1),
+        ("plan",),
+        ("convert", "--out", "out", "--no-page", *image),
+        ("export", "--out", "net.onnx", *image),
+        ("freeze", "--out", "frozen.pth", "--tolerance", 0.1),
+        ("show", "--out", "error.png", "--picture", "error", *image),
+        ("restore", "--out", "cnn.pth"),
+        ("graft", "--out", "again", "--where", "last", *image),
+    ):
+        capsys.readouterr()
+        code = exit_code(command[0], "folder", *command[1:])
+        assert (code != 0) == is_trained, command
+        assert ("ungraft" in capsys.readouterr().err) == is_trained, command
+    assert exit_code("show", "folder", "--out", "maps.png", *image) == 0
+    assert exit_code("same", "folder", "folder", *image, "--random", 1) == 0
+
+
 @pytest.mark.parametrize("kind", ["folder", "pickle"])
 @pytest.mark.parametrize("beside", [False, True])
 def test_restore_ungraft_writes_the_cnn_that_was_trained_which_loads_strictly(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -253,6 +254,19 @@ def test_checkpointing_gives_the_same_gradients(heads: SpareHeads) -> None:
     for one, other in zip(gradients(layer), gradients(again), strict=True):
         assert torch.equal(one, other)
         assert bool(one.any())
+
+
+@pytest.mark.parametrize("heads", HEADS, ids=str)
+def test_transforms_and_torch_fx_give_the_same_numbers(heads: SpareHeads) -> None:
+    layer, x = trained(layers(nn.Conv2d(4, 6, 3), heads)).requires_grad_(False), torch.randn(3, 2, 4, 5, 6)
+    with warnings.catch_warnings(action="ignore"):  # that torch maps its attention image by image
+        assert torch.equal(torch.vmap(layer)(x), torch.stack(list(map(layer, x))))
+        slopes = torch.func.jacrev(layer)(x[0, :1]).flatten(4).flatten(0, 3)
+    one = x[0, :1].clone().requires_grad_()
+    expected = [torch.autograd.grad(each, one, retain_graph=True)[0].flatten() for each in layer(one).flatten()]
+    torch.testing.assert_close(slopes, torch.stack(expected))
+    network = nn.Sequential(layer, nn.ReLU())
+    assert torch.equal(torch.fx.symbolic_trace(network)(x[0]), network(x[0]))
 
 
 def test_positions_stay_in_single_precision_in_a_half_layer() -> None:
