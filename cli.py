@@ -40,6 +40,7 @@ from .commands.options import (
     SkipOption,
     StdOption,
     StrategyOption,
+    alpha_within,
     command,
     named_after,
     normalization_of,
@@ -298,7 +299,7 @@ def show(
         str | None, typer.Option(metavar="ROW,COLUMN", help="Query pixel of the image (default: its centre).")
     ] = None,
     alpha: Annotated[
-        float | None, typer.Option(callback=positive, help="Locality strength (default: each layer's own).")
+        float | None, typer.Option(callback=alpha_within, help="Locality strength (default: each layer's own).")
     ] = None,
     force: ForceOption = False,
 ) -> Outcome:

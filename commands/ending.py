@@ -82,12 +82,14 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
         errors.InputError: "--size sets the size of an image; verify and export take other inputs by "
         "--input NAME=SHAPE[:DTYPE]",
         errors.SeveralNetworksError: "--weights KEY takes one",
+        errors.ClassesDifferError: f"most architectures take --arch-arg num_classes={getattr(error, 'classes', None)}",
         errors.RunExistsError: "--resume continues it",
         errors.OutputExistsError: "--force replaces it",
         ImageSizesError: "--size makes pictures one size",
     }
     hint = next((f" ({hint})" for kind, hint in hints.items() if isinstance(error, kind)), "")
     wrong_use = errors.SelectionError | errors.OptionError | errors.ArchitectureNeededError | errors.ToolError
+    wrong_use |= errors.UnknownEngineError
     if isinstance(error, wrong_use):
         return f"{error}{hint}", WRONG_USE
     return f"{error}{hint}", UNSUPPORTED if isinstance(error, errors.UnsupportedLayerError) else WRONG_INPUT

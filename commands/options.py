@@ -43,6 +43,23 @@ def positive(value: Any) -> Any:
     return value
 
 
+LEAST_ALPHA, LARGEST_ALPHA = 1e-4, 1e6
+
+
+def alpha_within(value: float | None) -> float | None:
+    """Refuses an alpha with which nothing is known, or that means nothing more.
+
+    Below ``LEAST_ALPHA`` 2^22 keys weigh something in single precision, for which no rounding is derived (claim
+    ``key-accumulation``). From 104 on exp(-alpha) is 0 in single, from 746 on in double precision.
+    """
+    if value is not None and not LEAST_ALPHA <= value <= LARGEST_ALPHA:
+        raise typer.BadParameter(
+            f"must be from {LEAST_ALPHA:g}, where a head sees some 1,000 pixels each way, to {LARGEST_ALPHA:g}: "
+            f"from 746 on it sees one pixel alone; got {value:g}"
+        )
+    return value
+
+
 CheckpointArgument = Annotated[
     Path,
     typer.Argument(
@@ -63,7 +80,7 @@ ArchArgOption = Annotated[
 ]
 AlphaOption = Annotated[
     float | None,
-    typer.Option(callback=positive, metavar="NUMBER", help="Locality strength (default: one-hot attention)."),
+    typer.Option(callback=alpha_within, metavar="NUMBER", help="Locality strength (default: one-hot attention)."),
 ]
 IncludeOption = Annotated[
     list[str] | None,

@@ -20,7 +20,6 @@ from ..convert.errors import (
     ConversionError,
     InputError,
     OptionError,
-    OutputError,
     Problem,
     SelectionError,
 )
@@ -97,7 +96,7 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
     """
     form = out.suffix.lower().removeprefix(".")
     if form not in FORMS:
-        raise OutputError(f"{out} cannot be written: the name must end in {', '.join(f'.{known}' for known in FORMS)}")
+        raise OptionError(f"{out} cannot be written: the name must end in {', '.join(f'.{known}' for known in FORMS)}")
     if form == PAGE and view.picture is not None:
         raise OptionError("a page holds every picture; a single one can be chosen for png, svg and pdf only")
     runs = runs_at(source)
@@ -154,7 +153,7 @@ def show_article(out: Path, *, force: bool = False) -> None:
     from ..show.article.write import make_article
 
     if out.suffix.lower() != f".{PAGE}":
-        raise OutputError(f"{out} cannot be written: the article is an HTML file, whose name ends in .{PAGE}")
+        raise OptionError(f"{out} cannot be written: the article is an HTML file, whose name ends in .{PAGE}")
     check_file(out, force=force)
     content = make_article().encode()
     write_file(out, lambda path: path.write_bytes(content), force=force)

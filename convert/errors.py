@@ -28,6 +28,10 @@ class EngineError(ConversionError):
     """An engine that does not exist, is not exact for the layer's parameters, or does not fit in memory."""
 
 
+class UnknownEngineError(EngineError):
+    """A name that no engine has."""
+
+
 class MemoryLimitError(EngineError):
     """A call that would hold more than ``memory_limit``."""
 
@@ -70,6 +74,18 @@ class InputError(ConversionError):
 
 class CheckpointError(ConversionError):
     """A file that could not be read, or whose weights do not fit."""
+
+
+class ClassesDifferError(CheckpointError):
+    """Weights that fit an architecture but for the number of classes.
+
+    Attributes:
+        classes: How many the weights are of.
+    """
+
+    def __init__(self, sentence: str, classes: int) -> None:
+        super().__init__(sentence)
+        self.classes = classes
 
 
 class TrustNeededError(CheckpointError):

@@ -323,6 +323,7 @@ def test_json_is_one_versioned_object_even_if_the_factory_prints(run: Run) -> No
     [
         (3, convert(checkpoint="nothing.pt"), ("conv2attn: there is no file nothing.pt",)),
         (3, convert(checkpoint="empty"), ("conv2attn: empty is a folder without weights",)),
+        (3, convert(checkpoint="timm:resnet18"), ("timm:resnet18 names an architecture, which goes with a file",)),
         (4, convert(factory="linear"), ("the model has no convolution",)),
         (4, convert(factory="mixed"), ("3 layers cannot be converted: ", " one: ", " up: ", " padded: ")),
         (4, convert(factory="complexes"), ("1: its dtype torch.complex64",)),  # not silently made real
@@ -339,6 +340,18 @@ def test_what_cannot_be_converted_is_refused(
     assert all(reason in message for reason in reasons)
 
 
+def test_a_name_that_a_file_lacks_is_refused_with_those_that_it_has(run: Run) -> None:
+    save(network())
+    assert "nets.py has no smal; it has small, large, Other, Up, " in refused(run, 3, *convert(factory="smal"))
+
+
+def test_weights_of_other_classes_are_refused_with_the_argument_that_fits(run: Run) -> None:
+    save(nn.Sequential(nn.Conv2d(64, 7, 3, padding=1)))
+    told = refused(run, 3, *convert(factory="large"))
+    assert "weights.pt has 7 classes, the architecture 64: '0' has as many outputs" in told
+    assert "--arch-arg num_classes=7" in told
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -346,7 +359,9 @@ def test_what_cannot_be_converted_is_refused(
         (convert("--include", "re:("), "is not a regular expression"),
         (convert("--input-range", "1,0"), "must be LOW,HIGH"),
         (convert("--input-range", "0,inf"), "must be LOW,HIGH"),
-        (convert("--alpha", "nan"), "must be positive and finite; got nan"),
+        (convert("--alpha", "nan"), "must be from 0.0001, where a head sees some 1,000 pixels each way, to 1e+06"),
+        (convert("--alpha", "1e30"), "got 1e+30"),
+        (convert("--alpha", "0"), "got 0"),
         (convert("--dtype", "int8"), "int8"),
         (plan("--size", "0x10"), "got 0x10"),
         (("show", "weights.pt", "--out", "x.svg", "--query", "1,x"), "must be ROW,COLUMN"),
@@ -359,6 +374,9 @@ def test_what_cannot_be_converted_is_refused(
         (("plan", "weights.pt", "--arch-arg", "width=3"), "goes with --arch"),
         (("graft", "--out", "out"), "is required without --data"),
         (("graft", "weights.pt", "--out", "out", "--data", "digits", "--force"), "--force"),
+        (convert("--arch-arg", "width=abc"), "is not name=json"),
+        (("verify", "weights.pt", "--arch", "nets.py:small", "--engine", "fast"), "there is no engine 'fast'"),
+        (("show", "weights.pt", "--arch", "nets.py:small", "--out", "s.jpg"), "the name must end in .png"),
         (("reverse",), "No such command 'reverse'"),
     ],
 )

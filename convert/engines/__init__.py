@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..errors import EngineError
+from ..errors import EngineError, UnknownEngineError
 from ..heads.values import LayerValues
 from .base import Cost, Engine
 from .factored import FactoredEngine
@@ -23,10 +23,10 @@ def check_engine_name(name: str) -> str:
     """Returns the name of an engine, or "auto".
 
     Raises:
-        EngineError: There is no such engine.
+        UnknownEngineError: There is no such engine.
     """
     if not isinstance(name, str) or (name != AUTO and name not in ENGINES):
-        raise EngineError(f"there is no engine {name!r}; the engines are {AUTO}, {', '.join(ENGINES)}")
+        raise UnknownEngineError(f"there is no engine {name!r}; the engines are {AUTO}, {', '.join(ENGINES)}")
     return name
 
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from torch import nn
 
-from ..errors import ArchitectureError, TrustNeededError, close_names, first_line
+from ..errors import ArchitectureError, OptionError, TrustNeededError, close_names, first_line, listed
 from .names import FORM, PREFIX, described, import_module, named_factory, of_folder, similar_names
 
 # The project's own examples, which no file chooses the code of.
@@ -132,19 +132,23 @@ def imported_factory(spec: str) -> Callable[..., object]:
 
 
 def parse_arguments(pairs: Sequence[str]) -> dict[str, object]:
-    """Turns ``name=json`` pairs into keyword arguments, each name once."""
+    """Turns ``name=json`` pairs into keyword arguments, each name once.
+
+    Raises:
+        OptionError: A pair is something else.
+    """
     arguments: dict[str, object] = {}
     for pair in pairs:
         name, _, text = pair.partition("=")
         if not name.isidentifier() or not text:
-            raise ArchitectureError(f"the argument {pair!r} is not of the form name=json")
+            raise OptionError(f"the argument {pair!r} is not of the form name=json")
         if name in arguments:
-            raise ArchitectureError(f"the argument {pair!r} gives {name} a second time")
+            raise OptionError(f"the argument {pair!r} gives {name} a second time")
         try:
             arguments[name] = json.loads(text)
         except ValueError as error:
             hint = f"{_JSON}: {name}='\"word\"'"
-            raise ArchitectureError(f"the argument {pair!r} is not name=json; JSON is {hint}") from error
+            raise OptionError(f"the argument {pair!r} is not name=json; JSON is {hint}") from error
     return arguments
 
 
@@ -191,6 +195,7 @@ def _attribute(module: ModuleType, attribute: str, location: str) -> object:
             owner = getattr(owner, part)
         except AttributeError as error:
             which = "" if part == attribute else f": {part} is missing"
-            hint = close_names(part, dir(owner))
+            own = [name for name, each in vars(owner).items() if getattr(each, "__module__", None) == module.__name__]
+            hint = f"; it has {listed(own)}" if owner is module and own else close_names(part, dir(owner))
             raise ArchitectureError(f"{location} has no {attribute}{which}{hint}") from error
     return owner

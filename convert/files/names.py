@@ -156,6 +156,9 @@ def _fetching(arguments: Mapping[str, object]) -> str | None:
     return None if asked is None else f"fetches weights, as its argument {asked} says"
 
 
+_LIBRARIES = ("torchvision", "timm", "transformers", "diffusers")
+
+
 def library(name: str, *, extra: str | None = None) -> ModuleType:
     """An optional library, imported."""
     if importlib.util.find_spec(name) is None:
@@ -170,7 +173,11 @@ def import_module(name: str) -> ModuleType:
         raise ArchitectureError(f"{name!r} is neither a module's name nor a .py file; the form is {FORM}")
     file = f"{name.replace('.', '/')}.py"
     hint = f"; the file {file} is named {file}:factory" if os.path.isfile(file) else ""
-    with importing(name, ArchitectureError(f"there is no module {name}{hint}"), broken=ArchitectureError):
+    package = name.partition(".")[0]
+    lacking = (
+        f"{package} is not installed: pip install {package}" if package in _LIBRARIES else f"there is no module {name}"
+    )
+    with importing(name, ArchitectureError(f"{lacking}{hint}"), broken=ArchitectureError):
         return importlib.import_module(name)
 
 

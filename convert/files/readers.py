@@ -55,6 +55,7 @@ _OTHERS = (  # where these bytes stand, and what begins like this
     (0, b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras writes; export the network to ONNX (tf2onnx does)"),
     (4, b"TFL3", "a TensorFlow Lite file; export the network to ONNX (tf2onnx does)"),
     (0, b"\x93NUMPY", "a NumPy array; put the arrays into a dict of tensors by their names, for torch.save"),
+    *((0, mark, "a picture") for mark in (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")),
     (0, b"\x1f\x8b", "compressed by gzip; unpack it first"),
     (257, b"ustar", "a tar archive; unpack it first"),
 )
@@ -346,11 +347,16 @@ def _read(path: Path, *, trust: bool) -> Contents:
     raise TrustNeededError(f"{path} is {kind.value}, {risk}")
 
 
+_NAMES = ("timm:", "torchvision.models:", "transformers:")
+
+
 def _elsewhere(path: Path) -> str:
     """A hint at where a missing file may be, as the end of a sentence."""
     if str(path).startswith("hf:"):
         folder = Path(str(path).removeprefix("hf:"))
         return f"; a folder is named without hf:, {folder}" if folder.is_dir() else _elsewhere(folder)
+    if str(path).startswith(_NAMES):
+        return f"; {path} names an architecture, which goes with a file of its weights"
     if path.parent.is_dir():
         return close_names(path.name, (each.name for each in path.parent.iterdir()))
     return f"; nothing is downloaded: hf download {path} gives a folder" if len(path.parts) == 2 else ""

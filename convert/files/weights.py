@@ -26,7 +26,7 @@ import torch
 from torch import Size, Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ..errors import CheckpointError, SeveralNetworksError, first_line, listed
+from ..errors import CheckpointError, ClassesDifferError, SeveralNetworksError, first_line, listed
 from ..spec import DescribedConvolution
 from ..write import Versions, versions_of, with_versions
 from ..write import place as place_of
@@ -406,7 +406,7 @@ def load_into(
         if key in tensors and not _are_one(tensors[key], tensors[first[id(tensor)]])
     ]
     if problems:
-        raise _unfit(path, given, wanted, problems)
+        raise _other_classes(path, given, wanted) or _unfit(path, given, wanted, problems)
     kinds = {key: wanted[key].dtype for key in given if isinstance(wanted.get(key), Tensor)}
     weights = {key: value.to(kinds.get(key, value.dtype)) for key, value in given.items()} if assign else given
     with _refused_by_classes(path):
@@ -443,6 +443,19 @@ def _are_quantised(tensors: Mapping[str, Tensor], wanted: Mapping[str, object]) 
         for key, value in tensors.items()
     )
     return integers or bool(quantised_keys(tensors.keys() - wanted.keys()))
+
+
+def _other_classes(path: Path, given: Mapping[str, Tensor], wanted: Mapping[str, object]) -> CheckpointError | None:
+    """An error where all that does not fit is the number of the last layer's outputs; else None."""
+    pairs = {key: (tensor, wanted[key]) for key, tensor in given.items()} if given.keys() == wanted.keys() else {}
+    other = {key: (one, two) for key, (one, two) in pairs.items() if isinstance(two, Tensor) and one.shape != two.shape}
+    layers, last = {key.rpartition(".")[0] for key in other}, list(wanted)[-1].rpartition(".")[0]
+    counts = {(len(one), len(two)) for one, two in other.values() if one.ndim and one.shape[1:] == two.shape[1:]}
+    if layers != {last} or len(counts) != 1 or any(one.shape[1:] != two.shape[1:] for one, two in other.values()):
+        return None
+    ((found, expected),) = counts
+    told = f"{path} has {found:,} classes, the architecture {expected:,}: '{last}' has as many outputs"
+    return ClassesDifferError(told, found)
 
 
 def _unfit(

@@ -177,14 +177,15 @@ def select(found: Sequence[Claim], names: Sequence[str] | None) -> list[Claim]:
     """The claims with these names, in the order of ``found``; None means all.
 
     Raises:
-        SelectionError: There is no claim of one of the names; the message lists the claims, the nearest names first.
+        SelectionError: There is no claim of one of the names; the message has the nearest names.
     """
     if names is None:
         return list(found)
     known = [claim.name for claim in found]
     if unknown := [name for name in dict.fromkeys(names) if name not in known]:
-        from ...convert.errors import SelectionError  # imports torch, which no claim needs
+        from ...convert.errors import SelectionError, listed  # imports torch, which no claim needs
 
         known.sort(key=lambda name: -max(SequenceMatcher(None, name, wanted).ratio() for wanted in unknown))
-        raise SelectionError(f"there is no claim {', '.join(map(repr, unknown))}; the claims are {', '.join(known)}")
+        named, near = listed(list(map(repr, unknown))), listed(known[:5])
+        raise SelectionError(f"there is no claim {named}; near it: {near}; conv2attn claims lists all")
     return [claim for claim in found if claim.name in names]

@@ -1,4 +1,4 @@
-"""The pages can be used by everyone: axe-core finds nothing, the keyboard reaches everything, programs are lint-clean."""
+"""Everyone can use the pages: axe-core finds nothing, the keyboard reaches everything, programs are lint-clean."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from conv2attn.convert.errors import ArchitectureError
+from conv2attn.convert.errors import ArchitectureError, OptionError
 from conv2attn.convert.files.architecture import Architecture, parse_arguments
 
 SOURCE = """
@@ -164,5 +164,5 @@ def test_arguments_are_json() -> None:
     ],
 )
 def test_a_pair_of_another_form_or_given_twice_is_named(pair: str, reason: str) -> None:
-    with pytest.raises(ArchitectureError, match=rf"^the argument {re.escape(repr(pair))} {reason}"):
+    with pytest.raises(OptionError, match=rf"^the argument {re.escape(repr(pair))} {reason}"):
         parse_arguments(["width=2", pair])
