@@ -10,10 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from conv2attn.commands.graft import verdict_of
 from conv2attn.convert import convert_model, graft, save_converted, ungraft
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.open import open_network
-from conv2attn.learn.comparison import beyond, small_cnn
+from conv2attn.learn.comparison import ArmResult, Measure, Outcomes, beyond, small_cnn
 from conv2attn.learn.data import datasets as kinds
 from conv2attn.learn.data.images import ImageData
 from conv2attn.learn.grafting import leader
@@ -179,6 +180,29 @@ def test_who_won_needs_more_than_two_standard_errors() -> None:
     assert not leader({"a": [1.0, 1.2, 0.1], "b": [0.1, 0.3, 1.2]})[4]
     assert not leader({"a": [1.0], "b": [0.1]})[4]
     assert leader({"a": [0.0, 0.1], "b": [1.0, 1.1]})[:2] == ("b", "a")
+
+
+def outcomes(**scores: tuple[float, ...]) -> Outcomes:
+    """Results of sides that have these scores, one for each seed."""
+    results = {
+        seed: {name: ArmResult({"psnr": each[seed]}, {}, 0.01, 1, 10) for name, each in scores.items()}
+        for seed in range(len(scores["cnn"]))
+    }
+    return Outcomes(results, {}, {})
+
+
+def test_the_verdict_says_who_won_by_how_much_and_what_that_gains_over_the_cnn() -> None:
+    measure = Measure("psnr", "PSNR", "dB", digits=1)
+    won = verdict_of(outcomes(cnn=(1.0, 2.0), before=(2.0, 3.2), block=(1.5, 2.5)), measure)
+    assert won == (
+        "Won by graft, in front of the taps: 0.6 ± 0.1 dB ahead of the non-local block; it gains +1.1 ± 0.1 dB over "
+        "the CNN trained as long"
+    )
+    lost = verdict_of(outcomes(cnn=(2.0, 3.0), before=(1.0, 2.8)), measure)
+    assert lost == (
+        "The spread does not allow to say who won: the CNN, as many steps is 0.6 dB ahead of graft, in front of the "
+        "taps, over 2 seeds"
+    )
 
 
 def test_a_melted_folder_freezes_to_a_program_and_to_weights(
