@@ -290,7 +290,8 @@ class Noise(TorchDispatchMode):
             size = (_beside(name, args, kwargs, out) if summed is None else summed) * summing
             if summed is not None or storing > summing:  # the result is rounded once more
                 size = (size.square() + (y.abs() * storing).square()).sqrt()
-        return self._normal(y) * size * _UNIFORM
+        # Infinities, as of a mask in front of a softmax, and what follows of them are exact.
+        return (self._normal(y) * size * _UNIFORM).nan_to_num(0.0, 0.0, 0.0)
 
     def _of_products(self, name: str, func: Any, args: Any, y: Tensor) -> tuple[Tensor, float] | None:
         """The size of a sum of products: that of the first run, where there was one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from statistics import median
 
@@ -102,3 +103,18 @@ def test_numbers_between_pixels_far_from_the_corner_err_by_more() -> None:
         scales.append((y - F.interpolate(part.double(), size=(1, part.shape[-1] * 3), mode="bilinear"))[..., -512:])
     near, far = (float(one.square().mean().sqrt()) for one in scales)
     assert 6 < far / near < 10  # 8 times as far
+
+
+@pytest.mark.parametrize("way", ["by the call", "by infinities"])
+def test_what_a_mask_leaves_out_has_no_noise_and_the_rest_has(way: str) -> None:
+    x = torch.randn(1, 2, 5, 8, dtype=torch.float64)
+    mask = torch.full((5, 5), -math.inf, dtype=torch.float64).triu(1)
+    with plainly(), Noise(Precision(), 0):
+        if way == "by the call":
+            y = F.scaled_dot_product_attention(x, x, x, is_causal=True)
+        else:
+            y = (x @ x.mT / 8**0.5 + mask).softmax(-1) @ x
+    with plainly():
+        exact = F.scaled_dot_product_attention(x, x, x, is_causal=True)
+    assert bool(y.isfinite().all())
+    assert 1e-9 < float((y - exact).square().mean().sqrt()) < 1e-6
