@@ -10,13 +10,14 @@ import contextlib
 import hashlib
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from ..arguments import Size
 from ..bounds.tail import counts_heads_alone
@@ -35,8 +36,10 @@ from ..layer.layer import SelfAttention
 from ..network.convert import restore_model
 from ..network.plan import PASSED_BY, watching_runs
 from ..network.report import LayerReport, Report
+from ..subclasses.computed import in_eval_mode
 from .layers import Layers, attention_named
 
+_ANY = 1e30  # a tolerance that every soft layer is within
 _FLOPS = 2e10  # most FLOPs to run a network on the image: seconds
 
 
@@ -51,6 +54,8 @@ class Summary:
         is_same_program: Whether the converted network is the CNN's program, call for call.
         idle: The layers that did not run on the drawn image, each with the reason; None if it did not run on one.
         image: The drawn image that it ran on, [1, channels, rows, columns]; None for layers alone, or if it did not.
+        apart: Of soft attention, the largest difference of an output from the CNN's on that image, and the largest
+            output of the CNN's; None where attention is one-hot, was trained, or no such numbers are known.
     """
 
     layers: int
@@ -59,6 +64,7 @@ class Summary:
     is_same_program: bool
     idle: tuple[Problem, ...] | None = None
     image: Tensor | None = field(default=None, repr=False, compare=False)
+    apart: tuple[float, float] | None = None
 
     @classmethod
     def of(cls, model: nn.Module, layers: Sequence[LayerReport], *, size: Size) -> Summary:
@@ -77,12 +83,20 @@ class Summary:
         for name, x in inputs.items():
             with contextlib.suppress(ConversionError):  # scores cancel, or an input is not finite
                 samples[name] = sample_layer(attention_named(model, name), x)
-        return cls(len(layers), sum(layer.heads for layer in layers), samples, same, idle, image)
+        apart = None if image is None else _apart(model, _as_taken(model, image))
+        return cls(len(layers), sum(layer.heads for layer in layers), samples, same, idle, image, apart)
 
     @property
     def in_words(self) -> str:
         """The summary in a few sentences."""
         told = [f"{self.layers:,} layer{'s' * (self.layers != 1)}, {self.heads:,} head{'s' * (self.heads != 1)}."]
+        if self.apart is not None:
+            difference, largest = self.apart
+            told.insert(
+                0,
+                f"Soft attention: on a drawn image outputs differ from the CNN's, which reach {largest:.2g}, by up to "
+                f"{difference:.1e}; alpha_for finds an alpha that is certified for a tolerance.",
+            )
         if self.samples:
             known = self.samples.values()
             difference, bound = (max(getattr(one, name) for one in known) for name in ("difference", "bound"))
@@ -99,6 +113,24 @@ class Summary:
         """The summary as plain data, without the single layers."""
         numbers = {"layers": self.layers, "heads": self.heads, "same_program": self.is_same_program}
         return numbers | {"sampled": len(self.samples), "in_words": self.in_words}
+
+
+@torch.no_grad()
+def _apart(model: nn.Module, image: Tensor) -> tuple[float, float] | None:
+    """How far the outputs of soft attention are from its CNN's, and how large these are; None where it is not soft."""
+    if all(layer.regime.is_exact for layer in model.modules() if isinstance(layer, SelfAttention)):
+        return None
+    with contextlib.suppress(ConversionError), in_eval_mode(model):
+        cnn = restore_model(model, tolerance=_ANY)  # refuses what was trained
+        outputs = zip(tree_leaves(model(image)), tree_leaves(cnn(image)), strict=True)
+        pairs = [(one, two) for one, two in outputs if isinstance(two, Tensor) and two.is_floating_point()]
+        if pairs:
+            return _largest(one - two for one, two in pairs), _largest(two for _, two in pairs)
+    return None
+
+
+def _largest(tensors: Iterable[Tensor]) -> float:
+    return max(float(tensor.abs().max()) for tensor in tensors)
 
 
 def run_on_drawn(

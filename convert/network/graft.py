@@ -372,7 +372,7 @@ def _named(candidates: Sequence[tuple[str, ...]], patterns: Sequence[str]) -> li
     if vain:
         shown = ", ".join(names[0] or "'' (the model itself)" for names in candidates[-10:])
         raise UnsupportedLayerError(
-            f"nothing was grafted: {', '.join(map(repr, vain))} match no layer; the last layers are {shown}", []
+            f"nothing was grafted: no layer matches {', '.join(map(repr, vain))}; the last layers are {shown}", []
         )
     return [names for names in candidates if any(matches(name, each) for each in patterns for name in names)]
 

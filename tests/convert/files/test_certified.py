@@ -152,10 +152,23 @@ def test_attention_is_said_first_with_its_literal_difference_and_bound() -> None
         samples = found.samples.values()
         difference, bound = max(one.difference for one in samples), max(one.bound for one in samples)
         told = f"Literal attention at 64 queries a layer: at most {difference:.1e} apart, bound {bound:.1e}."
-        assert found.in_words.startswith(f"2 layers, 15 heads. {told}")
+        assert f"2 layers, 15 heads. {told}" in found.in_words
+        assert found.in_words.startswith("2 layers" if alpha is None else "Soft attention: ")
         assert found.to_json()["in_words"] == found.in_words
         assert found.is_same_program is (alpha is None)
         assert found.in_words.endswith("same bits as the CNN.") is (alpha is None)
+
+
+def test_soft_attention_says_first_how_far_outputs_are() -> None:
+    soft = convert_model(cnn(), alpha=1.0).model
+    found = summarised(soft)
+    assert found.image is not None
+    with torch.no_grad():
+        expected = cnn()(found.image)
+        difference = float((soft(found.image) - expected).abs().max())
+    assert found.apart == (difference, float(expected.abs().max()))
+    assert f"reach {expected.abs().max():.2g}, by up to {difference:.1e}; alpha_for" in found.in_words
+    assert summarised(convert_model(cnn()).model).apart is None
 
 
 class DecoderFirst(nn.Module):
