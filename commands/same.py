@@ -102,8 +102,8 @@ def same_files(
 
 
 def _opened(path: Path, opening: Opening) -> Network | Path:
-    """The network of a file; an ONNX file, which ONNX Runtime runs, stays a path."""
-    if path.suffix == ONNX and opening.architecture is None:
+    """The network of a file; an ONNX file, which ONNX Runtime runs whatever the architecture, stays a path."""
+    if path.suffix == ONNX:
         return path
     return open_network(path, opening).whole()
 

@@ -37,7 +37,10 @@ _WORDS = {
     "MaxPool": "max pool2d",
     "AveragePool": "avg pool2d",
 }
-_UNTOLD = ("kernel_shape", "keep_aspect_ratio_policy", "antialias", "extrapolation_value", "exclude_outside")
+_UNTOLD = (
+    *("kernel_shape", "keep_aspect_ratio_policy", "antialias", "extrapolation_value", "exclude_outside"),
+    *("cubic_coeff_a", "nearest_mode"),
+)
 _SILENT = ("Constant", "Shape", "Identity")  # operations that compute nothing
 
 

@@ -352,8 +352,9 @@ class _Comparison:
         """The difference beside what steps of 8 bits do."""
         steps = max(output.ratio for output in stepped)
         names = " and ".join(side.name for side in self.sides if side.quantised)
-        verb = "explains" if steps <= THRESHOLD else "does not explain"
-        reason = f"{names} computes with integers, whose step {verb} the difference: {told(steps)} times what it does"
+        verb = "explain" if steps <= THRESHOLD else "do not explain"
+        usual = f"it is {told(steps)} times what they usually do"
+        reason = f"{names} computes with 8-bit integers, whose steps {verb} the difference: {usual}"
         return replace(basis, verdict="quantised", reason=reason, steps=steps)
 
     def _worst(self, a: dict[str, Tensor], b: dict[str, Tensor], rows: tuple[Output, ...]) -> Worst | None:

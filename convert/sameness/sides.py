@@ -184,7 +184,7 @@ class Side:
         self.quantised = any(_QUANTISED_MODULES in type(module).__module__ for module in given.modules())
 
     def _opened(self, path: Path, opening: Opening | None) -> Any:
-        if path.suffix == ONNX and (opening is None or opening.architecture is None):
+        if path.suffix == ONNX:
             self.reason = f"{self.name} is an ONNX file, which ONNX Runtime runs"
             self.quantised = _is_quantised(path)
             return OnnxCall(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -80,3 +81,165 @@ def test_inputs_are_chosen_in_one_way(pair: tuple[nn.Module, Path], run: Run) ->
     ran = run("same", folder / "a.pt", folder / "a.pt", "--input", folder / "x.npy")
     assert ran.code == 3
     assert "holds no arrays of numbers" in ran.err
+
+
+# Bad inputs: one sentence each, with its exit code.
+
+SEVERAL = """
+import torch
+from torch import nn
+
+class Several(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(3, 4)
+
+    def forward(self, x, steps):
+        scores = self.layer(x) + steps.view(-1, 1)
+        return {"scores": scores, "found": [scores.argmax(1), "no tensor"]}
+"""
+
+
+PLAIN = """
+from torch import nn
+
+def network():
+    return nn.Sequential(nn.Conv2d(3, 2, 1, bias=False), nn.ReLU())
+"""
+
+
+def onnx_file(path: Path, *, factor: float = 1.0, kind: str = "Relu", channels: int = 2) -> Path:
+    """A convolution of one tap, and an operation."""
+    nodes = [helper.make_node("Conv", ["x", "w"], ["a"]), helper.make_node(kind, ["a"], ["y"])]
+    weights = [tensor("w", torch.arange(3.0 * channels).sub(2).mul(factor).view(channels, 3, 1, 1))]
+    ports = [port("x", ["n", 3, 4, 4])], [port("y", None)]
+    onnx.save(onnx_network(nodes, weights, inputs=ports[0], outputs=ports[1]), path)
+    return path
+
+
+def torch_file(path: Path, *, kind: type[nn.Module] = nn.ReLU, channels: int = 2, factor: float = 1.0) -> Path:
+    """The same network in PyTorch."""
+    conv = nn.Conv2d(3, channels, 1, bias=False)
+    conv.weight.data = torch.arange(3.0 * channels).sub(2).mul(factor).view(channels, 3, 1, 1)
+    torch.save(nn.Sequential(conv, kind()).eval(), path)
+    return path
+
+
+def numbers(path: Path, *shape: int, first: float = 0.5) -> Path:
+    values = np.random.default_rng(0).standard_normal(shape, dtype=np.float32)
+    values.reshape(-1)[:1] = first
+    np.save(path, values)
+    return path
+
+
+PAIRS: dict[str, tuple[Callable[[], tuple[object, ...]], int, str]] = {
+    "an honest pair": (lambda: (torch_file(Path("a.pt")), onnx_file(Path("b.onnx"))), 0, ""),
+    "another operation": (
+        lambda: (torch_file(Path("a.pt")), onnx_file(Path("b.onnx"), kind="Elu")),
+        1,
+        "It begins at `1` (relu): relu in A, elu in B (B: Elu).",
+    ),
+    "two ONNX files": (
+        lambda: (onnx_file(Path("a.onnx")), onnx_file(Path("b.onnx"), factor=1.1)),
+        5,
+        "Cannot say: neither side has a graph that says the truth: A is an ONNX file, which ONNX Runtime runs; B is an",
+    ),
+    "shapes that differ": (
+        lambda: (torch_file(Path("a.pt")), torch_file(Path("b.pt"), channels=3)),
+        1,
+        "Not rounding: the output is [8, 2, 4, 4] in A and [8, 3, 4, 4] in B.",
+    ),
+    "NaN on one side": (
+        lambda: (torch_file(Path("a.pt")), onnx_file(Path("b.onnx"), kind="Sqrt")),
+        1,
+        "Not rounding: A gives NaN at 0 and B at ",
+    ),
+    "NaN on both sides": (
+        lambda: (
+            torch_file(Path("a.pt")),
+            torch_file(Path("b.pt"), factor=2),
+            *("--input", numbers(Path("x.npy"), 1, 3, 4, 4, first=np.nan)),
+        ),
+        5,
+        "Cannot say: both sides give NaN at the same 2 of 32 places.",
+    ),
+    "infinity on one side": (
+        lambda: (torch_file(Path("a.pt")), torch_file(Path("b.pt"), factor=1e38)),
+        1,
+        "Not rounding: A is infinite at 0 and B at ",
+    ),
+    "an empty batch": (
+        lambda: (
+            torch_file(Path("a.pt")),
+            onnx_file(Path("b.onnx")),
+            *("--input", numbers(Path("x.npy"), 0, 3, 4, 4)),
+        ),
+        5,
+        "Cannot say: the outputs are empty, so there is nothing to compare.",
+    ),
+    "inputs that a file does not take": (
+        lambda: (torch_file(Path("a.pt")), onnx_file(Path("b.onnx")), "--input", numbers(Path("x.npy"), 1, 3, 4, 5)),
+        3,
+        "B does not run on these inputs: ",
+    ),
+    "inputs that a network does not take": (
+        lambda: (torch_file(Path("a.pt")), torch_file(Path("b.pt")), "--input", numbers(Path("x.npy"), 1, 2, 4, 4)),
+        3,
+        "A does not run on these inputs: RuntimeError",
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PAIRS)
+def test_a_bad_pair_is_one_sentence_with_its_exit_code(kind: str, run: Run) -> None:
+    make, code, sentence = PAIRS[kind]
+    given = make()
+    ran = run("same", *given, *(() if "--input" in given else ("--size", "4x4")))
+    assert ran.code == code
+    assert sentence in " ".join((ran.out + ran.err).split())
+
+
+def test_an_architecture_is_for_the_other_file_and_onnx_runtime_runs_the_onnx_file(run: Run) -> None:
+    Path("a.py").write_text(PLAIN)
+    torch.save(torch.load(torch_file(Path("a.pt")), weights_only=False).state_dict(), "a.pth")
+    options = ("--arch", "a.py:network", "--size", "4x4")
+    assert run("same", "a.pth", onnx_file(Path("same.onnx")), *options).code == 0
+    ran = run("same", "a.pth", onnx_file(Path("other.onnx"), kind="Elu"), *options)
+    assert ran.code == 1
+    assert "relu in A, elu in B" in ran.out
+
+
+def test_several_inputs_and_a_dictionary_with_integers_are_compared(run: Run) -> None:
+    Path("several.py").write_text(SEVERAL)
+    layer = nn.Linear(3, 4)
+    for name, factor in (("a.pt", 1.0), ("b.pt", 1.1)):
+        torch.save({"layer.weight": layer.weight * factor, "layer.bias": layer.bias}, name)
+    shapes = ("--arch", "several.py:Several", "--shape", "x=5x3", "--shape", "steps=5:int64")
+    assert "Same bits: all 25 numbers of the outputs are equal." in run("same", "a.pt", "a.pt", *shapes).out
+    ran = run("same", "a.pt", "b.pt", *shapes)
+    assert ran.code == 1
+    assert "found.0" in ran.out
+    assert "12 of 12 numbers of weight differ" in ran.out
+
+
+def test_two_converted_folders_are_compared(run: Run) -> None:
+    torch_file(Path("a.pt"))
+    assert run("convert", "a.pt", "--trust", "--no-page", "--out", "one").code == 0
+    assert run("convert", "a.pt", "--trust", "--no-page", "--alpha", "3", "--out", "soft").code == 0
+    options = ("--arch", "a.py:network", "--size", "4x4")
+    Path("a.py").write_text(PLAIN)
+    assert "Same bits" in run("same", "one", "one", *options).out
+    ran = run("same", "one", "soft", *options)
+    assert ran.code == 1
+    assert "Not rounding: " in ran.out
+
+
+def test_a_network_that_was_saved_while_it_trained_is_compared_in_eval_mode(run: Run) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Dropout()).train()
+    torch.save(network, "a.pt")
+    assert "Same bits" in run("same", "a.pt", "a.pt", "--size", "4x4").out
+    program = torch.export.export(network, (torch.randn(8, 3, 4, 4),))
+    torch.export.save(program, "a.pt2")
+    ran = run("same", "a.pt2", "a.pt", "--trust", "--size", "4x4")
+    assert ran.code == 5
+    assert "Cannot say: A is not deterministic: two runs on the same inputs differ by " in ran.out

@@ -11,12 +11,14 @@ import onnx
 import pytest
 import torch
 from onnx import helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 from torch import Tensor, nn
 
 from conv2attn.convert.errors import InputError
 from conv2attn.convert.sameness import onnx_values
 from conv2attn.convert.sameness.onnx_values import OnnxOperations
 from conv2attn.convert.sameness.same import same
+from conv2attn.convert.sameness.verdict import THRESHOLD
 from tests.convert.sameness.planted import FAULTS, SIZES, Fault, attending, dense, mobile
 from tests.onnx_files import network, port, tensor
 
@@ -147,3 +149,38 @@ def test_an_onnx_file_names_the_inputs_that_it_takes(tmp_path: Path) -> None:
     path = by_hand(model, tmp_path / "a.onnx")
     with pytest.raises(InputError, match=r"takes 1 inputs \(x\); got 2"):
         same(lambda *given: model(given[0]), path, [image, image])
+
+
+class Calibrating(CalibrationDataReader):  # type: ignore[misc]
+    """Random images for the calibration of a quantised file."""
+
+    def __init__(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        self._batches = iter([{"x": torch.randn(4, 3, 7, 9, generator=generator).numpy()} for _ in range(8)])
+
+    def get_next(self) -> Any:
+        """The next batch, or None."""
+        return next(self._batches, None)
+
+
+def quantised(path: Path) -> Path:
+    """The file with weights and activations in int8, between QuantizeLinear and DequantizeLinear."""
+    out = path.with_name("int8.onnx")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        quantize_static(path, out, Calibrating(), quant_format=QuantFormat.QDQ, weight_type=QuantType.QInt8)
+    return out
+
+
+def test_steps_explain_a_quantised_file_and_not_a_fault_in_it(tmp_path: Path) -> None:
+    model, image = Plain().eval(), torch.randn(4, 3, 7, 9)
+    found = same(model, quantised(by_hand(model, tmp_path / "a.onnx")), image)
+    assert (found.verdict, found.exit_code) == ("quantised", 1)
+    assert found.steps is not None
+    assert 0.1 < found.steps < THRESHOLD < found.ratio
+    assert "B computes with 8-bit integers, whose steps explain the difference" in found.sentence
+    faulty = copy.deepcopy(model)
+    faulty.norm.bias.data += 0.5
+    found = same(model, quantised(by_hand(faulty, tmp_path / "b.onnx")), image)
+    assert found.verdict == "quantised"
+    assert "whose steps do not explain the difference" in found.sentence

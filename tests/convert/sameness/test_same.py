@@ -399,9 +399,9 @@ def test_a_quantised_side_is_said_and_its_step_explains_the_difference() -> None
     assert (found.verdict, found.exit_code) == ("quantised", 1)
     assert found.steps is not None
     assert found.steps < THRESHOLD < found.ratio
-    assert "B computes with integers, whose step explains the difference" in found.sentence
+    assert "B computes with 8-bit integers, whose steps explain the difference: it is " in found.sentence
     quantised[0].set_weight_bias(quantised[0].weight(), quantised[0].bias() + 1)
-    assert "does not explain" in same(network, quantised, torch.randn(9, 40)).sentence
+    assert "whose steps do not explain" in same(network, quantised, torch.randn(9, 40)).sentence
 
 
 def test_assert_same_raises_the_report_and_allows_what_is_allowed() -> None:
