@@ -100,6 +100,12 @@ class Several(nn.Module):
 """
 
 
+WIDE = """
+from torch import nn
+
+def network():
+    return nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU())
+"""
 PLAIN = """
 from torch import nn
 
@@ -243,3 +249,18 @@ def test_a_network_that_was_saved_while_it_trained_is_compared_in_eval_mode(run:
     ran = run("same", "a.pt2", "a.pt", "--trust", "--size", "4x4")
     assert ran.code == 5
     assert "Cannot say: A is not deterministic: two runs on the same inputs differ by " in ran.out
+
+
+@pytest.mark.parametrize("alpha", [(), ("--alpha", "3")], ids=["one-hot", "soft"])
+def test_a_folder_is_compared_with_the_onnx_file_that_export_wrote_of_it(alpha: tuple[str, ...], run: Run) -> None:
+    Path("a.py").write_text(WIDE)
+    conv = nn.Conv2d(3, 4, 3, padding=1)
+    torch.save({f"0.{name}": value for name, value in conv.state_dict().items()}, "a.pth")
+    arch = ("--arch", "a.py:network")
+    assert run("convert", "a.pth", *arch, *alpha, "--no-page", "--out", "folder").code == 0
+    assert run("export", "folder", *arch, "--size", "8x9", "--out", "attention.onnx").code == 0
+    ran = run("same", "folder", "attention.onnx", *arch, "--size", "8x9", "--random", 2)
+    assert ran.code == 0
+    assert ran.out.startswith(("Rounding: ", "Same bits: "))
+    if alpha:  # another function than the CNN's
+        assert run("same", "a.pth", "attention.onnx", *arch, "--size", "8x9", "--random", 2).code == 1
