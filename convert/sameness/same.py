@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -232,7 +233,9 @@ class _Comparison:
             if run.changed:
                 return Sameness("cannot say", f"{side.name} changes while it runs: {', '.join(run.changed[:3])}")
             if run.spread is not None:
-                apart = f"two runs on the same inputs differ by {run.spread:.2g}"
+                is_nan = math.isnan(run.spread)
+                how = "give NaN at other places" if is_nan else f"differ by {run.spread:.2g}"
+                apart = f"two runs on the same inputs {how}"
                 return Sameness("cannot say", f"{side.name} is not deterministic: {apart}")
         return None
 

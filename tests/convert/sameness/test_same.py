@@ -232,6 +232,11 @@ SENTENCES: dict[str, tuple[Any, Any, str]] = {
         lambda x: torch.rand(5, 4),
         "Cannot say: B is not deterministic: two runs",
     ),
+    "no determinism, with NaN": (
+        linear(),
+        lambda x: torch.where(torch.rand(5, 4) < 0.5, torch.nan, 1.0),
+        "Cannot say: B is not deterministic: two runs on the same inputs give NaN at other places.",
+    ),
     "state": (Counting().eval(), linear(), "Cannot say: A changes while it runs: calls."),
     "shapes": (linear(), lambda x: linear()(x)[:, :3], "Not rounding: the output is [5, 4] in A and [5, 3] in B."),
     "outputs": (linear(), lambda x: (linear()(x), x), "Not rounding: A gives 1 outputs (one output), B 2 (0, 1)."),
