@@ -17,7 +17,15 @@ _CLOSE = 4  # names that are suggested
 
 
 class ConversionError(ValueError):
-    """Base of every error that conv2attn raises on purpose."""
+    """Base of every error that conv2attn raises on purpose.
+
+    Example:
+        >>> try:
+        ...     c2a.attention_from_conv(torch.nn.Linear(2, 2))
+        ... except c2a.ConversionError:
+        ...     print("refused")
+        refused
+    """
 
 
 class GeometryError(ConversionError):

@@ -66,6 +66,11 @@ def melt(
             positive, or both are given; no layer is chosen or one cannot be converted; a layer's scores are learned
             tables.
         OptionError: ``alpha`` and ``tolerance``, or ``last`` and ``filter_fn``, are both given.
+
+    Example:
+        >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU())
+        >>> [name for name, _ in c2a.melt(cnn, alpha=4.0).named_parameters()]
+        ['0.weight', '0.bias', '0.log_alpha', '0.centers']
     """
     if alpha is not None and tolerance is not None:
         raise OptionError("alpha and tolerance both say how soft attention is; give one of them")
@@ -154,6 +159,10 @@ def parameter_groups(
     Raises:
         ConversionError: A parameter requires a gradient that is always 0: alpha and centres of attention that is
             exactly one-hot, or in whose place learned tables are.
+
+    Example:
+        >>> model = c2a.melt(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()), alpha=4.0)
+        >>> optimizer = torch.optim.AdamW(c2a.parameter_groups(model, lr=1e-3, weight_decay=0.01))
     """
     _check_gradients(model)
     apart = [parameter for _, layer in attention_layers(model) for parameter in _positions(layer)]

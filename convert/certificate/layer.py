@@ -169,6 +169,11 @@ def certify(
         ConversionError: The layer is not the convolution's attention, a parameter is not finite, alpha is not positive,
             the range is not one, the sums are not, or there is no such engine; or autocast is on, which makes another
             layer of it (``sameness/layers.py`` measures that one).
+
+    Example:
+        >>> layer = c2a.attention_from_conv(torch.nn.Conv2d(3, 8, kernel_size=3), alpha=8.0)
+        >>> c2a.certify(layer, input_range=(0, 1)).bound < 0.1
+        True
     """
     check_engine_name(engine)
     values = checked_layer(layer)

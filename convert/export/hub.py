@@ -64,6 +64,11 @@ class HubNetwork(
     Attributes:
         network: As above; ``forward`` is its.
         built_by: As above.
+
+    Example:
+        >>> model, _ = c2a.convert_model(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()))
+        >>> c2a.HubNetwork(model).eval()(torch.zeros(1, 3, 8, 8)).shape
+        torch.Size([1, 8, 6, 6])
     """
 
     def __init__(self, network: nn.Module, *, built_by: Architecture | str | None = None) -> None:

@@ -137,6 +137,11 @@ def save_converted(
         OutputError: The folder exists or cannot be written, the model has no self-attention layer or state that is not
             a tensor, or the architecture's arguments are not JSON.
         ConversionError: The model is not an ``nn.Module`` in Python, or the folder is not a path.
+
+    Example:
+        >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU())
+        >>> c2a.save_converted(c2a.convert_model(cnn).model, "attention")
+        >>> model = c2a.load_converted("attention", architecture=cnn)
     """
     model, folder = checked_model(model), as_path(folder, "folder")
     architecture = Architecture(architecture) if isinstance(architecture, str) else architecture

@@ -364,6 +364,12 @@ def load_converted(
         ArchitectureNeededError: No architecture is given or named, and the folder needs one.
         TrustNeededError: The folder names an architecture that needs consent.
         ArchitectureError: The architecture cannot be built.
+
+    Example:
+        >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU())
+        >>> c2a.save_converted(c2a.convert_model(cnn).model, "folder")
+        >>> c2a.load_converted("folder", architecture=cnn)[0].num_heads
+        9
     """
     architecture = Architecture(architecture) if isinstance(architecture, str) else architecture
     if not isinstance(architecture, nn.Module | Architecture | None):

@@ -69,6 +69,13 @@ class SelfAttention(WithSpareHeads):
 
     Raises:
         ConversionError: alpha is not positive and finite, or there is no such engine.
+
+    Example:
+        >>> layer = c2a.attention_from_conv(torch.nn.Conv2d(3, 8, kernel_size=3, stride=2))
+        >>> layer.num_heads, layer.alpha[0].item()
+        (9, 128.0)
+        >>> layer.attention_probabilities((5, 5), queries=[(0, 0)]).shape  # heads, queries, keys by row and column
+        torch.Size([9, 1, 5, 5])
     """
 
     axes: ClassVar[int | None] = None  # of a subclass
@@ -478,6 +485,12 @@ def set_engine(model: nn.Module, engine: str) -> None:
     Raises:
         EngineError: There is no such engine.
         ConversionError: The model is not an ``nn.Module`` in Python.
+
+    Example:
+        >>> model, _ = c2a.convert_model(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()))
+        >>> c2a.set_engine(model, "literal")
+        >>> model[0].engine
+        'literal'
     """
     check_engine_name(engine)
     for module in checked_model(model).modules():

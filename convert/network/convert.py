@@ -59,7 +59,13 @@ _QUANTIZED = torch.ao.nn.quantized.modules.conv._ConvNd
 
 
 class Conversion(NamedTuple):
-    """A converted model and its report."""
+    """A converted model and its report.
+
+    Example:
+        >>> model, report = c2a.convert_model(torch.nn.Conv2d(3, 8, kernel_size=3))
+        >>> [layer.heads for layer in report.layers]
+        [9]
+    """
 
     model: nn.Module
     report: Report
@@ -126,6 +132,12 @@ def convert_model(
             then unchanged.
         ConversionError: alpha is not positive and finite, there is no such engine, the model is not an ``nn.Module``
             in Python, cannot be copied, or is wrapped for training on several devices.
+
+    Example:
+        >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 1))
+        >>> model, report = c2a.convert_model(cnn, filter_fn=lambda layer, name: name == "0")
+        >>> type(model[0]).__name__, type(model[2]).__name__
+        ('SelfAttention2d', 'Conv2d')
     """
     model, calls = changeable_model(model), tuple[Problem, ...]()
     if trace:
@@ -178,6 +190,14 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
         NotAConvolutionError: Layers that compute what no convolution computes, all of them, or no attention
             layer at all. The model is then unchanged.
         ConversionError: The model cannot be copied.
+
+    Example:
+        >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU())
+        >>> c2a.restore_model(c2a.convert_model(cnn).model)
+        Sequential(
+          (0): Conv2d(3, 8, kernel_size=(3, 3), stride=(1, 1))
+          (1): ReLU()
+        )
     """
     tolerance = as_tolerance(tolerance)
     layers = modules_of(changeable_model(model), SelfAttention)

@@ -189,6 +189,14 @@ def graft(
     Raises:
         UnsupportedLayerError: Layers that cannot carry the heads, all of them, or none is found. Nothing is changed.
         ConversionError: An argument is not what it must be; the model cannot be copied, or does not run on the example.
+
+    Example:
+        >>> cnn, x = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()), torch.rand(2, 3, 12, 12)
+        >>> model, report = c2a.graft(cnn, example=x)
+        >>> torch.equal(model(x), cnn(x))
+        True
+        >>> model.load_state_dict(cnn.state_dict())
+        <All keys matched successfully>
     """
     wanted, wrong = _numbers(heads=heads, key_dim=key_dim, value_dim=value_dim)
     model = changeable_model(model)
@@ -231,6 +239,12 @@ def ungraft(model: nn.Module, *, all: bool = False, data: Any = None) -> Ungraft
 
     Raises:
         ConversionError: No layer has spare heads, or the model cannot be copied.
+
+    Example:
+        >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU())
+        >>> model, _ = c2a.graft(cnn, example=torch.rand(2, 3, 12, 12))
+        >>> c2a.ungraft(model).model.state_dict().keys() == cnn.state_dict().keys()
+        True
     """
     bare = copied(changeable_model(model))
     removed, kept, pairs = [], [], list[tuple[nn.Module, nn.Module]]()

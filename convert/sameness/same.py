@@ -122,6 +122,13 @@ def same(a: Any, b: Any, inputs: Any, *, dtype: torch.dtype | None = None, seed:
         OptionError: A side is none of these or in train mode, or there is no input.
         InputError: A side does not run on the inputs.
         ConversionError: A path cannot be opened, or a side gives no tensor.
+
+    Example:
+        >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()).eval()
+        >>> other = torch.nn.Sequential(cnn[0], torch.nn.BatchNorm2d(8, eps=0.1), cnn[2]).eval()
+        >>> found = c2a.same(cnn, other, torch.rand(2, 3, 8, 8))
+        >>> found.verdict, found.where[0].name
+        ('not rounding', '1')
     """
     return compare(a, b, inputs, dtype=dtype, seed=seed)
 
@@ -139,6 +146,10 @@ def assert_same(a: Any, b: Any, inputs: Any, *, allow: Collection[str] = (), dty
     Raises:
         NotSameError: An AssertionError, whose message is the report.
         ConversionError: As ``same``.
+
+    Example:
+        >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval()
+        >>> c2a.assert_same(cnn, c2a.convert_model(cnn).model, torch.rand(2, 3, 8, 8))
     """
     found = same(a, b, inputs, dtype=dtype)
     if found.exit_code and found.verdict not in allow:

@@ -87,6 +87,15 @@ def register_reader(cls: type[Convolution], reader: Reader) -> None:
 
     Raises:
         ConversionError: The class is not a subclass of a convolution, or the reader is no ``Reader``.
+
+    Example:
+        >>> from conv2attn.convert import Reader
+        >>> class Scaled(torch.nn.Conv2d):
+        ...     def forward(self, x):
+        ...         return self._conv_forward(x, 2 * self.weight, self.bias)
+        >>> c2a.register_reader(Scaled, Reader(weight=lambda parts: 2 * parts.weight))
+        >>> c2a.attention_from_conv(Scaled(3, 8, 3)).num_heads
+        9
     """
     plain = tuple(CONVOLUTIONS.values())
     if not (isinstance(cls, type) and issubclass(cls, plain) and cls not in plain):
