@@ -15,7 +15,7 @@ test-all: test checker build/node  ## Run these, and then all that start process
 	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not browser"
 	$(BIN)/python -m pytest -m browser tests/browser
 
-test-libraries: build/libraries/ready  ## Run the tests of files that timm, torchvision, transformers and diffusers write, in an environment of theirs.
+test-libraries: build/libraries/ready  ## Run the tests of files and loaders of timm, torchvision, transformers and diffusers, in an environment of theirs.
 	build/libraries/bin/python -m pytest -m libraries tests/convert/files/test_libraries.py tests/convert/network/test_graft_of_libraries.py
 
 VERSIONS := 3.11-2.10.0 3.12-2.13.0 3.13-2.13.0 3.14-2.13.0
