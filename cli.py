@@ -211,7 +211,7 @@ def verify(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder of images, perhaps with one for each class.",
+            help="Folder of images, optionally one per class.",
         ),
     ] = None,
     random: Annotated[
@@ -223,7 +223,7 @@ def verify(
         str | None,
         typer.Option(
             metavar="ROWSxCOLUMNS",
-            help="Size of inputs, perhaps with channels before.",
+            help="Size of inputs; channels may come first.",
         ),
     ] = None,
     input_: InputOption = None,
@@ -239,7 +239,7 @@ def verify(
 ) -> Outcome:
     """Run a network beside its CNN, and check every bound.
 
-    ONNX Runtime runs an ONNX file without --arch beside the same file with attention. Without CHECKPOINT, --random N
+    Without --arch, ONNX Runtime runs an ONNX file beside the same file with attention. Without CHECKPOINT, --random N
     verifies N random layers, as soak does.
     """
     from .commands.verify import VerifyOptions, verify_chosen
@@ -383,7 +383,7 @@ def same(
     a: Annotated[
         Path, typer.Argument(metavar="A", help="Checkpoint, as for convert, or an ONNX file, which ONNX Runtime runs.")
     ],
-    b: Annotated[Path, typer.Argument(metavar="B", help="The other. One of the two must be no ONNX file.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The other. At most one of the two may be ONNX.")],
     opening: Opening,
     input_: Annotated[
         Path | None,
@@ -451,7 +451,7 @@ def demo(
 def graft(
     checkpoint: Annotated[
         Path | None,
-        typer.Argument(metavar="CHECKPOINT", help="A CNN; with --data, none means a small one that is trained first."),
+        typer.Argument(metavar="CHECKPOINT", help="The CNN. With --data it may be left out: a small one is trained."),
     ] = None,
     *,
     opening: Opening,
@@ -463,7 +463,7 @@ def graft(
         list[str] | None,
         typer.Option(
             metavar="PATTERN",
-            help='Layers, or "last" (default: by their maps). Repeatable.',
+            help='Layers, or "last" (default: chosen by size). Repeatable.',
         ),
     ] = None,
     heads: Annotated[int, typer.Option(metavar="N", min=1, help="Spare heads of each layer.")] = 1,
@@ -478,7 +478,7 @@ def graft(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="Compare on digits, drawn, cifar10:PATH or a folder.",
+            help="Compare on digits, drawn, cifar10:PATH, folder:PATH.",
         ),
     ] = None,
     size: PictureSizeOption = None,

@@ -90,7 +90,7 @@ ExcludeOption = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help
 EmaOption = Annotated[bool, typer.Option("--ema", help="Use the moving average of the weights.")]
 WeightsOption = Annotated[
     str | None,
-    typer.Option("--weights", metavar="KEY", help="Key of the weights, of several networks."),
+    typer.Option("--weights", metavar="KEY", help="Which weights, by key, of several networks."),
 ]
 TrustOption = Annotated[
     bool,
@@ -110,10 +110,10 @@ InputOption = Annotated[
 DeviceOption = Annotated[str, typer.Option(metavar="NAME", help="Device: cpu, cuda, ...")]
 DtypeOption = Annotated[
     Dtype | None,
-    typer.Option(metavar="DTYPE", help="float64, float32, bfloat16 or float16 (default: own)."),
+    typer.Option(metavar="DTYPE", help="float64, float32, bfloat16 or float16."),
 ]
 SkipOption = Annotated[bool, typer.Option("--skip-unsupported", help="Leave layers that cannot be converted.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file, or a folder of conv2attn's.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file, or a folder conv2attn wrote.")]
 FormOption = Annotated[
     str | None,
     typer.Option(metavar="FORM", help="In ONNX: separable or literal attention."),
@@ -246,7 +246,7 @@ Run = Callable[..., Outcome]
 _JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 _THREADS = Annotated[
-    int | None, typer.Option("--threads", metavar="N", min=1, help="Threads (default: one a processor).")
+    int | None, typer.Option("--threads", metavar="N", min=1, help="Threads (default: one per processor).")
 ]
 
 
@@ -267,6 +267,8 @@ class Program(TyperGroup):
         panels: dict[str, list[tuple[str, str]]] = {}
         widest = max(map(len, self.commands))
         for name, each in self.commands.items():
+            if each.hidden:
+                continue
             told = each.get_short_help_str(formatter.width - 6 - widest)
             panels.setdefault(cast(Any, each).rich_help_panel, []).append((name.ljust(widest), told))
         for panel, rows in panels.items():

@@ -16,7 +16,7 @@ ARCH = """\
 
 No --arch is needed for a Hugging Face folder, for the output of convert, and
 for a network that is in the file itself (.pt2, or a pickled network of your own
-classes, with --trust). Without it an ONNX file gives its layers.
+classes, with --trust). Of an ONNX file without --arch, the layers are converted.
 """
 PICTURES = """\
 Pictures are prepared as the network's owner prepares them: by the description
@@ -27,7 +27,8 @@ networks trained on ImageNet have
   --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225
 
 A folder's pictures (.png, .jpg, ..., .npy, .pt) may lie in it, in a folder for
-each class, or in such folders within train, val and test; then accuracy is told.
+each class, or in such folders within train, val and test. With folders for
+classes, accuracy is reported too.
 """
 LAYERS = """\
 --include, --exclude and --where choose layers by name, each repeatable:
