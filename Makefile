@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PARALLEL := --numprocesses=auto --dist=worksteal
 
-.PHONY: demo test test-all test-libraries test-versions quick faults mutants cuda browser bench hunt pictures docs formal coq checker venv check format lint types clean
+.PHONY: demo test test-all test-libraries test-versions quick faults mutants cuda browser bench hunt first-picture pictures docs formal coq checker venv check format lint types clean
 
 demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
 	$(BIN)/conv2attn demo
@@ -54,6 +54,9 @@ browser: .venv/dev build/node  ## Run the tests that open the page in Chromium (
 build/node:
 	@command -v npm >/dev/null || { echo "make browser needs npm for axe-core and ESLint: apt-get install npm" >&2; exit 2; }
 	npm install --silent --no-audit --no-fund --prefix $@ axe-core@4.10.3 eslint@9.39.5 @eslint/js@9.39.5
+
+first-picture: .venv/dev  ## Let Chromium draw the loop that README begins with again, from the article.
+	$(BIN)/python docs/first_picture.py docs/pictures
 
 pictures: .venv/dev  ## Draw the pictures of docs/theory.md again.
 	$(BIN)/python -m conv2attn.show.pictures.theory docs/pictures

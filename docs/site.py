@@ -143,6 +143,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Adds the first page and the reference."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     home = re.sub(rf"\]\({REPOSITORY}/(blob|tree|raw)/main/", "](../", readme).replace("](../docs/", "](")
+    home = re.sub(rf'(src|srcset)="{REPOSITORY}/raw/main/docs/', r'\1="', home)
     files.append(File.generated(config, "index.md", content=home))
     files.append(File.generated(config, "tutorial.md", content=tutorial()))
     files.append(File.generated(config, "commands.md", content=commands()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from copy import deepcopy
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from playwright.sync_api import Page
 from torch import Tensor, nn
 
@@ -187,6 +189,58 @@ def test_pointing_at_a_head_gives_its_numbers(open_page: Open) -> None:
     read = re.search(r"probability ([\d.]+)", words)
     assert read is not None
     assert float(read[1]) == pytest.approx(probability, rel=0.005)  # three digits are shown
+
+
+# All outputs, a picture of one's own, many layers
+
+
+@pytest.mark.parametrize("name", ["strided, dilated, reflecting", "grouped, double", "wide"])
+def test_the_maps_of_outputs_are_the_library_s(name: str, open_page: Open) -> None:
+    conv = LAYERS[name]
+    x = image_of(conv)
+    page, wide = open_page(conv, image=x), deepcopy(conv).double()
+    rounding = certify(attention_from_conv(conv), input_range=(x.min().item(), x.max().item())).bound
+    for power in POWERS:
+        found = page.evaluate("alpha => [...attend(channelSubject(viewer.layer, viewer.channel), alpha)]", 2.0**power)
+        expected = attention_from_conv(wide, alpha=2.0**power, engine="literal")(x.double())[0, 0]
+        gap = torch.tensor(found, dtype=torch.float64) - expected.detach().flatten()
+        assert float(gap.abs().max()) <= rounding
+    page.get_by_text("All outputs of channel 0").wait_for()
+    assert page.locator("#map-difference canvas").evaluate("canvas => canvas.height") == expected.shape[0]
+
+
+def test_a_picture_of_one_s_own_becomes_the_input_within_the_same_range(open_page: Open) -> None:
+    conv = LAYERS["3x3"]
+    x = image_of(conv)
+    page = open_page(conv, image=x)
+    picture = io.BytesIO()
+    Image.fromarray(np.arange(13 * 17 * 3, dtype=np.uint8).reshape(13, 17, 3)).save(picture, "PNG")
+    page.set_input_files("#own-image", {"name": "x.png", "mimeType": "image/png", "buffer": picture.getvalue()})
+    page.get_by_text("Your picture, as this layer").wait_for()
+    planes = torch.tensor(page.evaluate("[...viewer.channel.numbers]"), dtype=torch.float64).view(1, 3, 15, 19)
+    padded = nn.functional.pad(x, (1, 1, 1, 1))
+    assert bool((planes.amin((2, 3)) >= padded.amin((2, 3)) - 1e-6).all())
+    assert bool((planes.amax((2, 3)) <= padded.amax((2, 3)) + 1e-6).all())
+    expected = nn.functional.conv2d(planes, conv.weight.double(), conv.bias.double())[0, 0]  # type: ignore[union-attr]
+    found = torch.tensor(page.evaluate("[...viewer.channel.expected]"), dtype=torch.float64)
+    assert float((found - expected.detach().flatten()).abs().max()) <= AGREEMENT
+    for power in POWERS:
+        set_slider(page, power)
+        for result in shown(page, random_queries(conv, x)):
+            assert result["difference"] <= result["bound"]
+    page.set_input_files("#own-image", {"name": "x.png", "mimeType": "image/png", "buffer": b"no picture"})
+    page.get_by_text("x.png is not a picture that this browser can read.").wait_for()
+
+
+def test_layers_are_found_by_words_and_opened_from_the_chain(open_page: Open) -> None:
+    network = nn.Sequential(*(nn.Conv2d(3, 3, 1 + 2 * (n % 2), padding=n % 2) for n in range(30)))
+    page = open_page(network)
+    page.fill("#search input", "3x3")
+    assert page.inner_text("#search output") == "15 of 30 layers"
+    assert page.locator("#layers tbody tr:visible").count() == 15
+    assert page.locator("#chain li").count() == 30
+    page.get_by_role("button", name="29: 3x3, 3->3, padding 1, heads 9").click()
+    assert page.input_value("#layer") == "29"
 
 
 # Speed and size

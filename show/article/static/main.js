@@ -2,10 +2,10 @@
 
 import { FAINT, faded, readRamp } from "../../page/static/panels.js";
 import { queryPosition } from "../../page/static/attention.js";
-import { Refusal, convolution, subjectOf } from "./layer.js";
+import { Refusal, convolution, subjectOf } from "../../page/static/layer.js";
 import { Setup } from "./setup.js";
 import { State } from "./state.js";
-import { styleColours } from "./views.js";
+import { styleColours } from "../../page/static/pictures.js";
 import { BlurScene } from "./scenes/blur.js";
 import { BorderScene } from "./scenes/border.js";
 import { HeadScene } from "./scenes/head.js";

@@ -1,6 +1,6 @@
 /* A small denoising network with a spare head, as convert/layer/spare.py computes it, and the pages of stamps it cleans. */
 
-import { decodedTensor } from "./files.js";
+import { decodedTensor } from "../../page/static/files.js";
 import { randomNumbers } from "./examples.js";
 
 const STRIDES = [1, 2, 2, 1, 1, 1];

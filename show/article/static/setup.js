@@ -1,8 +1,8 @@
 /* The image and the layer that all scenes share: those of the article, and what the reader brings. */
 
 import { LAYERS, drawnImages } from "./examples.js";
-import { droppedFiles, readNetwork, readPicture } from "./files.js";
-import { PADDING_MODES, Refusal } from "./layer.js";
+import { droppedFiles, readNetwork, readPicture } from "../../page/static/files.js";
+import { PADDING_MODES, Refusal } from "../../page/static/layer.js";
 
 const GREY = [0.299, 0.587, 0.114]; // shares of red, green and blue
 const OWN = "own";

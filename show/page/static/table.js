@@ -1,4 +1,4 @@
-/* The table of layers: a click on a column's name sorts by it, a second one the other way. */
+/* The table of layers: sorted by a click on a column's name, searched by words, and drawn as a chain. */
 
 export function makeSortable(table) {
   const body = table.tBodies[0], headings = [...table.tHead.rows[0].cells];
@@ -11,5 +11,38 @@ export function makeSortable(table) {
     const compare = numeric ? (a, b) => number(a) === number(b) ? 0 : number(a) - number(b)
       : (a, b) => key(a).localeCompare(key(b), "en", { numeric: true });
     body.append(...[...body.rows].sort((a, b) => sign * compare(a, b)));
+  }));
+}
+
+const FEW = 12; // layers that nobody searches
+const ONE_HOT = 104; // alpha from which attention is one-hot in single precision
+
+/** Leaves the rows that hold every word of a search. */
+export function makeSearchable(table, search) {
+  const rows = [...table.tBodies[0].rows], input = search.querySelector("input"), output = search.querySelector("output");
+  search.hidden = rows.length <= FEW;
+  input.addEventListener("input", () => {
+    const words = input.value.toLowerCase().split(/\s+/);
+    for (const row of rows) row.hidden = !words.every((word) => row.textContent.toLowerCase().includes(word));
+    output.textContent = `${rows.filter((row) => !row.hidden).length} of ${rows.length} layers`;
+  });
+}
+
+/** The network's layers in their order, a bar each: as high as it has heads, filled where attention is one-hot. */
+export function makeChain(table, chain) {
+  chain.replaceChildren(...[...table.tBodies[0].rows].map((row) => {
+    const [name, geometry, heads, alpha, , , difference, bound] = [...row.cells], item = document.createElement("li");
+    const button = document.createElement("button"), bar = document.createElement("i");
+    const about = `${geometry.textContent}, heads ${heads.textContent}, α ${alpha.textContent}`;
+    const words = `${name.dataset.value || "the network itself"}: ${about}`;
+    bar.style.height = `${10 + 7 * Math.log2(Number(heads.dataset.value))}px`;
+    bar.classList.toggle("sharp", Number(alpha.dataset.value) >= ONE_HOT);
+    button.type = "button";
+    button.title = `${words}, difference ${difference.textContent}, bound ${bound.textContent}`;
+    button.setAttribute("aria-label", button.title);
+    button.dataset.layer = name.dataset.value;
+    button.append(bar);
+    item.append(button);
+    return item;
   }));
 }

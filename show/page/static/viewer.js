@@ -2,9 +2,12 @@
 
 import { channelBound, contributions, decoded, headAttention, queryPosition } from "./attention.js";
 import { drawChart } from "./chart.js";
+import { readPicture } from "./files.js";
+import { Refusal } from "./layer.js";
+import { OutputMaps, ownPicture, takePicture } from "./maps.js";
 import { formatted, isUseful, numberBlock, signBlock } from "./numbers.js";
 import { FAINT, Panel, drawScale, faded, inputPicture, paintAttention, readRamp, windowAround } from "./panels.js";
-import { makeSortable } from "./table.js";
+import { makeChain, makeSearchable, makeSortable } from "./table.js";
 import { chartCaption, keyNumbers, viewerCaption } from "./words.js";
 
 const MANY = 16; // heads whose panels are too small for words
@@ -18,6 +21,7 @@ class Viewer {
     this.layers = data.layers.filter((layer) => layer.picture && layer.positional);
     if (!this.layers.length) return;
     this.image = new Panel(find("image"), 64);
+    this.maps = new OutputMaps();
     this.fillChoices();
     this.listen();
     find("viewer").hidden = false;
@@ -38,6 +42,9 @@ class Viewer {
     for (const button of document.querySelectorAll("[data-layer]")) {
       button.addEventListener("click", () => { this.choose(button.dataset.layer); find("viewer").scrollIntoView(); });
     }
+    find("own-image").addEventListener("change", ({ target }) => { this.takeFile(target.files[0]); target.value = ""; });
+    document.addEventListener("dragover", (event) => event.preventDefault());
+    document.addEventListener("drop", (event) => { event.preventDefault(); this.takeFile(event.dataTransfer.files[0]); });
     const image = find("image");
     image.addEventListener("pointerdown", (event) => { image.setPointerCapture(event.pointerId); this.moveTo(this.image.pixelAt(event)); });
     image.addEventListener("pointermove", (event) => {
@@ -60,11 +67,29 @@ class Viewer {
     this.channel = (layer.channels ?? [null])[0];
     find("layer").value = name;
     find("channel-label").hidden = !this.channel;
+    find("own-label").hidden = !this.takesPicture;
+    find("own-says").textContent = "";
     find("channel").replaceChildren(...(layer.channels ?? []).map(({ channel }, number) => new Option(channel, number)));
     for (const button of document.querySelectorAll("[data-layer]")) {
-      button.closest("tr").classList.toggle("shown", button.dataset.layer === name);
+      button.closest("tr, li").classList.toggle("shown", button.dataset.layer === name);
     }
     this.makeHeads();
+    this.paintInput();
+    this.update();
+  }
+
+  /** Whether a picture can be this layer's input: it has one or three channels, of which the page holds the numbers. */
+  get takesPicture() { return Boolean(this.channel?.projection) && [1, 3].includes(this.layer.in_channels); }
+
+  async takeFile(file) {
+    if (!file || !this.takesPicture) return;
+    try {
+      takePicture(this.layer, await readPicture(file, Math.max(...this.layer.input_size)));
+      find("own-says").textContent = "Your picture, as this layer's input; it never leaves the page.";
+    } catch (error) {
+      if (!(error instanceof Refusal)) throw error;
+      find("own-says").textContent = error.message;
+    }
     this.paintInput();
     this.update();
   }
@@ -73,7 +98,7 @@ class Viewer {
   prepare(layer) {
     const planes = layer.decoded ??= (layer.planes ?? []).map(decoded);
     for (const channel of layer.channels ?? []) {
-      channel.numbers = planes[channel.planes];
+      channel.numbers ??= planes[channel.planes];
       channel.expected ??= decoded(channel.convolution);
     }
   }
@@ -133,6 +158,7 @@ class Viewer {
     this.writeAlpha();
     const here = this.writeResult();
     this.drawError(here);
+    this.maps.draw(this);
     this.writeWords();
     performance.measure("conv2attn update", "update");
   }
@@ -141,7 +167,7 @@ class Viewer {
   paintInput() {
     const [rows, columns] = this.layer.padded_size;
     this.ramp = readRamp();
-    this.picture = inputPicture(this.layer);
+    this.picture = this.layer.own ? ownPicture(this.layer) : inputPicture(this.layer);
     this.faint = faded(this.picture, this.ramp.subarray(0, 3), FAINT);
     this.image.paint({ top: 0, left: 0, rows, columns }, this.picture);
   }
@@ -199,7 +225,8 @@ class Viewer {
     const bound = this.layer.at_taps ? channelBound(this.channel, Math.min(...alphas)) : null;
     this.output = { attention, convolution, difference, bound };
     result.replaceChildren(numberBlock("attention, computed here", attention, 7), signBlock("−"),
-      numberBlock("convolution, by PyTorch", convolution, 7), signBlock("="), numberBlock("difference", difference, 3));
+      numberBlock(`convolution, ${this.layer.own ? "computed here" : "by PyTorch"}`, convolution, 7), signBlock("="),
+      numberBlock("difference", difference, 3));
     if (bound !== null) {
       const name = isUseful(bound, this.channel.expected) ? "proven bound" : "no useful bound: above every output";
       result.append(signBlock(difference <= bound ? "≤" : ">"), numberBlock(name, bound, 3));
@@ -233,4 +260,6 @@ class Viewer {
 }
 
 makeSortable(find("layers"));
+makeSearchable(find("layers"), find("search"));
+makeChain(find("layers"), find("chain"));
 window.viewer = new Viewer(JSON.parse(find("data").textContent));

@@ -9,7 +9,8 @@ export function layerName(layer) { return layer.names[0] || "(the network itself
 
 /** What Figure 1 shows at the moment. */
 export function viewerCaption({ layer, data, window, cropped, channel }) {
-  const input = layer.seen ? `Left: what the layer sees of ${data.seen}` : "Left: an empty input, since the network's is not known";
+  const seen = layer.own ? "your picture" : data.seen;
+  const input = layer.seen ? `Left: what the layer sees of ${seen}` : "Left: an empty input, since the network's is not known";
   const mean = layer.picture.channels === 3 || layer.in_channels === 1 ? "" : `, the mean of its ${layer.in_channels} channels`;
   const drawn = layer.drawn ? ` The layer is ${layer.drawn}.` : "", all = layer.centers.length === layer.heads;
   const parts = [`Layer ${layerName(layer)}, ${layer.geometry}. ${input}${mean}.${drawn}`,

@@ -2,8 +2,9 @@
 
 import { drawChart } from "../../../page/static/chart.js";
 import { formatted } from "../../../page/static/numbers.js";
-import { attend, blurred, convolution, largestGap, roundingBound, tailBound } from "../layer.js";
-import { InputView, OutputView, alphaSlider, greyPicture, part, rangeOf, say, signedPicture } from "../views.js";
+import { attend, blurred, convolution, largestGap, roundingBound, tailBound } from "../../../page/static/layer.js";
+import { greyPicture, rangeOf, signedPicture } from "../../../page/static/pictures.js";
+import { InputView, OutputView, alphaSlider, part, say } from "../views.js";
 
 const CURVE = Array.from({ length: 31 }, (_, step) => 2 ** (step / 2 - 5)); // the alphas of the chart
 

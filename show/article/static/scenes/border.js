@@ -1,8 +1,9 @@
 /* Scene 5: the border. Without the padded keys, heads whose pixel lies outside look at the nearest one inside. */
 
 import { formatted } from "../../../page/static/numbers.js";
-import { attend, attentionAt, largestGap, roundingBound } from "../layer.js";
-import { InputView, OutputView, alphaSlider, part, say, signedPicture } from "../views.js";
+import { attend, attentionAt, largestGap, roundingBound } from "../../../page/static/layer.js";
+import { signedPicture } from "../../../page/static/pictures.js";
+import { InputView, OutputView, alphaSlider, part, say } from "../views.js";
 
 export class BorderScene {
   static first = { "border.alpha": 128, "border.inner": 1, "border.query": [0, 24] };

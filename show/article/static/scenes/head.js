@@ -2,7 +2,8 @@
 
 import { cleared } from "../../../page/static/canvas.js";
 import { formatted } from "../../../page/static/numbers.js";
-import { alphaSlider, css, dragged, part, say } from "../views.js";
+import { css } from "../../../page/static/pictures.js";
+import { alphaSlider, dragged, part, say } from "../views.js";
 
 const REACH = 6; // offsets from −6 to 6 along both axes
 const OFFSETS = Array.from({ length: 2 * REACH + 1 }, (_, at) => at - REACH);

@@ -2,8 +2,9 @@
 
 import { attended } from "../../../page/static/attention.js";
 import { formatted } from "../../../page/static/numbers.js";
-import { attend, attentionAt, targetOf } from "../layer.js";
-import { HeadsView, InputView, OutputView, alphaSlider, css, greyPicture, made, part, rangeOf, say } from "../views.js";
+import { attend, attentionAt, targetOf } from "../../../page/static/layer.js";
+import { css, greyPicture, rangeOf } from "../../../page/static/pictures.js";
+import { HeadsView, InputView, OutputView, alphaSlider, made, part, say } from "../views.js";
 
 export class NineScene {
   static first = { "nine.alpha": 2, "nine.off": "" };

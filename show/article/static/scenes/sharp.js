@@ -3,7 +3,8 @@
 import { cleared } from "../../../page/static/canvas.js";
 import { formatted, superscript } from "../../../page/static/numbers.js";
 import { Panel } from "../../../page/static/panels.js";
-import { alphaSlider, css, part, say } from "../views.js";
+import { css } from "../../../page/static/pictures.js";
+import { alphaSlider, part, say } from "../views.js";
 
 const NEAR = 8; // pixels around the target
 const ROW = Array.from({ length: 2 * NEAR + 1 }, (_, at) => at - NEAR);

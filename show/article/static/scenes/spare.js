@@ -2,7 +2,8 @@
 
 import { Panel } from "../../../page/static/panels.js";
 import { CELLS, PITCH, TOKEN, clean, drawnPage, networkOf, psnr } from "../network.js";
-import { dragged, greyPicture, part, say } from "../views.js";
+import { greyPicture } from "../../../page/static/pictures.js";
+import { dragged, part, say } from "../views.js";
 
 const PER_CELL = PITCH / TOKEN; // tokens of a stamp's side
 const TOKENS = CELLS.map((count) => count * PER_CELL);

@@ -2,8 +2,9 @@
 
 import { cleared } from "../../../page/static/canvas.js";
 import { formatted } from "../../../page/static/numbers.js";
-import { termsAt } from "../layer.js";
-import { InputView, OutputView, css, greyPicture, made, part, rangeOf, say } from "../views.js";
+import { termsAt } from "../../../page/static/layer.js";
+import { css, greyPicture, rangeOf } from "../../../page/static/pictures.js";
+import { InputView, OutputView, made, part, say } from "../views.js";
 
 const MOST_CELLS = 25;
 

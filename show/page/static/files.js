@@ -1,7 +1,7 @@
 /* What a reader brings: safetensors files, folders that conv2attn wrote, pictures. They are read here and go nowhere.
    What does not fit its own description is refused in one sentence. */
 
-import { decodedBytes } from "../../page/static/attention.js";
+import { decodedBytes } from "./attention.js";
 import { PADDING_MODES, Refusal } from "./layer.js";
 
 const LARGEST_HEADER = 100_000_000; // bytes, as the format's own library reads
@@ -113,13 +113,13 @@ async function readConfig(file) {
   return found;
 }
 
-/** A picture as {size, rgb}, on white, with its longer side scaled to at most 64 pixels. */
-export async function readPicture(file) {
+/** A picture as {size, rgb}, on white, with its longer side scaled to at most so many pixels. */
+export async function readPicture(file, longest = LONGEST) {
   let bitmap;
   try { bitmap = await createImageBitmap(file); } catch {
     throw new Refusal(`${file.name || "What was dropped"} is not a picture that this browser can read.`);
   }
-  const scale = Math.min(1, LONGEST / Math.max(bitmap.width, bitmap.height));
+  const scale = Math.min(1, longest / Math.max(bitmap.width, bitmap.height));
   const [rows, columns] = [bitmap.height, bitmap.width].map((side) => Math.max(1, Math.round(side * scale)));
   const context = new OffscreenCanvas(columns, rows).getContext("2d");
   Object.assign(context, { fillStyle: "white", imageSmoothingQuality: "high" });

@@ -1,7 +1,7 @@
 /* One output channel of a convolution and its attention, in double precision, as convert/spec.py, convert/engines/ and
    convert/bounds/tail.py compute them. The channel reads planes: the image's grey values, or its three colours. */
 
-import { axisProbabilities, headAttention, queryPosition, tailFraction } from "../../page/static/attention.js";
+import { axisProbabilities, headAttention, queryPosition, tailFraction } from "./attention.js";
 
 /** A reason, in one sentence, why something is not shown; the page lives on. */
 export class Refusal extends Error {}
