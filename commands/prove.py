@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..proofs.prover.claim import all_claims, select
+from ..proofs.prover.claim import Status, all_claims, select
 from ..proofs.prover.document import document_file, fill, for_terminal, render_markdown, sections
 from ..proofs.prover.run import DEFAULT_LIMIT, Outcome, Result, iter_results
 from ..show.text import Table
@@ -71,7 +71,8 @@ def proved(results: Sequence[Result]) -> Done:
 def describe(result: Result) -> list[str]:
     """Formats the result of a claim as lines."""
     claim = result.claim
-    first = f"{result.outcome:9} {result.seconds:6.2f} s  {claim.name}: {claim.title} ({claim.status})"
+    status = "Coq proof exists" if claim.status is Status.COQ else claim.status  # prove does not run Coq: formal does
+    first = f"{result.outcome:9} {result.seconds:6.2f} s  {claim.name}: {claim.title} ({status})"
     return [first, *(f"    {failure}" for failure in result.failures)]
 
 
