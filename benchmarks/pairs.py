@@ -398,7 +398,7 @@ def child_of_file(path: Path) -> Iterator[Record]:
     torch.set_num_threads(1)
     try:
         given = _drawn_inputs(path)
-        shapes = [f"{name}:{','.join(map(str, x.shape))}" for name, x in given.items()]
+        shapes = [f"{name}:{','.join(map(str, x.shape))}" for name, x in given.items() if x.ndim]
         folded = onnxslim.slim(onnx_package("onnxslim").load(str(path)), input_shapes=shapes)
         network, args = onnx2torch.convert(folded).eval(), tuple(given.values())
         found = Reference(network, args, is_bounded=False).compare(path)
