@@ -8,15 +8,13 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...convert.arguments import Size
-from ...convert.bounds.tail import tail_fraction
-from ...convert.layer.layer import SelfAttention2d
 from .limits import evenly
 from .scene import Scene
 from .style import ATTENTION, FAINT, GREY, VERMILION, Sheet, outline
@@ -143,12 +141,10 @@ def elsewhere(scenes: Sequence[Scene]) -> str:
     return " Maps have the spare heads, too." if any(scene.spare_heads for scene in scenes) else ""
 
 
-ALPHAS = (0.125, 0.5, 2.0, 8.0, 128.0)  # of one head, from soft to one-hot
 MOST_HEADS = 9  # heads of a layer in a row
 _NAMES, _SCALE = 1.55, 0.75  # inches left of the maps, and right of them
 _LETTERS = 20  # of a name left of the maps
 _CELL, _GAP = 0.72, 0.07  # inches of a map in a row, and between two
-_LARGE_CELL = 1.35  # of a map that has the picture to itself but for its alphas
 _ROOMY, _TITLE = 0.7, 0.24  # inches of a map that gets a title, and of the title
 
 
@@ -247,32 +243,3 @@ def _rows_caption(scenes: Sequence[Scene], shown: Sequence[Scene]) -> str:
     if any(scene.layer.num_heads > MOST_HEADS for scene in shown):
         parts.append(f"Of kernels with more taps, the {MOST_HEADS} heads around the middle.")
     return " ".join([*parts, marks_caption(shown)])
-
-
-def draw_sharpness(scene: Scene, head: int) -> Sheet:
-    """The same head of the same query, more and more local."""
-
-    def with_alpha(alpha: float) -> Scene:
-        layer = scene.layer
-        return replace(scene, layer=SelfAttention2d(layer.spec, weight=layer.weight, bias=layer.bias, alpha=alpha))
-
-    window = Window.around(with_alpha(min(ALPHAS)))
-    sheet = Sheet(
-        len(ALPHAS) * (_LARGE_CELL + 0.1) + 1.0,
-        _LARGE_CELL + 0.3,
-        title="One head, from soft to one-hot",
-        caption=(
-            f"Attention of head {head} for one query (square), for growing locality strength \u03b1. Under each map: "
-            "the highest probability, and \u03c4(\u03b1), most of the attention that can miss the head's pixel in an "
-            "image of any size. Colours run from 0 to the highest probability of each map."
-        ),
-    )
-    for column, alpha in enumerate(ALPHAS):
-        soft = with_alpha(alpha)
-        plane = soft.maps([head])[0]
-        axes = sheet.axes(0.25 + column * (_LARGE_CELL + 0.1), 0.2, _LARGE_CELL, _LARGE_CELL)
-        draw_map(axes, soft, window, plane, highest=float(plane.max()))
-        axes.set_title(f"\u03b1 = {alpha:g}", pad=3, size=8)
-        note = f"highest {float(plane.max()):.2g}, \u03c4 = {tail_fraction(alpha):.1g}"
-        axes.set_xlabel(note, size=6.5, color=GREY, labelpad=3)
-    return sheet

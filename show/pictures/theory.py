@@ -18,11 +18,10 @@ from ...convert.examples.images import drawn_image
 from ...convert.examples.networks import load_example
 from ...convert.network.convert import convert_model
 from ...convert.write import write_file
-from .contours import draw_contours
 from .curve import ALPHAS
 from .error import draw_error
 from .kernel import draw_kernel
-from .maps import draw_maps, draw_sharpness
+from .maps import draw_maps
 from .scene import Scene, scenes, set_alpha
 from .style import Sheet, drawn_in_style
 
@@ -35,9 +34,6 @@ def theory_pictures() -> dict[str, bytes]:
     """The content of each picture's SVG file, by its name."""
     drawings: dict[str, Callable[[], Sheet]] = {
         "kernel.svg": lambda: draw_kernel(_seen("plain")[:1]),
-        "sharpness.svg": lambda: draw_sharpness(_seen("plain")[0], head=2),
-        "contours.svg": lambda: draw_contours(_seen("plain", alpha=_SOFT)[:1]),
-        "border.svg": lambda: draw_maps(_seen("plain", pixel=(0, 0))[:1]),
         "error.svg": lambda: draw_error(_seen("plain")[:1], [alpha for alpha in ALPHAS if alpha <= _LAST]),
         "layers.svg": lambda: draw_maps(_seen("plain", alpha=_SOFT)),
     }
@@ -45,12 +41,12 @@ def theory_pictures() -> dict[str, bytes]:
         return {name: drawing().save("svg") for name, drawing in drawings.items()}
 
 
-def _seen(network: str, *, alpha: float | None = None, pixel: tuple[int, int] | None = None) -> list[Scene]:
+def _seen(network: str, *, alpha: float | None = None) -> list[Scene]:
     """The layers of an example network before a drawn image, in double precision."""
     model, _ = convert_model(load_example(network).double())
     if alpha is not None:
         set_alpha(model, alpha)
-    return scenes(model, drawn_image(3, _SIZE).to(torch.float64), pixel=pixel)
+    return scenes(model, drawn_image(3, _SIZE).to(torch.float64))
 
 
 def main() -> None:

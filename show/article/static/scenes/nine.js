@@ -43,7 +43,7 @@ export class NineScene {
     this.heads.draw(found.attentions, mark, subject.taps.map((tap, head) => this.caption(head, tap, found, off.has(head), largest, look)));
     this.drawInput();
     this.output.draw(greyPicture(found.output, subject.output_size[1], rangeOf(this.app.convolved)));
-    const gone = off.size ? `; without ${off.size} of them` : "";
+    const gone = off.size ? `, without ${off.size} of them,` : "";
     part(this.host, "written").textContent = `${subject.taps.length} heads add up to ${formatted(found.sum)}`;
     const same = formatted(this.app.convolvedAt(this.app.query()));
     say(this.host, `The ${subject.taps.length} heads${gone} add up to ${formatted(found.sum)}; the convolution has ${same} here.`);
