@@ -56,7 +56,7 @@ build/node:
 	npm install --silent --no-audit --no-fund --prefix $@ axe-core@4.10.3 eslint@9.39.5 @eslint/js@9.39.5
 
 first-picture: .venv/dev  ## Let Chromium draw the loop that README begins with again, from the article.
-	$(BIN)/python docs/first_picture.py docs/pictures
+	$(BIN)/python docs/first_picture.py docs/article
 
 pictures: .venv/dev  ## Draw the pictures of docs/theory.md again.
 	$(BIN)/python -m conv2attn.show.pictures.theory docs/pictures

@@ -132,6 +132,7 @@ def test_pressing_a_head_takes_its_weight_away(article: Page) -> None:
     before = article.evaluate("article.scenes.nine.numbers().sum")
     added = article.evaluate("article.scenes.nine.numbers().added[4]")
     article.locator("#nine [data-part=heads] button").nth(4).click()
+    article.evaluate("article.drawAll()")
     assert article.locator("#nine [data-part=heads] button").nth(4).get_attribute("aria-pressed") == "true"
     assert article.evaluate("article.scenes.nine.numbers().sum") == pytest.approx(before - added, abs=1e-12)
 
