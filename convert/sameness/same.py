@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from ..arguments import Size, as_integer
-from ..certificate.network.first_order import FirstOrder
+from ..certificate.network.images import first_order_of
 from ..certificate.network.program import Program
 from ..errors import ConversionError, OptionError
 from ..files.weights import Opening
@@ -388,10 +388,10 @@ class _Comparison:
         image, number = divmod(index, apart[0].numel())
         try:
             program = Program(model, Size(*images.shape[2:]), channels=images.shape[1], dtype=next(iter(computed)))
-            with torch.enable_grad():
-                run = FirstOrder(program, images[image : image + 1])
-                values = run.outputs[[one.name for one in rows].index(row.name)]
-                return Worst(float(apart.flatten()[index]), run.estimate(values.flatten()[number]))
+            place = [one.name for one in rows].index(row.name)
+            return Worst(
+                float(apart.flatten()[index]), first_order_of(program, images[image : image + 1], place, number)
+            )
         except (
             ConversionError,
             RuntimeError,

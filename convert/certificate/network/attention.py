@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ...arguments import Size
-from ...bounds.rounding import OUTWARD
+from ...bounds.rounding import OUTWARD, gamma, unit_roundoff
 from ...bounds.underflow import magnitudes
 from ...heads.values import LayerValues
 from ...layer.checked import checked_layer
@@ -17,7 +17,7 @@ from ...layer.layer import SelfAttention
 from ...spec import ConvSpec
 from ..data import convolve_padded
 from ..layer import padded_range, pixel_errors
-from .interval import Interval, UnboundedError, checked, linear_map
+from .interval import CONTRACT, U64, Arithmetic, Hypothesis, Interval, Products, UnboundedError, checked, linear_map
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,72 @@ def bound_layer(name: str, module: SelfAttention, x: Interval, output: torch.Siz
     figures = float(limits[0].min()), float(limits[1].max()), own, float(exact.error.max())
     bounded = found.map(lambda bound: bound.reshape(output))
     return bounded, LayerBound(name, *figures, float(found.error.max()))
+
+
+def bound_program(
+    name: str, module: SelfAttention, x: Interval, output: torch.Size, hypothesis: Hypothesis
+) -> tuple[Interval, Tensor]:
+    """Bounds on the output of an attention layer or its convolution, and their error against the exact convolution.
+
+    One-hot attention is a sum of the convolution's products, in some order. Soft attention is computed by some engine
+    where sums may have any order, and rounded once where every operation is.
+
+    Returns:
+        The bounds, whose error is that of one program, and the part of it that is the softmax tail.
+
+    Raises:
+        ConversionError: The layer has no certificate.
+        UnboundedError: It has no finite one.
+    """
+    (box, _), layer = bound_layer(name, module, x, output), checked_layer(module)
+    spec, batch = layer.spec, x if x.low.ndim == layer.spec.axes + 2 else x.map(lambda bound: bound.unsqueeze(0))
+    is_exact, bias = hypothesis.name == "exact", _channels(layer.bias, spec)
+    dtype = torch.float64 if is_exact else layer.weight.dtype
+    kernel, absolute = layer.kernel.detach().double().cpu(), magnitudes(layer.kernel)
+
+    def convolved(values: Tensor, kernel: Tensor) -> Tensor:
+        return convolve_unpadded(spec, values, kernel, output)
+
+    exact, read = linear_map(
+        batch, lambda values: convolved(values, kernel), lambda values: convolved(values, absolute)
+    )
+    present, terms = (batch.low != 0) | (batch.high != 0), kernel[0].numel() + 1
+    counted: Tensor | int = terms
+    if hypothesis.name in ("any order", "known order"):
+        counted = convolved(present.double(), (kernel != 0).double()).round() + (layer.bias is not None)
+    sharper = None
+    if hypothesis.name == "contract":
+        norm = (convolved(batch.largest.square(), kernel.square()) + bias.square()).sqrt()
+        unit = unit_roundoff(torch.promote_types(dtype, torch.float32))
+        sharper = CONTRACT * unit * (norm + exact.largest) * OUTWARD
+    lost = (
+        2
+        * torch.finfo(torch.float32).smallest_normal
+        * (float(absolute.flatten(1).sum(1).max()) + float(x.largest.max()) * terms)
+    )
+    moved = Interval(exact.low + bias, exact.high + bias, torch.zeros_like(exact.low))
+    found = Arithmetic(dtype, False, hypothesis).rounded(
+        moved,
+        read + bias.abs(),
+        terms,
+        same=False,
+        lost=0.0 if is_exact else lost,
+        narrowings=spec.num_heads + 2 if spec.transposed else 1,
+        products=Products(counted, terms, sharper),
+    )
+    error, tails = found.error, torch.zeros_like(found.error)
+    if not layer.regime.is_exact and not is_exact:
+        others = (0, *range(2, batch.low.ndim))
+        limits = batch.low.amin(others), batch.high.amax(others)
+        _, tail, *sides = pixel_errors(layer, (read + bias.abs()).transpose(0, 1).flatten(1), input_range=limits)
+        tails = tails + _channels(tail.flatten(), spec)
+        if hypothesis.name == "once":
+            error = error + tails * (1 + unit_roundoff(dtype)) * OUTWARD
+        else:
+            computed = torch.maximum(*sides).reshape(read.transpose(0, 1).shape).transpose(0, 1)
+            error = torch.maximum(error, computed * hypothesis.scale + gamma(terms, U64) * (read + bias.abs())) + tails
+    error = error * OUTWARD
+    return Interval(box.low, box.high, error.reshape(output)), tails.reshape(output)
 
 
 def convolve_unpadded(

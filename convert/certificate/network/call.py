@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
-from .interval import Arithmetic, Interval, UnboundedError
+from .interval import Arithmetic, Hypothesis, Interval, UnboundedError
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,9 @@ class Call:
         return cls(target, named, shape, arithmetic)
 
     @classmethod
-    def at(cls, node: fx.Node, args: Any, kwargs: Any, *, repeatable: bool = True) -> Call:
+    def at(
+        cls, node: fx.Node, args: Any, kwargs: Any, *, repeatable: bool = True, hypothesis: Hypothesis | None = None
+    ) -> Call:
         """A node's operation.
 
         Raises:
@@ -51,7 +53,9 @@ class Call:
             raise UnboundedError(f"no bound is known for {node.name}, which gives no floating-point numbers")
         operands = {one.meta["val"].dtype for one in node.all_input_nodes if isinstance(one.meta.get("val"), Tensor)}
         target: Any = node.target
-        call = cls.of(target, args, kwargs, first.shape, Arithmetic(first.dtype, repeatable))
+        is_exact = hypothesis is not None and hypothesis.name == "exact"
+        dtype = torch.float64 if is_exact else first.dtype
+        call = cls.of(target, args, kwargs, first.shape, Arithmetic(dtype, repeatable, hypothesis))
         if call.name in ("_to_copy", "to"):
             holds = all(torch.promote_types(dtype, first.dtype) == first.dtype for dtype in operands)
             return replace(call, arithmetic=Arithmetic(torch.float64)) if holds else call  # which rounds nothing
@@ -119,17 +123,33 @@ class Call:
         name = next(iter(self.arguments))
         return self._called({**self.arguments, name: first})
 
-    def each(self, bound: str) -> Any:
-        """The operator with one of the bounds in place of every interval, and of every constant's."""
+    def with_each(
+        self, function: Callable[[Interval], Any], constant: Callable[[Tensor], Tensor] = Tensor.double
+    ) -> Any:
+        """The operator with a function's value in place of every interval, and of every constant tensor."""
 
         def replaced(value: Any) -> Any:
             if isinstance(value, list | tuple):
                 return [replaced(each) for each in value]
-            if isinstance(value, Tensor) and value.is_floating_point():  # places among others stay integers
-                value = Interval.point(value)
-            return getattr(value, bound) if isinstance(value, Interval) else value
+            if isinstance(value, Tensor):  # places among others stay integers
+                return constant(value.detach().cpu()) if value.is_floating_point() else value
+            return function(value) if isinstance(value, Interval) else value
 
         return self._called({name: replaced(value) for name, value in self.arguments.items()})
+
+    def map(self, function: Callable[[Interval], Interval]) -> Call:
+        """The call with a function's value in place of every interval."""
+
+        def replaced(value: Any) -> Any:
+            if isinstance(value, list | tuple):
+                return [replaced(each) for each in value]
+            return function(value) if isinstance(value, Interval) else value
+
+        return replace(self, arguments={name: replaced(value) for name, value in self.arguments.items()})
+
+    def each(self, bound: str) -> Any:
+        """The operator with one of the bounds in place of every interval, and of every constant's."""
+        return self.with_each(lambda x: getattr(x, bound), lambda x: getattr(Interval.point(x), bound))
 
     def _called(self, arguments: Mapping[str, Any]) -> Any:
         schema = self.target._schema.arguments

@@ -24,8 +24,8 @@ from ...spec import Convolution
 from ..layer import InputRange, channel_range, told
 from .attention import LayerBound, bound_layer
 from .call import Call
-from .first_order import Evaluation, Value
-from .interval import Interval
+from .interval import Hypothesis, Interval
+from .linearised import Linearised
 from .program import Program, Walk
 from .rules import bound as bound_call
 
@@ -96,7 +96,7 @@ def certify_network(
         end.view(1, -1, *[1] * len(grid)).expand(1, -1, *grid) for end in channel_range(input_range, first.in_channels)
     )
     try:
-        program = program_of(model, first, grid)
+        program = program_of(model, first.in_channels, first.weight.dtype, grid)
     except ConversionError as refusal:
         return NetworkCertificate(grid, None, (), (Problem("", str(refusal)),))
     bounds = Bounds(program)
@@ -127,15 +127,15 @@ def size_of_images(first: SelfAttention | Convolution, size: Sequence[int] | Non
     return USUAL_SIZES[axes] if size is None else as_size(size, axes)
 
 
-def program_of(model: nn.Module, first: SelfAttention | Convolution, size: Size) -> Program:
-    """The network's program for images of a size.
+def program_of(model: nn.Module, channels: int, dtype: torch.dtype, size: Size) -> Program:
+    """The network's program for images of a size, of so many channels, in a precision.
 
     Raises:
         ConversionError: torch cannot export it, it changes its own tensors, or these have no values.
     """
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
         raise ConversionError("the network's tensors have no values, as on the meta device")
-    program = Program(_on_cpu(model), size, channels=first.in_channels, dtype=first.weight.dtype)
+    program = Program(_on_cpu(model), size, channels=channels, dtype=dtype)
     if program.changes:
         raise ConversionError(f"the network changes {', '.join(program.changes)} while it runs")
     return program
@@ -156,15 +156,13 @@ class Bounds(Walk):
 
     Args:
         program: The network's.
-        repeatable: Whether an operation gives the same numbers for the same operands in both programs.
 
     Attributes:
         layers: Every call of an attention layer that has a bound, in order.
     """
 
-    def __init__(self, program: Program, *, repeatable: bool = True) -> None:
+    def __init__(self, program: Program) -> None:
         super().__init__(program)
-        self._repeatable = repeatable
         self.layers: list[LayerBound] = []
 
     @torch.no_grad()
@@ -178,7 +176,7 @@ class Bounds(Walk):
 
     def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The operation's rule."""
-        return bound_call(Call.at(node, args, kwargs, repeatable=self._repeatable))
+        return bound_call(Call.at(node, args, kwargs))
 
     def attention(self, name: str, layer: SelfAttention, x: Interval, node: fx.Node) -> Interval:
         """The layer's rule."""
@@ -191,10 +189,9 @@ def _reached(program: Program, low: Tensor, high: Tensor) -> float | None:
     """The largest absolute value of an output for one drawn image, or None if it is not a number."""
     generator = torch.Generator("cpu").manual_seed(0)
     drawn = torch.rand(low.shape, generator=generator, dtype=torch.float64, device="cpu")
-    with torch.no_grad():
-        outputs = Evaluation(program).values_for(Value(low + drawn * (high - low)))
-    largest = _largest([output.tensor.abs() for output in outputs if isinstance(output, Value)])
-    return largest if math.isfinite(largest) else None
+    run = Linearised(program, low + drawn * (high - low), Hypothesis("exact"))
+    largest = _largest([output.center.abs() for output in run.outputs])
+    return largest if math.isfinite(largest) and not run.problems else None
 
 
 def _largest(values: Sequence[Tensor]) -> float:

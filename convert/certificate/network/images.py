@@ -1,42 +1,49 @@
-r"""Certificates for given images: bounds on the difference between two programs of the same network.
+r"""Certificates for given images: what is proved of the run that was made, and of every run of a class.
 
-The two are the attention, in whichever engine, and the CNN; or the same network on another machine: sums in any order,
-on any hardware with IEEE arithmetic. Two numbers for an image:
+``measured``, ``reference`` and ``error`` are of *this* run: the program's outputs are held against the same graph in
+float64, and what float64 leaves is proved, so that error = measured + reference bounds how far the run is from exact
+arithmetic. The exact function is the CNN's: the graph with convolutions in place of attention layers, and with the
+numbers that it holds.
 
-``bound`` is rigorous: intervals around the image's own values and differences, entry by entry, carried through the
-network (``certificate.py``). It grows with every layer by the sum of its absolute weights.
+``bound`` is of every run of a class, made or not, under a hypothesis of what its operations round:
 
-``estimate`` is to first order. Let rho_l be what an operation's result can differ by on equal inputs, and J_l the
-gradient of an output, or of a margin, with respect to that result. Where no unit passes a kink, differences are
+    once         each operation is computed in double precision, at least, and rounded once
+    known order  channels are added in order, by fused products in blocks of 64; other sums in any order
+    any order    sums of products in any order; Winograd's, Fourier transforms and TF32 are outside
+    contract     each convolution and linear layer is within 32 u (2-norm of its products + |result|), which is checked
+                 on this machine, operation by operation, on these images
 
-    y - y'  =  sum_l J_l r_l  +  O(rho^2),     |r_l| <= rho_l,     so     |y - y'|  <~  sum_l |J_l| rho_l
-
-For a layer of attention, rho is its certificate at the actual values: rounding of both sides, relative to |W| * |a|,
-and the softmax tail. ``delta`` is the largest difference that inputs of activations with kinks had when every rho was
-added with random signs, and ``near_kinks`` counts the units that are no further from a kink than the largest such
-difference of their activation. Only ``bound`` is certified.
+Two programs of the class, of which one may have soft attention's tails, differ by at most ``bound`` at the largest
+output, and by a margin's ``bound`` at a margin. ``estimate`` is the same to first order, and no bound. How it is proved
+is in ``linearised.py`` and ``proof.py``. p is of our own random numbers, ``seed``: the probability that wrong ranges
+passed, for each image.
 """
 
 from __future__ import annotations
 
 import math
+import secrets
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from ...arguments import Size, as_integer
 from ...bounds.rounding import OUTWARD
-from ...errors import ConversionError, Problem
-from ..layer import told
-from .certificate import NO_LAYER, Bounds, converted, program_of
-from .first_order import FirstOrder
-from .interval import Interval
+from ...errors import ConversionError, InputError, refusing
+from ...layer.checked import checked_model
+from .certificate import program_of
+from .contract import broken_contract
+from .interval import HYPOTHESES, Hypothesis
+from .linearised import Linearised
 from .program import Program
+from .proof import Draws, Opens, Proof, checked_probability, prove
 
 MARGINS = 10
+EXACT = Hypothesis("exact")
 
 
 @dataclass(frozen=True)
@@ -45,7 +52,7 @@ class Margin:
 
     Attributes:
         other: Index of the other output.
-        value: The difference of the two.
+        value: The difference of the two, in float64.
         bound: No two programs' differ by more, or None.
         estimate: The same to first order.
     """
@@ -55,141 +62,301 @@ class Margin:
     bound: float | None
     estimate: float
 
+    @property
+    def is_certified(self) -> bool:
+        """Whether it is above its bound."""
+        return self.bound is not None and self.value > self.bound
+
 
 @dataclass(frozen=True)
 class ImageCertificate:
-    """Bounds on the difference between outputs for one image.
+    """Proofs and estimates for one image.
 
     Attributes:
         top: Index of the largest output.
         outputs: The largest absolute value of an output.
-        bound: Bound on the difference of every output, or None.
-        estimate: First-order value for the largest output.
+        measured: Largest difference of an output from float64, in the run that was made, or in either of two.
+        reference: Bound on what float64 leaves, at every output, or None.
+        estimate: First-order difference of two programs at the largest output.
+        bound: Bound on it, or None.
+        hypothesis: The class of programs that these two are of.
         margins: To the next largest outputs.
-        delta: Largest difference seen at an activation with a kink, of random signs.
-        near_kinks: Units that are so near to a kink that differences may pass it.
-        units: Units of activations with kinks.
+        certified: Whether no program of the class has another largest output.
+        p: Probability, over ``seed``, that wrong ranges passed; 0 where nothing was random.
+        seed: Of the random numbers.
+        units: Numbers that ranges were proved for.
+        unstable: Those whose range passes a kink.
+        opens: Why there is no bound, or None.
+        unproved: Why there is no reference, or None.
     """
 
     top: int
     outputs: float
-    bound: float | None
+    measured: float
+    reference: float | None
     estimate: float
+    bound: float | None
+    hypothesis: str
     margins: tuple[Margin, ...]
-    delta: float
-    near_kinks: int
+    certified: bool
+    p: float
+    seed: int
     units: int
+    unstable: int
+    opens: Opens | None
+    unproved: Opens | None
 
     @property
-    def is_certified(self) -> bool:
-        """Whether every program is proven to find the same largest output, of those that margins are given for."""
-        return all(margin.bound is not None and margin.value > margin.bound for margin in self.margins)
+    def error(self) -> float | None:
+        """Bound on how far the run that was made is from exact arithmetic, or None."""
+        return None if self.reference is None else (self.measured + self.reference) * OUTWARD
 
     @property
     def is_stable(self) -> bool:
-        """The same to first order."""
+        """Whether every margin is above its estimate."""
         return all(margin.value > margin.estimate for margin in self.margins)
 
 
 @dataclass(frozen=True)
 class ImagesCertificate:
-    """Bounds on the difference between outputs for given images.
+    """Proofs and estimates for given images.
 
     Attributes:
         images: One for each.
-        unbounded: Operations that no bound is known for, on any of them.
     """
 
     images: tuple[ImageCertificate, ...]
-    unbounded: tuple[Problem, ...]
 
     @property
     def bound(self) -> float | None:
-        """The largest bound of an output or a margin, or None where one is missing."""
-        bounds = [bound for image in self.images for bound in (image.bound, *(one.bound for one in image.margins))]
-        return None if None in bounds else max((bound for bound in bounds if bound is not None), default=0.0)
+        """The largest bound of a largest output or a margin, or None where one is missing."""
+        found = [one for image in self.images for one in (image.bound, *(margin.bound for margin in image.margins))]
+        return None if None in found else max((one for one in found if one is not None), default=0.0)
+
+    @property
+    def error(self) -> float | None:
+        """The largest error of the runs that were made, or None where one is missing."""
+        found = [image.error for image in self.images]
+        return None if None in found else max((one for one in found if one is not None), default=0.0)
 
     @property
     def estimate(self) -> float:
-        """The largest first-order value of an output or a margin."""
-        return max(
-            (max([image.estimate, *(margin.estimate for margin in image.margins)]) for image in self.images),
-            default=0.0,
-        )
+        """The largest first-order value of a largest output or a margin."""
+        found = [one for image in self.images for one in (image.estimate, *(each.estimate for each in image.margins))]
+        return max(found, default=0.0)
 
     @property
     def in_words(self) -> str:
-        """Both numbers for people, each by its name."""
-        count, outputs = len(self.images), max((image.outputs for image in self.images), default=None)
-        stable = sum(image.is_stable for image in self.images)
-        certified = sum(image.is_certified for image in self.images)
+        """The certificate for people: the run's error first, then who may change a class, then the estimate."""
+        count = len(self.images)
+        if not count:
+            return "No image was given."
+        here, how = f"{count} image{'s' * (count != 1)}", _IN_WORDS[self.images[0].hypothesis]
+        error = "not proved" if self.error is None else f"{self.error:.2g} at most, proved"
+        certified = sum(image.certified for image in self.images)
+        opened = next((image.opens for image in self.images if image.opens is not None), None)
+        bound = f"{self.bound:.2g}" if self.bound is not None else "none"
+        why = "" if opened is None else f" ({opened.layer}: {opened.reason}{_scale_in_words(opened)})"
         return (
-            f"On {count} image{'s' * (count != 1)}, whatever the order of the sums: first-order estimate "
-            f"{self.estimate:.2g}, largest output stable on {stable}; proven bound {told(self.bound, outputs)}, "
-            f"largest output certified on {certified}."
+            f"On {here}, this run's error: {error}. Largest output, {how}: certified on {certified}, bound {bound}"
+            f"{why}; first-order estimate {self.estimate:.2g}."
         )
 
     def to_json(self) -> dict[str, Any]:
         """The certificate as plain data; a number that is not finite becomes null."""
-        data = asdict(self) | {"bound": self.bound, "estimate": self.estimate, "in_words": self.in_words}
+        data = asdict(self) | {"bound": self.bound, "error": self.error, "estimate": self.estimate}
+        data["images"] = [one | {"error": image.error} for one, image in zip(data["images"], self.images, strict=True)]
         found: dict[str, Any] = tree_map(
-            lambda one: one if not isinstance(one, float) or math.isfinite(one) else None, data
+            lambda one: one if not isinstance(one, float) or math.isfinite(one) else None,
+            data | {"in_words": self.in_words},
         )
         return found
 
 
-def certify_images(model: nn.Module, images: Tensor, *, margins: int = MARGINS) -> ImagesCertificate:
-    """Bounds and estimates the difference between two programs of a network on given images.
+_IN_WORDS = {
+    "once": "whoever rounds each operation once",
+    "known order": "whoever adds channels in order",
+    "any order": "whatever the order of the sums",
+    "contract": "whoever keeps the contract of convolutions",
+}
+
+
+def _scale_in_words(opened: Opens) -> str:
+    return "" if opened.scale is None else f"; closes at {opened.scale:g} of the rounding"
+
+
+def certify_images(
+    model: nn.Module,
+    images: Tensor,
+    *,
+    other: nn.Module | None = None,
+    hypothesis: str = "once",
+    margins: int = MARGINS,
+    p: float = 1e-9,
+    seed: int | None = None,
+) -> ImagesCertificate:
+    """Proves what rounding does to a network's outputs on images: in the run that is made, and in a class of runs.
 
     Args:
-        model: A network with attention layers, in eval mode, that takes one batch of images.
-        images: [count, channels, *size].
+        model: A network in eval mode that takes one batch of images, converted or not, which is run image by image.
+        images: [count, channels, *size], each certified by itself.
+        other: Another network for the same images, such as the CNN or a compiled one, whose run is measured, too.
+        hypothesis: The class of programs of ``bound``: "once", "known order", "any order" or "contract".
         margins: Number of next largest outputs for which margins are given.
+        p: Probability, over our own random numbers, that wrong ranges pass the test; it adds up over images.
+        seed: Of these numbers; drawn if None, and recorded.
 
     Raises:
-        ConversionError: The network has no attention layer or runs none, torch cannot export it, an image is not
-            finite, or an operation has no rule.
+        ConversionError: torch cannot export the network, it is in train mode, an image is not finite, an operation has
+            no rule, there is no such hypothesis, or the contract does not hold here.
+        InputError: A network does not run on the images, or gives other outputs.
     """
-    model, first = converted(model)
-    count = as_integer(margins, "margins", least=0)
-    axes = len(first.kernel_size)
-    if not isinstance(images, Tensor) or images.ndim != axes + 2 or images.shape[1] != first.in_channels:
-        raise ConversionError(f"images must be a tensor [count, {first.in_channels}, *size] with {axes} axes")
+    if hypothesis not in HYPOTHESES:
+        raise ConversionError(f"hypothesis must be one of {', '.join(map(repr, HYPOTHESES))}; got {hypothesis!r:.80}")
+    count, p = as_integer(margins, "margins", least=0), checked_probability(p)
+    seed = secrets.randbits(30) if seed is None else as_integer(seed, "seed", least=0)
+    program, images = program_for(model, images)
+    found = []
+    for number, image in enumerate(images.split(1)):
+        one = _Image(program, image, Hypothesis(hypothesis), p, seed + number)
+        found.append(one.certificate((model, other) if other is not None else (model,), count))
+    return ImagesCertificate(tuple(found))
+
+
+def program_for(model: nn.Module, images: Any) -> tuple[Program, Tensor]:
+    """A network's program for images, and the images in the network's precision.
+
+    Raises:
+        ConversionError: As ``certify_images``.
+    """
+    model = checked_model(model)
+    if any(module.training for module in model.modules()):
+        raise ConversionError("the network is in train mode: call model.eval() first")
+    if not isinstance(images, Tensor) or images.ndim < 2 or not images.is_floating_point():
+        raise ConversionError("images must be a tensor of floating-point numbers, [count, channels, *size]")
     if not bool(images.isfinite().all()):
         raise ConversionError("images must be finite; one holds NaN or an infinite value")
-    program = program_of(model, first, Size(*images.shape[2:]))
-    found, problems = [], list[Problem]()
-    for image in images.to(first.weight.dtype).split(1):
-        certificate, unbounded = _certified(program, image, count)
-        found.append(certificate)
-        problems += unbounded
-    return ImagesCertificate(tuple(found), tuple(dict.fromkeys(problems)))
+    like = next((one for one in (*model.parameters(), *model.buffers()) if one.is_floating_point()), images)
+    return program_of(model, images.shape[1], like.dtype, Size(*images.shape[2:])), images.to(like.dtype)
 
 
-def _certified(program: Program, image: Tensor, margins: int) -> tuple[ImageCertificate, list[Problem]]:
-    bounds = Bounds(program, repeatable=False)
-    outputs = bounds.values_for(Interval.point(image))
-    if not bounds.layers and not bounds.problems:
-        raise ConversionError(f"nothing is certified: {NO_LAYER}")
-    errors = None if bounds.problems else torch.cat([output.error.flatten() for output in outputs])
-    run = FirstOrder(program, image)
-    values = torch.cat([output.flatten() for output in run.outputs])
-    order = values.detach().argsort(descending=True)[: margins + 1].tolist()
-    top, others = order[0], order[1:]
-    found = []
-    for other in others:
-        bound = None if errors is None else float(errors[top] + errors[other]) * OUTWARD
-        margin = values[top] - values[other]
-        found.append(Margin(other, float(margin.detach()), bound, run.estimate(margin)))
-    delta, near, units = run.near_kinks()
-    certificate = ImageCertificate(
-        top,
-        float(values.detach().abs().max()),
-        None if errors is None else float(errors.max()),
-        run.estimate(values[top]),
-        tuple(found),
-        delta,
-        near,
-        units,
-    )
-    return certificate, bounds.problems
+class _Image:
+    """One image of a program."""
+
+    def __init__(self, program: Program, image: Tensor, hypothesis: Hypothesis, p: float, seed: int) -> None:
+        self._program, self._image, self._hypothesis, self._p, self._seed = program, image, hypothesis, p, seed
+        self._draws = Draws(seed)
+        self._exact = Linearised(program, image, EXACT)
+        if self._exact.problems:
+            raise ConversionError(f"nothing can be said of the network: {'; '.join(map(str, self._exact.problems))}")
+        self._truth, _ = self._exact.values()
+        if not self._truth.numel():
+            raise ConversionError("nothing can be said of the network: its outputs do not depend on the images")
+        if not bool(self._truth.isfinite().all()):
+            raise ConversionError("the network's outputs are not finite in float64")
+        self._order = self._truth.argsort(descending=True).tolist()
+
+    def certificate(self, networks: Sequence[nn.Module], margins: int) -> ImageCertificate:
+        """The certificate, whose class of programs and run of float64 have half of p each."""
+        others = self._order[1 : margins + 1]
+        runs = [run_of(one, self._image, self._truth) for one in networks]
+        measured = max(float((run - self._truth).abs().nan_to_num(nan=math.inf, posinf=math.inf).max()) for run in runs)
+        reference, unproved = self._reference()
+        if self._hypothesis.name == "contract":
+            broken = broken_contract(self._program, self._image)
+            if broken is not None:
+                raise ConversionError(broken)
+        first = Linearised(self._program, self._image, self._hypothesis)
+        if first.problems:
+            raise ConversionError(f"nothing can be estimated for the network: {'; '.join(map(str, first.problems))}")
+        estimates = _pairs(first, self._factors(others))
+        proof = self._proof(self._hypothesis, first)
+        bounds: list[float | None] = [None] * (1 + len(others))
+        if isinstance(proof, Proof):
+            bounds = list(_pairs(proof.ranges, self._factors(others)))
+        values = [float(self._truth[self._order[0]] - self._truth[one]) for one in others]
+        found = [Margin(*row) for row in zip(others, values, bounds[1:], estimates[1:], strict=True)]
+        return ImageCertificate(
+            self._order[0],
+            float(self._truth.abs().max()),
+            measured,
+            reference,
+            estimates[0],
+            bounds[0],
+            self._hypothesis.name,
+            tuple(found),
+            isinstance(proof, Proof) and all(one.is_certified for one in found) and self._rest_is_below(proof, others),
+            0.0 if isinstance(proof, Proof) and not proof.columns else self._p,
+            self._seed,
+            *(proof.ranges.counted if isinstance(proof, Proof) else (0, 0)),
+            None if isinstance(proof, Proof) else proof,
+            unproved,
+        )
+
+    def _reference(self) -> tuple[float | None, Opens | None]:
+        """Bound on what float64 leaves, at every output."""
+        found = self._proof(EXACT, self._exact)
+        if isinstance(found, Opens):
+            return None, found
+        center, _ = found.ranges.values()
+        return float(((center - self._truth).abs() + found.radius).max()) * OUTWARD, None
+
+    def _proof(self, hypothesis: Hypothesis, first: Linearised) -> Proof | Opens:
+        top = self._factors([])
+        return prove(self._program, self._image, hypothesis, first, top, p=self._p / 2, draws=self._draws)
+
+    def _factors(self, others: Sequence[int]) -> Tensor:
+        """The largest output, and its margins over others, [1 + others, outputs]."""
+        found = torch.zeros(1 + len(others), len(self._truth), dtype=torch.float64)
+        found[:, self._order[0]] = 1.0
+        found[torch.arange(1, 1 + len(others)), torch.tensor(others, dtype=torch.long)] -= 1.0
+        return found
+
+    def _rest_is_below(self, proof: Proof, others: Sequence[int]) -> bool:
+        """Whether all other outputs stay below the largest: by the ranges, or else each by its own margin."""
+        (center, _), radius = proof.ranges.values(), proof.radius
+        low = center[self._order[0]] - radius[self._order[0]]
+        rest = [one for one in self._order[1 + len(others) :] if not center[one] + radius[one] < low]
+        for some in torch.tensor(rest, dtype=torch.long).split(16):
+            bounds = _pairs(proof.ranges, self._factors(some.tolist()))[1:]
+            values = self._truth[self._order[0]] - self._truth[some]
+            if not bool((values > torch.tensor(bounds, dtype=torch.float64)).all()):
+                return False
+        return True
+
+
+def _pairs(ranges: Linearised, factors: Tensor) -> list[float]:
+    """What two programs differ by, of which one may have soft attention's tails."""
+    found, tails = ranges.reach(factors)
+    return ((2 * found - tails) * OUTWARD).tolist()
+
+
+def first_order_of(program: Program, image: Tensor, output: int, number: int) -> float:
+    """First-order difference of two programs, sums in any order, at a number of one of a network's outputs.
+
+    Raises:
+        ConversionError: An operation has no rule.
+    """
+    first = Linearised(program, image, Hypothesis("any order"))
+    if first.problems:
+        raise ConversionError(f"nothing can be estimated for the network: {'; '.join(map(str, first.problems))}")
+    before = sum(one.center.numel() for one in first.outputs[:output])
+    factors = torch.zeros(1, len(first.values()[0]), dtype=torch.float64)
+    factors[0, before + number] = 1.0
+    return _pairs(first, factors)[0]
+
+
+def run_of(network: nn.Module, image: Tensor, like: Tensor) -> Tensor:
+    """A network's outputs on an image, one after another, in double precision.
+
+    Raises:
+        InputError: It does not run on it, or gives another number of outputs.
+    """
+    first = next((one for one in (*network.parameters(), *network.buffers()) if one.is_floating_point()), image)
+    with torch.no_grad(), refusing("a network does not run on the images", InputError):
+        leaves = tree_leaves(network(image.to(first)))
+    outputs = [one.detach().cpu().double().flatten() for one in leaves if isinstance(one, Tensor)]
+    found = torch.cat([one for one in outputs if one.numel()]) if outputs else torch.zeros(0, dtype=torch.float64)
+    if found.shape != like.shape:
+        raise InputError(f"a network gives {found.numel()} outputs for an image, where its program has {like.numel()}")
+    return found

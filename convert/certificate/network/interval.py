@@ -6,6 +6,17 @@ error e to sum |w| e, a map with Lipschitz constant L to L e; and since both pro
 point, twice its rounding is added. Where the errors of all inputs are 0 and calls are repeatable, both programs do the
 same operation on the same numbers, and the error stays 0. The rules themselves are derived in
 ``proofs/claims/certificate/propagation.py``.
+
+Under a ``Hypothesis`` an error is that of one program against the exact operation on the program's own operands:
+
+    any order    of m products, m - 1 additions err by u |partial sum|, and partial sums are between the sum N of the
+                 negative terms and the sum P of the positive ones: |N|, P <= (total + |result|) / 2
+    known order  the same with the partial sums themselves, where their order is that of the channels
+    contract     c u (2-norm of the products + |result|) for sums of products; others in any order
+    once         u |result|: computed in double precision, and rounded once
+    exact        none: what is left is our own run in float64
+
+To each, the rounding of our own run in float64 is added, whose convolutions add up blocks of products (``blocks``).
 """
 
 from __future__ import annotations
@@ -18,6 +29,10 @@ import torch
 from torch import Tensor
 
 from ...bounds.rounding import OUTWARD, gamma, unit_roundoff
+
+U64 = 2.0**-53
+BLOCK = 64  # products that our own run adds up before their sums are added
+CONTRACT = 32.0  # c of the hypothesis "contract"
 
 
 class UnboundedError(Exception):
@@ -67,16 +82,49 @@ class Interval(Known):
 
 
 @dataclass(frozen=True)
+class Hypothesis:
+    """A class of programs: how each of their operations may round.
+
+    Attributes:
+        name: One of ``HYPOTHESES``, or "exact".
+        scale: Factor of every rounding, 1 but where it is asked which would do.
+    """
+
+    name: str
+    scale: float = 1.0
+
+
+HYPOTHESES = ("once", "known order", "any order", "contract")
+
+
+@dataclass(frozen=True)
+class Products:
+    """Sums of products under a hypothesis.
+
+    Attributes:
+        terms: Products and bias of each sum that are not 0 in every program, or their largest number.
+        sharper: Bound on a program's rounding where the hypothesis gives one of its own.
+        blocks: Roundings of a term in our own run.
+    """
+
+    terms: Tensor | int
+    blocks: int
+    sharper: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Arithmetic:
     """Rounding of an operation.
 
     Attributes:
         dtype: The precision of its operands and its result.
         repeatable: Whether a call gives the same numbers for the same operands in both programs.
+        hypothesis: The class of programs of which one is held against the exact operation; None for two programs.
     """
 
     dtype: torch.dtype
     repeatable: bool = True
+    hypothesis: Hypothesis | None = None
 
     @property
     def computed(self) -> torch.dtype:
@@ -120,7 +168,8 @@ class Arithmetic:
         spread = 0.0
         if self.held(value) != value:
             spread = unit_roundoff(self.dtype) * abs(value) * OUTWARD + self.smallest
-        error = 0.0 if self.repeatable else 2 * spread * OUTWARD  # another program may not round it
+        sides = 1 if self.hypothesis else 2
+        error = 0.0 if self.repeatable else sides * spread * OUTWARD  # another program may not round it
         ends = (torch.tensor(end, dtype=torch.float64, device="cpu") for end in (value - spread, value + spread, error))
         return Interval(*ends)
 
@@ -134,6 +183,7 @@ class Arithmetic:
         lost: Tensor | float = 0.0,
         reach: Tensor | None = None,
         narrowings: int = 1,
+        products: Products | None = None,
     ) -> Interval:
         """Bounds on the computed result of an operation.
 
@@ -150,6 +200,7 @@ class Arithmetic:
                 ``underflow-errors``).
             reach: Bound on the absolute values of what is computed on the way, if they may be larger than ``scale``.
             narrowings: Number of times a term is rounded to the dtype, if it is narrower than the computing precision.
+            products: What is known of sums of products under a hypothesis.
 
         Raises:
             UnboundedError: Something may overflow.
@@ -163,12 +214,54 @@ class Arithmetic:
         if self.is_narrow:
             underflow = underflow + narrowings * self.step * (1 + relative)
         rounding = scale * relative + underflow
+        if self.hypothesis is not None:
+            rounding = self._of_one(self.hypothesis, exact, scale, terms, narrowings, products, underflow)
+            low, high = exact.low - rounding, exact.high + rounding
+            limit = torch.finfo(self.dtype).max
+            return checked(Interval(low, high, (exact.error + rounding) * OUTWARD), limit, clip=False)
         low, high = exact.low - rounding, exact.high + rounding
         error = torch.zeros_like(low) if same and self.repeatable else (exact.error + 2 * rounding) * OUTWARD
         return checked(Interval(low, high, error), torch.finfo(self.dtype).max)
 
+    def _of_one(
+        self,
+        hypothesis: Hypothesis,
+        exact: Interval,
+        scale: Tensor,
+        terms: int,
+        narrowings: int,
+        products: Products | None,
+        underflow: Tensor | float,
+    ) -> Tensor:
+        """Bound on |computed - exact| of a program, and of our own run in float64 beside it."""
+        own = scale * gamma(terms if products is None else products.blocks, U64)
+        if hypothesis.name == "exact":
+            return own + underflow
+        result = exact.largest
+        if hypothesis.name == "once":
+            double = scale * gamma(terms, U64)
+            return hypothesis.scale * (unit_roundoff(self.dtype) * (result + double) + double + underflow) + own
+        rounding = scale * self.relative(terms, narrowings)
+        if products is not None and hypothesis.name == "contract":
+            narrow = unit_roundoff(self.dtype) if self.is_narrow else 0.0
+            sharp = rounding if products.sharper is None else products.sharper
+            rounding = (sharp * (1 + narrow) + result * narrow) * (1 + narrow) ** (narrowings - 1)
+        elif products is not None and (narrowings == 1 or not self.is_narrow):
+            sharp, unit = self._added(scale, result, products), unit_roundoff(self.dtype) if self.is_narrow else 0.0
+            rounding = torch.minimum(rounding, sharp * (1 + unit) + result * unit)
+        return hypothesis.scale * (rounding + underflow) + own
 
-def checked(interval: Interval, limit: float = math.inf) -> Interval:
+    def _added(self, total: Tensor, result: Tensor, products: Products) -> Tensor:
+        """Bound on the rounding of sums of products in any order, or in the hypothesis's own."""
+        unit = unit_roundoff(self.computed)
+        additions = (torch.as_tensor(products.terms, dtype=torch.float64) - 1).clamp(min=0) * unit
+        if not bool((additions < 1).all()):
+            return torch.full_like(total, math.inf)
+        found = additions / (1 - additions) * (1 + unit) * (total + result) / 2 + unit * total
+        return found if products.sharper is None else torch.minimum(found, products.sharper)
+
+
+def checked(interval: Interval, limit: float = math.inf, *, clip: bool = True) -> Interval:
     """The interval, with errors no larger than the values allow.
 
     Raises:
@@ -176,6 +269,8 @@ def checked(interval: Interval, limit: float = math.inf) -> Interval:
     """
     if not bool((interval.largest < limit).all()) or bool(interval.error.isnan().any()):
         raise UnboundedError("values may exceed the largest number of the dtype")
+    if not clip:
+        return interval
     return Interval(interval.low, interval.high, torch.minimum(interval.error, _width(interval.low, interval.high)))
 
 

@@ -32,6 +32,7 @@ maximum of values moves by at most the largest error among them. A constant is t
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,7 +45,16 @@ from torch import Tensor, nn
 from ...bounds.rounding import EXP_ULPS, OUTWARD, gamma, unit_roundoff
 from ...bounds.underflow import is_subnormal, magnitudes
 from .call import Call
-from .interval import Arithmetic, Interval, UnboundedError, checked, linear_map
+from .interval import (
+    BLOCK,
+    CONTRACT,
+    Arithmetic,
+    Interval,
+    Products,
+    UnboundedError,
+    checked,
+    linear_map,
+)
 from .roundings import ROUNDINGS, rounded
 
 Apply = Callable[[Tensor, Tensor], Tensor]
@@ -76,7 +86,77 @@ def _mapped(call: Call, apply: Apply, *, channels: int) -> Interval:
     small = is_subnormal(weight)
     if bool(small.any()):
         lost = lost + apply(call.x.largest, small.double() * smallest)
-    return rounded(call, exact, scale, lost=2 * lost)
+    products = None if call.arithmetic.hypothesis is None else _products(call, apply, weight.double(), bias, exact)
+    return rounded(call, exact, scale, lost=2 * lost, products=products)
+
+
+def _products(call: Call, apply: Apply, weight: Tensor, bias: Tensor | None, exact: Interval) -> Products:
+    """What a hypothesis says of the sums: a product with 0, as of padding or behind a rectifier, rounds nothing."""
+    terms: Tensor | int = ROUNDINGS[call.name].terms(call) - (bias is None)
+    groups, taps = call.arguments.get("groups", 1), 1 if call.name == "linear" else weight[0, 0].numel()
+    inner = weight.shape[-1] if call.name == "linear" else call.x.low.shape[1]
+    blocks = block_roundings(inner, taps) if groups == 1 else ROUNDINGS[call.name].terms(call)
+    name, sharper = call.arithmetic.hypothesis.name, None  # type: ignore[union-attr]
+    if name in ("any order", "known order"):
+        present = (call.x.low != 0) | (call.x.high != 0)
+        if not bool(present.all()):
+            terms = apply(present.double(), (weight != 0).double()).round() + (bias is not None)
+    unit = unit_roundoff(call.arithmetic.computed)
+    if name == "known order" and groups == 1 and _is_pointwise(call, weight):
+        sharper = _in_order(call, weight, bias, exact, unit)
+    if name == "contract":
+        square = apply(call.x.largest.square(), weight.square())
+        added = 0.0 if bias is None else _along(bias.double().square(), square.ndim, -1 if call.name == "linear" else 1)
+        sharper = CONTRACT * unit * ((square + added).sqrt() + exact.largest) * OUTWARD
+    return Products(terms, blocks, sharper)
+
+
+def _is_pointwise(call: Call, weight: Tensor) -> bool:
+    """Whether each output reads one place alone, all of whose channels lie one after the other."""
+    if call.name == "linear":
+        return call.x.low.ndim == 2
+    ones = all(step == 1 for step in call["stride"]) and weight[0, 0].numel() == 1
+    return call.name == "conv2d" and ones and call["padding"] in ("valid", [0, 0])
+
+
+def _in_order(call: Call, weight: Tensor, bias: Tensor | None, exact: Interval, unit: float) -> Tensor:
+    """Rounding of fused products that are added channel after channel, in blocks, whose sums are added likewise.
+
+    An addition errs by u times the partial sum that it gives. The partial sums of the range's middle are added up; the
+    rest of the range moves each by at most |W| times its radius. The bias comes last.
+    """
+    x, count = call.x, weight.flatten(1).shape[1]
+    middle, radius = (x.low + x.high) / 2, (x.high - x.low) / 2
+    columns, matrix = middle[0].flatten(1) if middle.ndim > 2 else middle.T, weight.flatten(1)
+    found = columns.new_zeros(len(matrix), columns.shape[1])
+    whole = found.clone()
+    for first in range(0, count, BLOCK):
+        part = slice(first, first + BLOCK)
+        for rows in torch.arange(len(matrix)).split(max(1, 2**22 // (BLOCK * columns.shape[1]))):
+            sums = (matrix[rows, part, None] * columns[None, part]).cumsum_(1)
+            whole[rows] += sums[:, -1]
+            found[rows] += sums.abs_().sum(1)
+        found += whole.abs()
+    shape, absolute = exact.low.shape, matrix.abs()
+    flat = radius[0].flatten(1) if middle.ndim > 2 else radius.T
+    reach, total = absolute @ flat, absolute @ (columns.abs() + flat)
+    found += (min(BLOCK, count) + -(-count // BLOCK) + 1) * reach
+    found, total = ((one.T if middle.ndim == 2 else one).reshape(shape) for one in (found, total))
+    added = 0.0 if bias is None else _along(bias.double().abs(), len(shape), -1 if middle.ndim == 2 else 1)
+    small = gamma(count + 2, unit)
+    return (unit * (1 + small) * (found + 2 * (exact.largest + added)) + small**2 * (total + added)) * OUTWARD
+
+
+def in_blocks(apply: Callable[[slice], Tensor], channels: int, taps: int = 1) -> Tensor:
+    """A sum over channels, of blocks of about ``BLOCK`` products: our own run's, whose rounding that makes smaller."""
+    step = max(1, BLOCK // taps)
+    return functools.reduce(torch.add, (apply(slice(first, first + step)) for first in range(0, channels, step)))
+
+
+def block_roundings(channels: int, taps: int) -> int:
+    """Roundings of a term of ``in_blocks`` and of a bias."""
+    step = max(1, BLOCK // taps)
+    return taps * min(step, channels) + -(-channels // step) + 1
 
 
 def _moved(x: Interval, scale: Tensor, shift: Tensor) -> tuple[Interval, Tensor]:
@@ -193,7 +273,9 @@ def matrix_product(call: Call) -> Interval:
         (first,) = added
         exact = Interval(exact.low + first.low, exact.high + first.high, exact.error + first.error)
         scale = (scale + first.largest) * OUTWARD
-    return rounded(call, exact, scale, lost=2 * call.arithmetic.smallest * lost)
+    inner = a.low.shape[-1]
+    products = None if added else Products(inner, block_roundings(inner, 1))
+    return rounded(call, exact, scale, lost=2 * call.arithmetic.smallest * lost, products=products)
 
 
 SILU_SLOPE, GELU_SLOPE, HARDSWISH_SLOPE = 1.1, 1.13, 1.5
@@ -279,7 +361,21 @@ def clamp(call: Call) -> Interval:
     """min(max(x, smallest), largest), without rounding.
 
     Raises:
-        UnboundedError: No number of the dtype is between the limits.
+        UnboundedError: As ``limits``.
+    """
+    low, high = limits(call)
+    x = call.x
+    return checked(Interval(x.low.clamp(low, high), x.high.clamp(low, high), x.error))
+
+
+_LIMITS = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0)}
+
+
+def limits(call: Call) -> tuple[float, float]:
+    """The ends that an operation clamps to, as its dtype holds them.
+
+    Raises:
+        UnboundedError: They are tensors.
     """
     low, high = _LIMITS.get(call.name, (call.arguments.get("min", -math.inf), call.arguments.get("max", math.inf)))
     if call.name == "hardtanh":
@@ -287,14 +383,17 @@ def clamp(call: Call) -> Interval:
     ends = -math.inf if low is None else low, math.inf if high is None else high
     if any(isinstance(end, Tensor | Interval) for end in ends):
         raise UnboundedError("no bound is known for limits that are tensors")
-    low, high = map(call.arithmetic.held, ends)
-    if not (low <= high and low < math.inf and high > -math.inf):
+    held = tuple(map(call.arithmetic.held, ends))
+    if not (held[0] <= held[1] and held[0] < math.inf and held[1] > -math.inf):
         raise UnboundedError(f"no number of {call.arithmetic.dtype} is between the limits {ends[0]} and {ends[1]}")
+    return held[0], held[1]
+
+
+def absolute_value(call: Call) -> Interval:
+    """The absolute value, without rounding."""
     x = call.x
-    return checked(Interval(x.low.clamp(low, high), x.high.clamp(low, high), x.error))
-
-
-_LIMITS = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0)}
+    low = torch.where((x.low <= 0) & (x.high >= 0), 0.0, torch.minimum(x.low.abs(), x.high.abs()))
+    return Interval(low, x.largest, x.error)
 
 
 def leaky(call: Call) -> Interval:
@@ -303,18 +402,22 @@ def leaky(call: Call) -> Interval:
     Its steepness is the larger of 1 and |slope|. With a slope below 0 it is not monotone: then it reaches 0 inside.
     """
     x = call.x
-    if call.name == "prelu":
-        weight = call.constant("weight")
-        slopes = torch.zeros(()) if weight is None else weight.double()
-        slope = slopes.view(-1, *[1] * (x.low.ndim - 2)) if slopes.numel() > 1 else slopes.view(())
-    else:
-        slope = torch.tensor(float(call["negative_slope"]), dtype=torch.float64)
+    slope = negative_slope(call)
     ends = [torch.where(end > 0, end, slope * end) for end in (x.low, x.high)]
     inside = torch.where((x.low < 0) & (x.high > 0), 0.0, ends[0])
     low, high = (torch.stack([*ends, inside]).amin(0), torch.stack([*ends, inside]).amax(0))
     steepest = slope.abs().clamp(min=1)
     exact, scale = Interval(low, high, x.error * steepest), steepest * x.largest.clamp(min=1)
     return rounded(call, exact, scale)
+
+
+def negative_slope(call: Call) -> Tensor:
+    """The slope below 0, for all values or for each channel."""
+    if call.name != "prelu":
+        return torch.tensor(float(call["negative_slope"]), dtype=torch.float64)
+    weight = call.constant("weight")
+    slopes = torch.zeros(()) if weight is None else weight.double()
+    return slopes.view(-1, *[1] * (call.x.low.ndim - 2)) if slopes.numel() > 1 else slopes.view(())
 
 
 def glu(call: Call) -> Interval:
@@ -616,6 +719,7 @@ RULES: dict[str, Callable[[Call], Any]] = {
     "elu": elu,
     **dict.fromkeys(("relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max"), clamp),
     **dict.fromkeys(("leaky_relu", "prelu"), leaky),
+    "abs": absolute_value,
     "glu": glu,
     **dict.fromkeys(("add", "sub", "rsub"), add),
     "mul": multiply,

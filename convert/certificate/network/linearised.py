@@ -1,0 +1,306 @@
+r"""A network on one image as one linear map for every program of a class, and what each operation adds to it.
+
+Let c be our own run in float64 and d = a - c the difference of a program's numbers. Each operation is its linear map
+near c (``slopes.py``), its rounding r (``rules.py``, under a hypothesis), and what the map leaves, s. So with fixed
+matrices J_vo, all paths from operation v to o,
+
+    d_o = sum_v J_vo (r_v + s_v),        |r_v| + |s_v| <= e_v,        |d_o| <= R_o := sum_v |J_vo| e_v
+
+wherever all numbers are within the ranges that the maps were made for. That they are follows from R_u <= D_u at every
+unit u whose range is c_u +- D_u, in the order of the graph: the first number out of its range would have all of its
+ancestors in theirs (claim ``ranges-hold``). ``proof.py`` tests R <= D at all units at once.
+
+R of a few numbers takes a backward pass g each, which rounds, too: g = J^T g' + h with |h| <= gamma |J|^T |g'|. As
+sum_w g_w (d_w - J d - r_w - s_w) = 0 for any g, what a wrong g changes is sum_w h_w d_w, at most gamma |g'| |J| D.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor, fx
+
+from ...bounds.rounding import OUTWARD, gamma
+from ...layer.checked import checked_layer
+from ...layer.layer import SelfAttention
+from .attention import bound_program, convolve_unpadded
+from .call import Call, intervals_in
+from .interval import U64, Hypothesis, Interval, UnboundedError
+from .program import Program, Walk, name_of
+from .rules import RULES
+from .slopes import SLOPES, Local, Point, like
+
+SUMMED = 1 + 2.0**-20  # of up to 2^30 numbers that are not negative
+_ROWS = 2**24  # numbers of a tensor of columns
+NORMS = ("batch_norm", "_native_batch_norm_legit_no_training")
+
+Radius = Callable[[int, fx.Node, Tensor, Tensor | None], Tensor]
+
+
+@dataclass
+class Step:
+    """One operation as a linear map.
+
+    Attributes:
+        place: Its name in the network.
+        parents: The steps whose results it reads.
+        local: Its map; None for the image.
+        shape: Of its result.
+        added: e: bound on what is added to its result, or None for nothing.
+        owed: The same, where the next operation adds it.
+        tail: The part of ``added`` that soft attention alone may cause.
+        slack: |J| D, with which a backward pass's rounding is compared, or None where ranges are points.
+        tested: D, or None where a range follows from others.
+    """
+
+    place: str
+    parents: tuple[int, ...]
+    local: Local | None
+    shape: torch.Size
+    added: Tensor | None = None
+    owed: Tensor | None = None
+    tail: Tensor | None = None
+    slack: Tensor | None = None
+    tested: Tensor | None = None
+
+
+class Linearised(Walk):
+    """A network on one image as a linear map.
+
+    Args:
+        program: The network's.
+        image: [1, channels, *size].
+        hypothesis: The class of programs.
+        radius: From the number of a step, its node, its center and its pilot columns to D; "rows" for R itself, by a
+            backward pass for each number; None for slopes at the image, to first order.
+        columns: Pilot columns of the image, zeros [columns, *image], if ``radius`` wants some.
+        draw: From e to Cauchy numbers of that scale for them.
+
+    Attributes:
+        steps: Its operations.
+        outputs: Its outputs.
+        unstable: Numbers whose range passes a kink, and all of functions with kinks.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        image: Tensor,
+        hypothesis: Hypothesis,
+        *,
+        radius: Radius | str | None = None,
+        columns: Tensor | None = None,
+        draw: Callable[[Tensor, Tensor], Tensor] | None = None,
+    ) -> None:
+        super().__init__(program)
+        self._hypothesis, self._radius, self._draw = hypothesis, radius, draw
+        self.steps: list[Step] = []
+        exact = image.detach().cpu().double()
+        self.steps.append(Step("the image", (), None, exact.shape))
+        point = Point(exact, exact, torch.zeros_like(exact), exact, 0, columns=columns)
+        with torch.no_grad():
+            found = self.values_for(point)
+        self.outputs = [one for one in found if isinstance(one, Point)]
+
+    def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        """The operation near the image."""
+        rule, slope = RULES.get(name_of(node)), SLOPES.get(name_of(node))
+        if rule is None or slope is None:
+            raise UnboundedError(f"no bound is known for {name_of(node)}")
+        call = Call.at(node, args, kwargs, repeatable=False, hypothesis=self._hypothesis)
+        points = [one for one in intervals_in(call.arguments.values()) if isinstance(one, Point)]
+        bounds, local = rule(call.map(lambda one: one.hull if isinstance(one, Point) else one)), slope(call)
+        if not isinstance(local, list):
+            return self._placed(node, local, bounds, points)
+        pairs = zip(local, bounds, strict=True)
+        return [None if one is None else self._placed(node, one, bound, points) for one, bound in pairs]
+
+    def attention(self, name: str, layer: SelfAttention, x: Any, node: fx.Node) -> Any:
+        """The layer's convolution near the image; the layer's certificate is what programs may differ by."""
+        values, shape = checked_layer(layer), node.meta["val"].shape
+        kernel = values.kernel.detach().double().cpu()
+        size, bias = kernel.abs(), None if values.bias is None else values.bias.detach().double().cpu()
+
+        def run(t: Tensor, kernel: Tensor) -> Tensor:
+            return convolve_unpadded(values.spec, t, like(kernel, t), shape)
+
+        bounds, tail = bound_program(name, layer, x.hull, shape, self._hypothesis)
+        value = convolve_unpadded(values.spec, x.center, kernel, shape, bias)
+        local = Local.weighted(value, lambda t: run(t, kernel), lambda t: run(t, size), terms=kernel[0].numel())
+        return self._placed(node, local, bounds, [x], tail if bool(tail.any()) else None)
+
+    def _placed(
+        self, node: fx.Node, local: Local, bounds: Interval, points: Sequence[Point], tail: Tensor | None = None
+    ) -> Point:
+        """The result of an operation, whose range is the rule's, and tested if it is a sum."""
+        index, center, absolute = len(self.steps), local.value, local.absolute or local.apply
+        added = bounds.error if local.rest is None else bounds.error + local.rest
+        if points[0].owed is not None:
+            added = added + absolute(points[0].owed) * OUTWARD
+        step = Step(self.program.place(node), tuple(one.step for one in points), local, center.shape, tail=tail)
+        self.steps.append(step)
+        if tail is not None and points[0].owed is not None:
+            raise UnboundedError("attention behind a sum that is not rounded")
+        is_first = next(iter(node.users), None)
+        if is_first is not None and len(node.users) == 1 and name_of(is_first) in NORMS and local.is_sum:
+            step.owed = added
+        elif bool(added.any()):
+            step.added = added
+        columns = self._columns(step, points)
+        low, high = (center, center) if self._radius is None else (bounds.low, bounds.high)
+        if self._radius is not None:
+            step.slack = absolute(*[one.radius for one in points])
+            if local.box is not None:
+                low, high = torch.maximum(low, local.box[0] - added), torch.minimum(high, local.box[1] + added)
+            if local.is_sum and step.owed is None:
+                step.tested = (
+                    self._rows(index)
+                    if callable(self._radius) is False
+                    else self._radius(  # type: ignore
+                        index, node, center, columns
+                    )
+                )
+                outward = step.tested * OUTWARD + 2 * U64 * center.abs()
+                low, high = torch.maximum(low, center - outward), torch.minimum(high, center + outward)
+            high = torch.maximum(low, high)
+        nothing = torch.zeros((), dtype=torch.float64).expand(center.shape)
+        return Point(low, high, nothing, center, index, step.owed, columns)
+
+    def _columns(self, step: Step, points: Sequence[Point]) -> Tensor | None:
+        """Pilot columns of a step's result."""
+        given = [one.columns for one in points if one.columns is not None]
+        if self._draw is None or not given or step.local is None:
+            return None
+        found: Tensor = torch.vmap(step.local.apply)(*given)
+        return found if step.added is None else found + self._draw(found, step.added)
+
+    def adjoint(self, seeds: Mapping[int, Tensor]) -> tuple[Tensor, Tensor]:
+        """sum |J| e of numbers that are sums over steps' results, [columns], and its part that tails alone cause.
+
+        Args:
+            seeds: For each step, the factors of its numbers, [columns, *shape].
+        """
+        held, (count, *_) = dict(seeds), next(iter(seeds.values())).shape
+        found, tails = (torch.zeros(count, dtype=torch.float64) for _ in range(2))
+        for index in range(max(seeds), -1, -1):
+            slope, step = held.pop(index, None), self.steps[index]
+            if slope is None or step.local is None:
+                continue
+            size = slope.abs().flatten(1)
+            for part in (step.added, None if step.slack is None else self._of_backward(step)):
+                found += 0.0 if part is None else size @ part.flatten()
+            tails += 0.0 if step.tail is None else size @ step.tail.flatten()
+            for parent, one in zip(step.parents, self._back(step, slope), strict=True):
+                held[parent] = held[parent] + one if parent in held else one
+        return found * SUMMED, tails / SUMMED
+
+    def _of_backward(self, step: Step) -> Tensor:
+        """A backward pass's rounding at a step: sums of no more numbers than it and all others have, and the map's."""
+        local, slack = cast(Local, step.local), cast(Tensor, step.slack)
+        return slack * (OUTWARD * gamma(8 * (math.prod(step.shape) + local.terms + len(self.steps)), U64))
+
+    def _back(self, step: Step, slope: Tensor) -> list[Tensor]:
+        """J^T of factors."""
+        local: Any = step.local
+        with torch.enable_grad():
+            shapes = [self.steps[parent].shape for parent in step.parents]
+            starts = [torch.zeros(len(slope), *shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+            return list(torch.autograd.grad(torch.vmap(local.apply)(*starts), starts, slope))
+
+    def _rows(self, index: int) -> Tensor:
+        """R of every number of a step."""
+        step = self.steps[index]
+        count = math.prod(step.shape)
+        parts = []
+        for units in torch.arange(count).split(max(1, _ROWS // max(math.prod(one.shape) for one in self.steps))):
+            seeds = torch.zeros(len(units), count, dtype=torch.float64)
+            seeds[torch.arange(len(units)), units] = 1.0
+            parts.append(self.adjoint({index: seeds.view(-1, *step.shape)})[0])
+        return torch.cat(parts).view(step.shape)
+
+    def values(self) -> tuple[Tensor, Tensor]:
+        """The outputs' numbers and radii, one after another."""
+        nothing = torch.zeros(0, dtype=torch.float64)
+        return (
+            torch.cat([nothing, *(one.center.flatten() for one in self.outputs)]),
+            torch.cat([nothing, *(one.radius.flatten() for one in self.outputs)]),
+        )
+
+    @property
+    def counted(self) -> tuple[int, int]:
+        """Units whose ranges are tested, and those of functions with kinks whose ranges pass one."""
+        tested = sum(step.tested.numel() for step in self.steps if step.tested is not None)
+        locals_ = [step.local for step in self.steps if step.local is not None and step.local.passes is not None]
+        return tested, sum(int(one.passes.sum()) for one in locals_ if one.passes is not None)
+
+    def reach(self, factors: Tensor) -> tuple[Tensor, Tensor]:
+        """``adjoint`` of sums of outputs, [columns, numbers] of factors."""
+        seeds: dict[int, Tensor] = {}
+        sizes = [one.center.numel() for one in self.outputs]
+        for one, part in zip(self.outputs, factors.split(sizes, 1), strict=True):
+            shaped = part.reshape(-1, *one.center.shape)
+            seeds[one.step] = seeds[one.step] + shaped if one.step in seeds else shaped
+        return self.adjoint(seeds)
+
+
+KAPPA = 2.0**-10  # of what is added at a number, most that rounding there may be
+
+
+def columns_of(
+    steps: Sequence[Step],
+    count: int,
+    draw: Callable[[int, Tensor], Tensor],
+    dtype: torch.dtype,
+    seen: Callable[[int, Tensor], None],
+) -> Tensor:
+    """Runs columns of drawn numbers forward; the columns whose rounding is at most ``KAPPA`` e everywhere, [count].
+
+    Args:
+        steps: The network's.
+        count: Number of columns.
+        draw: From their number and e to numbers of that scale, [columns, *shape].
+        dtype: Their precision.
+        seen: Called with each step's number and the absolute values of its columns.
+    """
+    last = {parent: index for index, step in enumerate(steps) for parent in step.parents}
+    held: dict[int, Tensor] = {}
+    largest: dict[int, Tensor] = {}  # of all columns, at each number
+    is_fine = torch.ones(count, dtype=torch.bool)
+    for index, step in enumerate(steps):
+        if step.local is None:
+            held[index] = torch.zeros(count, *step.shape, dtype=dtype)
+            largest[index] = torch.zeros(step.shape, dtype=dtype)
+            continue
+        given = [held[parent] for parent in step.parents]
+        found = torch.vmap(step.local.apply)(*given)
+        if step.added is not None:
+            found = found + draw(count, step.added)
+        size = found.abs()
+        largest[index] = size.amax(0)
+        if not _rounds_little(step, [largest[parent] for parent in step.parents], largest[index]):
+            each = (_rounds_little(step, [one[n].abs() for one in given], size[n]) for n in range(count))
+            is_fine &= torch.tensor(list(each))
+        held[index] = found
+        seen(index, size)
+        for parent in set(step.parents):
+            if last[parent] == index:
+                del held[parent], largest[parent]
+        if index not in last:
+            del held[index]
+    return is_fine
+
+
+def _rounds_little(step: Step, given: Sequence[Tensor], found: Tensor) -> bool:
+    """Whether rounding of a step is at most ``KAPPA`` of what is added there, in a column of these absolute values."""
+    local: Any = step.local
+    allowed, unit = step.added if step.owed is None else step.owed, torch.finfo(found.dtype).eps / 2
+    rounding = found.new_zeros(()) if step.added is None else found * unit * (step.added > 0)
+    if local.rounded is not None:
+        rounding = rounding + local.rounded(*given) * gamma(local.terms + 2, unit)
+    if allowed is None:
+        return not bool(rounding.any())
+    return bool((rounding * OUTWARD <= KAPPA * allowed).all())

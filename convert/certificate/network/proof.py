@@ -1,0 +1,407 @@
+r"""Ranges of every unit of a network, tested at once by Cauchy deviates.
+
+``linearised.py`` bounds what programs of a class differ by, if R_u <= D_u at every unit u, where R_u is the 1-norm of a
+row that a backward pass would give. Cauchy numbers are 1-stable: with independent standard ones times e in place of
+what operations add, one forward pass gives every unit a number that is Cauchy with the scale R_u. Were R_u > D_u, it
+would be within x D_u with probability at most (2 / pi) atan(x). So with k passes, of which m are to be within x D_u
+at every unit, wrong ranges pass with probability at most
+
+    P(Binomial(k, q) >= m),      q = (2 / pi) atan(x + kappa + kappa') + (4 / pi) sqrt(N g / kappa')
+
+whatever the number of units: one wrong unit must pass its own test (claims ``cauchy-scale`` and ``level-of-the-test``).
+kappa is the passes' own rounding, which each column checks. The last summand is for numbers drawn on a grid: arguments
+of tan err by g, which moves a column of N numbers by more than kappa' R with at most that probability.
+
+D is fixed before the numbers are drawn: from a pilot in single precision, which no proof rests on, and then from
+rounds that failed, each with numbers of its own and its share of p. Small networks take R itself: nothing is random.
+
+(Kreinovich and Ferson, 2004, use Cauchy deviates to estimate; a test with a known error makes a proof of it.)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+import torch
+from torch import Tensor, fx
+
+from ...errors import ConversionError
+from .interval import Hypothesis
+from .linearised import KAPPA, Linearised, Step, columns_of
+from .program import Program
+from .slopes import kinks_of
+
+# D / R that a pilot aims at, the widest first, and that which a test is made for: the less, the more columns it takes
+MARGINS = ((64.0, 16.0), (12.0, 6.0), (5.0, 3.5), (3.0, 2.5), (2.2, 2.0), (1.7, 1.6), (1.3, 1.3))
+WIDEST = 1.5  # times the first-order estimate: a wider bound means that ranges open
+ROUNDS = 8
+_GRID, _GRID_SHARE = 2.0**-50, 2.0**-7  # g and kappa'
+_SMALL = 2048  # units of a network whose R are taken as they are
+_PILOT = 32  # columns
+_LOOSE = 2.2  # D / R of units that are far from a kink, at least
+_COLUMNS = 2**24  # numbers of a tensor of columns
+_SCALES = 12  # halvings of the rounding that are tried
+
+
+class OpenedError(Exception):
+    """Ranges that open; the text names the place."""
+
+
+@dataclass(frozen=True)
+class Opens:
+    """Why there is no bound.
+
+    Attributes:
+        layer: Where ranges open, or what has no bound.
+        scale: The largest power of two, as a factor of all rounding, with which a pilot's ranges close, or None.
+        reason: In words.
+    """
+
+    layer: str
+    scale: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Proof:
+    """Ranges that hold.
+
+    Attributes:
+        ranges: The network with them.
+        radius: Bound on how far an output of any program is from the center, [outputs].
+        columns: Columns of the test that was passed; 0 where nothing is random.
+        rounds: Tests that were made.
+    """
+
+    ranges: Linearised
+    radius: Tensor
+    columns: int = 0
+    rounds: int = 0
+
+
+class Draws:
+    """Cauchy numbers of one seed, each drawn once.
+
+    Args:
+        seed: Of the generator.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self._generator = torch.Generator("cpu").manual_seed(seed)
+
+    def cauchy(self, count: int, scale: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
+        """Independent Cauchy numbers of the scales, [count, *shape]."""
+
+        def drawn(*shape: int) -> Tensor:
+            uniform = torch.rand(count, *shape, dtype=dtype, generator=self._generator, device="cpu")
+            return uniform.sub_(0.5).mul_(math.pi).tan_()
+
+        if int((scale > 0).sum()) * 4 > scale.numel():
+            return drawn(*scale.shape).mul_(scale.to(dtype))
+        places = scale.flatten().nonzero().flatten()
+        found = torch.zeros(count, scale.numel(), dtype=dtype)
+        found[:, places] = drawn(len(places)) * scale.flatten()[places].to(dtype)
+        return found.view(count, *scale.shape)
+
+
+def share_within(margin: float, numbers: int, *, dtype: torch.dtype = torch.float64) -> Fraction:
+    """q: most probability of a number within margin^(-1/2) D where R > D, rounded up.
+
+    Args:
+        margin: D / R that is aimed at.
+        numbers: Numbers drawn for a column.
+        dtype: Their precision, whose grid they are on.
+    """
+    inside = 2 / math.pi * math.atan(margin**-0.5 + KAPPA + _GRID_SHARE)
+    return Fraction(math.ceil((inside + _on_grid(numbers, dtype)) * 2**16 + 2**-10), 2**16)
+
+
+def _on_grid(numbers: int, dtype: torch.dtype = torch.float64) -> float:
+    """Most probability that numbers from a grid move a column by more than kappa' R."""
+    grid = _GRID * torch.finfo(dtype).eps / torch.finfo(torch.float64).eps
+    return 4 / math.pi * math.sqrt(numbers * grid / _GRID_SHARE)
+
+
+def binomial_tail(columns: int, share: Fraction, votes: int) -> Fraction:
+    """P(Binomial(columns, share) >= votes), exactly."""
+    inside, whole = share.numerator, share.denominator
+    outside = whole - inside
+    ways = (math.comb(columns, n) * inside**n * outside ** (columns - n) for n in range(votes, columns + 1))
+    return Fraction(sum(ways), whole**columns)
+
+
+def plan(margin: float, numbers: int, p: float) -> tuple[int, int]:
+    """Columns, and votes that every unit needs of them, for a test that is wrong with probability p at most.
+
+    Raises:
+        OpenedError: No number of columns would do.
+    """
+    share = share_within(margin, numbers)
+    if share >= Fraction(1, 2):
+        raise OpenedError("the test's random numbers are too coarse for this many")
+    middle = 0.5 + 0.1 * (0.5 - float(share))
+    divergence = middle * math.log(middle / float(share)) + (1 - middle) * math.log((1 - middle) / (1 - float(share)))
+    columns = 8 * math.ceil(-math.log(p) / divergence / 8)  # Chernoff's bound, so enough
+    allowed, votes = Fraction(p), math.ceil(columns * middle)
+    while binomial_tail(columns, share, votes - 1) <= allowed:
+        votes -= 1
+    return columns, votes
+
+
+def prove(
+    program: Program, image: Tensor, hypothesis: Hypothesis, first: Linearised, top: Tensor, *, p: float, draws: Draws
+) -> Proof | Opens:
+    """Ranges in which every program of a class stays, with probability 1 - p of our own random numbers, or why not.
+
+    Args:
+        program: The network's.
+        image: [1, channels, *size].
+        hypothesis: The class.
+        first: The network to first order.
+        top: Factors of the outputs whose bound says whether ranges are narrow enough, [1, outputs].
+        p: Probability that ranges are wrong and yet pass.
+        draws: Where random numbers come from.
+    """
+    estimate = float(first.reach(top)[0])
+    sums = [step for step in first.steps if step.local is not None and step.local.is_sum and step.owed is None]
+    if sum(math.prod(step.shape) for step in sums) <= _SMALL:
+        ranges = Linearised(program, image, hypothesis, radius="rows")
+        failed = _trouble(ranges)
+        return failed or Proof(ranges, ranges.values()[1])
+    reasons = []
+    for wide, margin in MARGINS:
+        found = _pilot(program, image, hypothesis, wide, top, estimate, draws)
+        if isinstance(found, Linearised):
+            return _tested(program, image, hypothesis, found, margin, p, draws)
+        reasons.append(found)
+    layer, _, why = reasons[-1].partition("\n")
+    scale = None if why else _closing(program, image, hypothesis, top, draws)
+    return Opens(layer, scale, why or "ranges open there")
+
+
+def _trouble(ranges: Linearised) -> Opens | None:
+    """The first operation that has no bound."""
+    if not ranges.problems:
+        return None
+    return Opens(ranges.problems[0].name, None, ranges.problems[0].reason)
+
+
+def _pilot(
+    program: Program,
+    image: Tensor,
+    hypothesis: Hypothesis,
+    margin: float,
+    top: Tensor,
+    estimate: float,
+    draws: Draws,
+) -> Linearised | str:
+    """The network with ranges of a pilot, or where they open, and why if that is not their width."""
+
+    def radius(index: int, node: fx.Node, center: Tensor, columns: Tensor | None) -> Tensor:
+        typical = _typical(columns) if columns is not None else torch.zeros_like(center)
+        found = _radius(typical, node, center, margin)
+        if center.numel() >= 64 and float(found.mean()) > float(center.std()) / 4:
+            raise OpenedError(program.place(node))
+        return found
+
+    try:
+        ranges = Linearised(
+            program,
+            image,
+            hypothesis,
+            radius=radius,
+            columns=torch.zeros(_PILOT, *image.shape),
+            draw=lambda like, scale: draws.cauchy(len(like), scale, torch.float32),
+        )
+    except OpenedError as opened:
+        return str(opened)
+    failed = _trouble(ranges)
+    if failed is not None:
+        return f"{failed.layer}\n{failed.reason}"
+    bound = float(ranges.reach(top)[0])
+    return ranges if bound <= WIDEST * estimate else _widest(ranges)
+
+
+def _widest(ranges: Linearised) -> str:
+    """The operation whose maps leave most, relative to what it rounds."""
+
+    def left(step: Step) -> float:
+        rest = None if step.local is None else step.local.rest
+        return 0.0 if rest is None else float(rest.sum())
+
+    return max(ranges.steps, key=left).place
+
+
+def _closing(program: Program, image: Tensor, hypothesis: Hypothesis, top: Tensor, draws: Draws) -> float | None:
+    """The largest power of two, as a factor of all rounding, with which a pilot's ranges close."""
+    low, high, best = 1, _SCALES, None
+    while low <= high:
+        middle = (low + high) // 2
+        smaller = Hypothesis(hypothesis.name, 2.0**-middle)
+        estimate = float(Linearised(program, image, smaller).reach(top)[0])
+        if isinstance(_pilot(program, image, smaller, MARGINS[-1][0], top, estimate, draws), Linearised):
+            best, high = 2.0**-middle, middle - 1
+        else:
+            low = middle + 1
+    return best
+
+
+def _typical(columns: Tensor) -> Tensor:
+    """Scales of units, from the medians of a pilot's columns: between each unit's own and its channel's and pixel's.
+
+    The logarithm of a median of k Cauchy numbers has the variance (pi / 2)^2 / k; what medians vary by beside that is
+    the units' own.
+    """
+    median = columns.abs().median(0).values.double()
+    if median.ndim != 4 or median.shape[-1] < 2:
+        return median
+    some = median > 1e-290
+    count = some.sum((2, 3), keepdim=True).clamp(min=1)
+    log = median.clamp(min=1e-290).log() * some
+    channel = log.sum((2, 3), keepdim=True) / count
+    rest = (log - channel) * some
+    pixel = rest.sum(1, keepdim=True) / some.sum(1, keepdim=True).clamp(min=1)
+    rest = (rest - pixel) * some
+    noise = (math.pi / 2) ** 2 / len(columns)
+    spread = max(0.0, float(rest.square().sum() / some.sum().clamp(min=1)) - noise)
+    return torch.where(some, (channel + pixel + spread / (spread + noise) * rest).exp(), median)
+
+
+def _radius(typical: Tensor, node: fx.Node, center: Tensor, margin: float) -> Tensor:
+    """D from the pilot's scales: wider where no kink is near, which costs nothing."""
+    mean = float(typical.mean()) + 1e-300
+    shape = (*typical.shape[:2], *[1] * (typical.ndim - 2))
+    alone, least = typical <= 1e-290, typical.clamp(min=0.02 * mean)
+    if typical.ndim > 2:
+        least = torch.maximum(least, 0.05 * typical.flatten(2).mean(2).view(shape))
+    least = torch.where(alone, least.clamp(min=0.3 * mean), least)
+    if margin >= _LOOSE:
+        return margin * least
+    far = torch.full_like(center, math.inf)
+    for kink in kinks_of(node):
+        far = torch.minimum(far, (center - kink).abs())
+    return torch.maximum(margin * least, torch.minimum(far * (1 - 2.0**-30), _LOOSE * least))
+
+
+def _tested(
+    program: Program, image: Tensor, hypothesis: Hypothesis, ranges: Linearised, margin: float, p: float, draws: Draws
+) -> Proof | Opens:
+    """Widens ranges by rehearsals in single precision, then tests them, in rounds."""
+    numbers = sum(int((step.added > 0).sum()) for step in ranges.steps if step.added is not None)
+    try:
+        columns, needed = plan(margin, 4 * numbers, p / 2 / ROUNDS)
+    except OpenedError as reason:
+        return Opens("the network", None, str(reason))
+    rehearsals = 2 if margin < MARGINS[1][1] else 0
+    for turn in range(rehearsals + ROUNDS):
+        is_rehearsal = turn < rehearsals
+        count, least = (max(64, columns // 2), 0) if is_rehearsal else (columns, needed)
+        dtype = torch.float32 if is_rehearsal else torch.float64
+        votes, outputs = _votes(ranges, count, margin, draws, dtype)
+        print(
+            turn,
+            margin,
+            count,
+            {k: int(v.min()) for k, v in list(votes.items())[-3:]},
+            ranges.counted,
+            __import__("time").process_time(),
+        )
+        low = count * needed / columns + math.sqrt(count) / 2 + count / math.sqrt(columns) if is_rehearsal else least
+        failing = {index: one < low for index, one in votes.items()}
+        drawn = sum(int((step.added > 0).sum()) for step in ranges.steps if step.added is not None)
+        if not any(bool(one.any()) for one in failing.values()):
+            if is_rehearsal:
+                continue
+            if drawn <= 4 * numbers:
+                reach = _reach_of_outputs(outputs, drawn, p / 2 / ROUNDS)
+                return Proof(ranges, torch.minimum(ranges.values()[1], reach), columns, turn - rehearsals + 1)
+        given = {
+            index: _wider(ranges.steps[index].tested, votes[index], failing[index], count, margin)  # type: ignore[arg-type]
+            for index in votes
+        }
+        ranges = _with(program, image, hypothesis, given)
+        failed = _trouble(ranges)
+        if failed is not None:
+            return failed
+    place = max(failing, key=lambda index: int(failing[index].sum()))
+    total = sum(int(one.sum()) for one in failing.values())
+    return Opens(ranges.steps[place].place, None, f"{total} ranges failed in the last of {ROUNDS} rounds")
+
+
+def _with(program: Program, image: Tensor, hypothesis: Hypothesis, given: Mapping[int, Tensor]) -> Linearised:
+    """The network with given ranges."""
+    return Linearised(program, image, hypothesis, radius=lambda index, *_: given[index])
+
+
+def _votes(
+    ranges: Linearised, count: int, margin: float, draws: Draws, dtype: torch.dtype
+) -> tuple[dict[int, Tensor], Tensor]:
+    """Of so many columns, how many are within margin^(-1/2) D at each unit, and the outputs' columns.
+
+    Columns that round too much vote no, and are infinite; those of a rehearsal in single precision may.
+    """
+    within = {
+        index: (margin**-0.5 * (1 - 2.0**-20) * step.tested).to(dtype)
+        for index, step in enumerate(ranges.steps)
+        if step.tested is not None
+    }
+    votes = {index: torch.zeros(one.shape, dtype=torch.int16) for index, one in within.items()}
+    at_once = max(1, min(16, _COLUMNS // max(math.prod(step.shape) for step in ranges.steps)))
+    ends, outputs = [one.step for one in ranges.outputs], []
+    for number in torch.ones(count).split(at_once):
+        found: dict[int, Tensor] = {}
+        last: dict[int, Tensor] = {}
+
+        def seen(index: int, columns: Tensor, found: dict[int, Tensor] = found, last: dict[int, Tensor] = last) -> None:
+            if index in within:
+                found[index] = columns.abs() <= within[index]
+            if index in ends:
+                last[index] = columns.abs().flatten(1)
+
+        with torch.no_grad():
+            is_fine = columns_of(ranges.steps, len(number), lambda n, scale: draws.cauchy(n, scale, dtype), dtype, seen)
+        is_fine |= torch.tensor(dtype != torch.float64)
+        for index, one in found.items():
+            votes[index] += one[is_fine].sum(0, dtype=torch.int16)
+        whole = torch.cat([last[index] for index in ends], 1)
+        outputs.append(whole.masked_fill(~is_fine[:, None], math.inf))
+    return votes, torch.cat(outputs)
+
+
+def _reach_of_outputs(columns: Tensor, numbers: int, p: float) -> Tensor:
+    """Bounds on R of all outputs, [outputs], together wrong with probability p at most.
+
+    Were R larger than t / x, with t the median of |columns|, half of the columns would be within x R.
+    """
+    count, outputs = columns.shape
+    votes = (count + 1) // 2
+    low, high = 0, 2**15  # of the share, times 2^-16
+    while high - low > 1:
+        middle = (low + high) // 2
+        is_rare = binomial_tail(count, Fraction(middle, 2**16), votes) <= Fraction(p) / outputs
+        low, high = (middle, high) if is_rare else (low, middle)
+    inside = math.tan(math.pi / 2 * (low / 2**16 - 2.0**-20 - _on_grid(numbers))) - KAPPA - _GRID_SHARE
+    if not inside > 0:
+        return torch.full((outputs,), math.inf, dtype=torch.float64)
+    return columns.sort(0).values[votes - 1] * ((1 + 2.0**-20) / inside)
+
+
+def _wider(tested: Tensor, votes: Tensor, failing: Tensor, count: int, margin: float) -> Tensor:
+    """D for another test, of fresh numbers: of x D / R the share of votes is (2 / pi) atan."""
+    share = (votes.double() / count).clamp(min=0.02, max=0.98)
+    scale = margin**-0.5 * tested / (share * (math.pi / 2)).tan()
+    return torch.where(failing, torch.maximum(tested, 1.5 * margin * scale), tested)
+
+
+def checked_probability(p: float) -> float:
+    """p, refused if it is no probability that a test can have.
+
+    Raises:
+        ConversionError: It is not between 2^-200 and 1/2.
+    """
+    if not isinstance(p, int | float) or not 2.0**-200 <= p <= 0.5:
+        raise ConversionError(f"p must be a probability between 2^-200 and 0.5; got {p!r:.80}")
+    return float(p)
