@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.certificate.layer import NO_USE, LayerComparison, is_useful, told
 from ..convert.certificate.network.certificate import NetworkCertificate, certify_network
-from ..convert.certificate.network.images import ImagesCertificate, certify_images
+from ..convert.certificate.network.images import ImagesCertificate, certify_shown
 from ..convert.engines import AUTO
 from ..convert.errors import ConversionError, InputError, MemoryLimitError, Problem, refusing
 from ..convert.files.open import open_network, placed
@@ -246,10 +246,10 @@ def _sameness(pair: Pair, inputs: Any, found: EngineAgreement) -> Sameness | str
 
 
 def _on_images(attention: nn.Module, batches: FolderImages) -> ImagesCertificate | str:
-    """Bound and estimate for the first images of a folder, or why there are none."""
+    """Proofs and estimates for the first images of a folder, or why there are none."""
     first = torch.cat([batches[place] for place in range(min(len(batches), IMAGES))])
     try:
-        return certify_images(attention, first[:IMAGES], margins=1)
+        return certify_shown(attention, first[:IMAGES])
     except ConversionError as refusal:
         return str(refusal)
 

@@ -33,7 +33,7 @@ from ...convert.certificate.data import convolve_padded
 from ...convert.certificate.distance import told_distance
 from ...convert.certificate.layer import padded_range
 from ...convert.certificate.literal import sample_layer
-from ...convert.certificate.network.images import certify_images
+from ...convert.certificate.network.images import certify_shown
 from ...convert.errors import ConversionError, SelectionError
 from ...convert.files.layers import Layers, attention_named
 from ...convert.files.report import Summary, is_the_cnn
@@ -113,12 +113,12 @@ def page_data(
 
 
 def _on_image(model: nn.Module, image: Tensor) -> str | None:
-    """Estimate and proven bound for the image, by their names; None where the network has neither."""
+    """The run's proved error, who may change the class, and the estimate; None where the network has none."""
     if isinstance(model, Layers):
         return None
     try:
         first = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
-        return certify_images(model, image.to(first), margins=1).in_words
+        return certify_shown(model, image.to(first)).in_words
     except ConversionError:
         return None
 

@@ -90,18 +90,18 @@ def test_a_network_that_differs_gives_exit_code_1(checkpoint: str, run: Run, mon
     assert "Beyond the bound, or not finite: 0 (literal), 3.body.0 (literal)" in out
 
 
-def test_images_of_a_folder_have_a_first_order_estimate_and_a_proven_bound_each_by_its_name(run: Run) -> None:
+def test_images_of_a_folder_have_a_proved_error_a_bound_and_a_first_order_estimate_each_by_its_name(run: Run) -> None:
     network = write_network("nn.Sequential(nn.Conv2d(3, 2, 3), nn.ReLU(), nn.Flatten())")
     Path("data").mkdir()
     np.save("data/a.npy", np.random.default_rng(0).random((3, 5, 6)))
     code, out, _ = run("verify", *network, "--data", "data", "--json")
     found = result_of("verify", out)["network"]["on_images"]
-    assert (code, len(found["images"]), found["unbounded"]) == (0, 1, [])
-    assert 0 < found["estimate"] <= found["bound"] < 1e-4
+    assert (code, len(found["images"])) == (0, 1)
+    assert 0 < found["error"] < found["estimate"] <= found["bound"] < 1e-4
     assert found["in_words"] in run("verify", *network, "--data", "data")[1]
     odd = write_network("nn.Sequential(nn.Conv2d(3, 2, 3), nn.Softplus(), nn.Flatten())")
     code, out, _ = run("verify", *odd, "--data", "data")
-    assert (code, "There is no estimate for single images: nothing can be estimated" in out) == (0, True)
+    assert (code, "There is no estimate for single images: nothing can be said of the network" in out) == (0, True)
 
 
 def test_values_that_are_not_finite_are_no_agreement(run: Run) -> None:

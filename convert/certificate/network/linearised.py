@@ -67,6 +67,11 @@ class Step:
     slack: Tensor | None = None
     tested: Tensor | None = None
 
+    @property
+    def is_tested(self) -> bool:
+        """Whether its result's range is tested, where ranges are."""
+        return self.local is not None and self.local.is_sum and self.owed is None
+
 
 class Linearised(Walk):
     """A network on one image as a linear map.
@@ -156,7 +161,7 @@ class Linearised(Walk):
             step.slack = absolute(*[one.radius for one in points])
             if local.box is not None:
                 low, high = torch.maximum(low, local.box[0] - added), torch.minimum(high, local.box[1] + added)
-            if local.is_sum and step.owed is None:
+            if step.is_tested:
                 step.tested = (
                     self._rows(index)
                     if callable(self._radius) is False

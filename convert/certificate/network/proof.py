@@ -166,8 +166,7 @@ def prove(
         draws: Where random numbers come from.
     """
     estimate = float(first.reach(top)[0])
-    sums = [step for step in first.steps if step.local is not None and step.local.is_sum and step.owed is None]
-    if sum(math.prod(step.shape) for step in sums) <= _SMALL:
+    if sum(math.prod(step.shape) for step in first.steps if step.is_tested) <= _SMALL:
         ranges = Linearised(program, image, hypothesis, radius="rows")
         failed = _trouble(ranges)
         return failed or Proof(ranges, ranges.values()[1])
@@ -300,7 +299,7 @@ def _tested(
         is_rehearsal = turn < rehearsals
         count, least = (max(64, columns // 2), 0) if is_rehearsal else (columns, needed)
         dtype = torch.float32 if is_rehearsal else torch.float64
-        votes, outputs = _votes(ranges, count, margin, draws, dtype)
+        votes, outputs = votes_of(ranges, count, margin, draws, dtype=dtype, is_rehearsal=is_rehearsal)
         print(
             turn,
             margin,
@@ -316,7 +315,7 @@ def _tested(
             if is_rehearsal:
                 continue
             if drawn <= 4 * numbers:
-                reach = _reach_of_outputs(outputs, drawn, p / 2 / ROUNDS)
+                reach = reach_of_outputs(outputs, drawn, p / 2 / ROUNDS)
                 return Proof(ranges, torch.minimum(ranges.values()[1], reach), columns, turn - rehearsals + 1)
         given = {
             index: _wider(ranges.steps[index].tested, votes[index], failing[index], count, margin)  # type: ignore[arg-type]
@@ -336,12 +335,18 @@ def _with(program: Program, image: Tensor, hypothesis: Hypothesis, given: Mappin
     return Linearised(program, image, hypothesis, radius=lambda index, *_: given[index])
 
 
-def _votes(
-    ranges: Linearised, count: int, margin: float, draws: Draws, dtype: torch.dtype
+def votes_of(
+    ranges: Linearised,
+    count: int,
+    margin: float,
+    draws: Draws,
+    *,
+    dtype: torch.dtype = torch.float64,
+    is_rehearsal: bool = False,
 ) -> tuple[dict[int, Tensor], Tensor]:
     """Of so many columns, how many are within margin^(-1/2) D at each unit, and the outputs' columns.
 
-    Columns that round too much vote no, and are infinite; those of a rehearsal in single precision may.
+    Columns that round too much vote no, and are infinite; those of a rehearsal may.
     """
     within = {
         index: (margin**-0.5 * (1 - 2.0**-20) * step.tested).to(dtype)
@@ -363,7 +368,7 @@ def _votes(
 
         with torch.no_grad():
             is_fine = columns_of(ranges.steps, len(number), lambda n, scale: draws.cauchy(n, scale, dtype), dtype, seen)
-        is_fine |= torch.tensor(dtype != torch.float64)
+        is_fine |= torch.tensor(is_rehearsal)
         for index, one in found.items():
             votes[index] += one[is_fine].sum(0, dtype=torch.int16)
         whole = torch.cat([last[index] for index in ends], 1)
@@ -371,7 +376,7 @@ def _votes(
     return votes, torch.cat(outputs)
 
 
-def _reach_of_outputs(columns: Tensor, numbers: int, p: float) -> Tensor:
+def reach_of_outputs(columns: Tensor, numbers: int, p: float) -> Tensor:
     """Bounds on R of all outputs, [outputs], together wrong with probability p at most.
 
     Were R larger than t / x, with t the median of |columns|, half of the columns would be within x R.

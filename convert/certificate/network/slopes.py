@@ -203,7 +203,7 @@ def maximum(call: Call) -> Any:
     def gathered(t: Tensor, fill: float) -> Tensor:  # [..., rows, window]
         t = t.reshape(*flat)
         t = torch.cat([t, t.new_full((*t.shape[:-1], 1), fill)], -1)
-        return t[..., places.flatten()].unflatten(-1, (rows, -1))
+        return torch.index_select(t, -1, places.flatten()).reshape(*t.shape[:-1], rows, -1)
 
     centers, ends = gathered(x.center, -math.inf), [gathered(end, -math.inf) for end in (x.low, x.high)]
     chosen = centers.argmax(-1, keepdim=True)

@@ -38,5 +38,6 @@ ORDER = (  # of the document
     "underflow",
     "propagation",
     "operation_roundings",
+    "ranges",
     "frozen_kernel",
 )

@@ -136,6 +136,7 @@ OPERATIONS: dict[str, list[Operation]] = {
     **{name: [Operation(getattr(aten, name).default)] for name in ("sigmoid", "tanh", "hardsigmoid", "silu")},
     **{name: [Operation(getattr(aten, name).default)] for name in ("gelu", "hardswish", "relu", "relu6")},
     "elu": [Operation(aten.elu.default), Operation(aten.elu.default, (1.7, 1.05)), Operation(aten.elu.default, (0.3,))],
+    "abs": [Operation(aten.abs.default)],
     "hardtanh": [Operation(aten.hardtanh.default, (-0.7, 0.3))],
     "clamp": [Operation(aten.clamp.default, (None, 0.4)), Operation(aten.clamp.default, (-0.1, 0.4))],
     "clamp_min": [Operation(aten.clamp_min.default, (0.3,))],

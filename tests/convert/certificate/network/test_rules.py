@@ -13,7 +13,7 @@ from torch import Tensor
 from conv2attn.convert.certificate.network import roundings
 from conv2attn.convert.certificate.network import rules as moving
 from conv2attn.convert.certificate.network import rules as weighted
-from conv2attn.convert.certificate.network.interval import Interval, UnboundedError
+from conv2attn.convert.certificate.network.interval import Hypothesis, Interval, UnboundedError
 from conv2attn.convert.certificate.network.roundings import ROUNDINGS
 from conv2attn.convert.certificate.network.rules import RULES
 from tests.convert.certificate.network.operations import (
@@ -89,6 +89,18 @@ def lost(operation: Operation, dtype: torch.dtype, trial: int) -> float:
 def test_no_layout_rounds_more_often_than_the_table_says(name: str) -> None:
     for operation, dtype in itertools.product(OPERATIONS[name], precisions(name)[1:]):
         assert max(lost(operation, dtype, trial) for trial in range(10)) <= 1, (operation, dtype)
+
+
+@pytest.mark.parametrize("hypothesis", ["once", "any order"])
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name in ROUNDINGS])
+def test_one_program_rounds_no_more_than_its_hypothesis_says(name: str, hypothesis: str) -> None:
+    for operation, trial in itertools.product(OPERATIONS[name], range(4)):
+        inputs = inputs_of(operation, torch.float32, trial)
+        points = [Interval.point(x) for x in inputs]
+        allowed = operation.bound(points, torch.float32, repeatable=False, hypothesis=Hypothesis(hypothesis)).error
+        exact = operation.run([x.double() for x in inputs], torch.float32)
+        computed = exact.float().double() if hypothesis == "once" else operation.run(inputs).double()
+        assert bool(((computed - exact).abs() <= allowed).all()), operation
 
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")

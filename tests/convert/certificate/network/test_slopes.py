@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from conv2attn.convert.certificate.network import slopes
-from conv2attn.convert.certificate.network.call import Call
-from conv2attn.convert.certificate.network.interval import Arithmetic, Hypothesis, UnboundedError
+from conv2attn.convert.certificate.network.interval import UnboundedError
 from conv2attn.convert.certificate.network.rules import RULES
 from conv2attn.convert.certificate.network.slopes import SLOPES, Local, Point
 from tests.convert.certificate.network.operations import OPERATIONS, SHAPE, Operation, aten, numbers
+from tests.convert.certificate.network.points import called, ranges
 
 WIDTHS = (0.3, 1e-3, 1e-7)
 KINKED = [
@@ -36,22 +36,6 @@ KINKED = [
 
 def test_every_operation_with_a_rule_has_a_slope() -> None:
     assert set(RULES) == set(SLOPES)
-
-
-def ranges(x: Tensor, width: float, trial: int) -> Point:
-    """A range around a tensor, with a center somewhere in it: in its middle, at an end, or just outside."""
-    values = x.double()
-    low, high = values - width, values + width * (1 + trial % 2)
-    places = (low + high) / 2, low, high + width / 8, low + (high - low) * torch.rand_like(values)
-    return Point(low, high, torch.zeros_like(low), places[trial % 4], 0)
-
-
-def called(operation: Operation, points: list[Point], hypothesis: str = "exact") -> Call:
-    shape = operation.run([point.low for point in points]).shape
-    arithmetic = Arithmetic(torch.float64, False, Hypothesis(hypothesis))
-    return Call.of(
-        operation.target, operation.arguments(points, torch.float64), dict(operation.kwargs), shape, arithmetic
-    )
 
 
 def within(point: Point, trial: int) -> Iterator[Tensor]:
