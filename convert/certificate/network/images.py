@@ -237,13 +237,18 @@ def _certified(
     if hypothesis not in HYPOTHESES:
         raise ConversionError(f"hypothesis must be one of {', '.join(map(repr, HYPOTHESES))}; got {hypothesis!r:.80}")
     count, p = as_integer(margins, "margins", least=0), checked_probability(p)
-    seed = secrets.randbits(30) if seed is None else as_integer(seed, "seed", least=0)
+    seed = _seed(seed)
     program, images = program_for(model, images)
     found = []
     for number, image in enumerate(images.split(1)):
         one = _Image(program, image, Hypothesis(hypothesis), p, seed + number, is_shown=is_shown)
         found.append(one.certificate((model, other) if other is not None else (model,), count))
     return ImagesCertificate(tuple(found))
+
+
+def _seed(seed: int | None) -> int:
+    """The seed that is given, or one that is drawn."""
+    return secrets.randbits(30) if seed is None else as_integer(seed, "seed", least=0)
 
 
 def program_for(model: nn.Module, images: Any) -> tuple[Program, Tensor]:
@@ -275,19 +280,19 @@ class _Image:
         self._exact = Linearised(program, image, EXACT)
         if self._exact.problems:
             raise ConversionError(f"nothing can be said of the network: {'; '.join(map(str, self._exact.problems))}")
-        self._truth, _ = self._exact.values()
-        if not self._truth.numel():
+        self.truth, _ = self._exact.values()
+        if not self.truth.numel():
             raise ConversionError("nothing can be said of the network: its outputs do not depend on the images")
-        if not bool(self._truth.isfinite().all()):
+        if not bool(self.truth.isfinite().all()):
             raise ConversionError("the network's outputs are not finite in float64")
-        self._order = self._truth.argsort(descending=True).tolist()
+        self._order = self.truth.argsort(descending=True).tolist()
 
     def certificate(self, networks: Sequence[nn.Module], margins: int) -> ImageCertificate:
         """The certificate, whose class of programs and run of float64 have half of p each."""
         others = self._order[1 : margins + 1]
-        runs = [run_of(one, self._image, self._truth) for one in networks]
-        measured = max(float((run - self._truth).abs().nan_to_num(nan=math.inf, posinf=math.inf).max()) for run in runs)
-        reference, unproved = self._reference()
+        runs = [run_of(one, self._image, self.truth) for one in networks]
+        measured = max(float((run - self.truth).abs().nan_to_num(nan=math.inf, posinf=math.inf).max()) for run in runs)
+        reference, unproved = self.reference()
         if self._hypothesis.name == "contract":
             broken = broken_contract(self._program, self._image)
             if broken is not None:
@@ -300,11 +305,11 @@ class _Image:
         bounds: list[float | None] = [None] * (1 + len(others))
         if isinstance(proof, Proof):
             bounds = list(_pairs(proof.ranges, self._factors(others)))
-        values = [float(self._truth[self._order[0]] - self._truth[one]) for one in others]
+        values = [float(self.truth[self._order[0]] - self.truth[one]) for one in others]
         found = [Margin(*row) for row in zip(others, values, bounds[1:], estimates[1:], strict=True)]
         return ImageCertificate(
             self._order[0],
-            float(self._truth.abs().max()),
+            float(self.truth.abs().max()),
             measured,
             reference,
             estimates[0],
@@ -319,13 +324,13 @@ class _Image:
             unproved,
         )
 
-    def _reference(self) -> tuple[float | None, Opens | None]:
+    def reference(self) -> tuple[float | None, Opens | None]:
         """Bound on what float64 leaves, at every output."""
         found = self._proof(EXACT, self._exact)
         if isinstance(found, Opens):
             return None, found
         center, _ = found.ranges.values()
-        return float(((center - self._truth).abs() + found.radius).max()) * OUTWARD, None
+        return float(((center - self.truth).abs() + found.radius).max()) * OUTWARD, None
 
     def _proof(self, hypothesis: Hypothesis, first: Linearised) -> Proof | Opens:
         top, units = self._factors([]), sum(math.prod(step.shape) for step in first.steps if step.is_tested)
@@ -335,7 +340,7 @@ class _Image:
 
     def _factors(self, others: Sequence[int]) -> Tensor:
         """The largest output, and its margins over others, [1 + others, outputs]."""
-        found = torch.zeros(1 + len(others), len(self._truth), dtype=torch.float64)
+        found = torch.zeros(1 + len(others), len(self.truth), dtype=torch.float64)
         found[:, self._order[0]] = 1.0
         found[torch.arange(1, 1 + len(others)), torch.tensor(others, dtype=torch.long)] -= 1.0
         return found
@@ -347,7 +352,7 @@ class _Image:
         rest = [one for one in self._order[1 + len(others) :] if not center[one] + radius[one] < low]
         for some in torch.tensor(rest, dtype=torch.long).split(16):
             bounds = _pairs(proof.ranges, self._factors(some.tolist()))[1:]
-            values = self._truth[self._order[0]] - self._truth[some]
+            values = self.truth[self._order[0]] - self.truth[some]
             if not bool((values > torch.tensor(bounds, dtype=torch.float64)).all()):
                 return False
         return True
@@ -357,6 +362,32 @@ def _pairs(ranges: Linearised, factors: Tensor) -> list[float]:
     """What two programs differ by, of which one may have soft attention's tails."""
     found, tails = ranges.reach(factors)
     return ((2 * found - tails) * OUTWARD).tolist()
+
+
+def truth_of(
+    model: nn.Module, images: Tensor, *, p: float = 1e-9, seed: int | None = None
+) -> list[tuple[Tensor, float | None]]:
+    """A network's outputs in float64, and what is proved of them: for those that hold other runs against the truth.
+
+    Args:
+        model: As for ``certify_images``; the truth of attention is its convolution.
+        images: [count, channels, *size].
+        p: As for ``certify_images``.
+        seed: As for ``certify_images``.
+
+    Returns:
+        For each image its outputs, one after another, and a bound on how far any is from exact arithmetic, or None.
+
+    Raises:
+        ConversionError: As ``certify_images``.
+    """
+    p, seed = checked_probability(p), _seed(seed)
+    program, images = program_for(model, images)
+    found = []
+    for number, image in enumerate(images.split(1)):
+        one = _Image(program, image, EXACT, 2 * p, seed + number)
+        found.append((one.truth, one.reference()[0]))
+    return found
 
 
 def first_order_of(program: Program, image: Tensor, output: int, number: int) -> float:

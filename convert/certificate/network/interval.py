@@ -10,7 +10,8 @@ same operation on the same numbers, and the error stays 0. The rules themselves 
 Under a ``Hypothesis`` an error is that of one program against the exact operation on the program's own operands:
 
     any order    of m products, m - 1 additions err by u |partial sum|, and partial sums are between the sum N of the
-                 negative terms and the sum P of the positive ones: |N|, P <= (total + |result|) / 2
+                 negative terms and the sum P of the positive ones: |N|, P <= (total + |result|) / 2 (claim
+                 ``partial-sums``, ``proofs/claims/certificate/ranges.py``)
     known order  the same with the partial sums themselves, where their order is that of the channels
     contract     c u (2-norm of the products + |result|) for sums of products; others in any order
     once         u |result|: computed in double precision, and rounded once

@@ -8,7 +8,8 @@ matrices J_vo, all paths from operation v to o,
 
 wherever all numbers are within the ranges that the maps were made for. That they are follows from R_u <= D_u at every
 unit u whose range is c_u +- D_u, in the order of the graph: the first number out of its range would have all of its
-ancestors in theirs (claim ``ranges-hold``). ``proof.py`` tests R <= D at all units at once.
+ancestors in theirs (claim ``ranges-hold``, ``proofs/claims/certificate/ranges.py``). ``proof.py`` tests R <= D at all
+units at once.
 
 R of a few numbers takes a backward pass g each, which rounds, too: g = J^T g' + h with |h| <= gamma |J|^T |g'|. As
 sum_w g_w (d_w - J d - r_w - s_w) = 0 for any g, what a wrong g changes is sum_w h_w d_w, at most gamma |g'| |J| D.

@@ -15,7 +15,7 @@ of tan err by g, which moves a column of N numbers by more than kappa' R with at
 D is fixed before the numbers are drawn: from a pilot in single precision, which no proof rests on, and then from
 rounds that failed, each with numbers of its own and its share of p. Small networks take R itself: nothing is random.
 
-(Kreinovich and Ferson, 2004, use Cauchy deviates to estimate; a test with a known error makes a proof of it.)
+The claims are in ``proofs/claims/certificate/ranges.py``. (Kreinovich and Ferson, 2004, use Cauchy deviates to estimate; a test with a known error makes a proof of it.)
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import cast
 
 import torch
 from torch import Tensor, fx
@@ -289,45 +290,39 @@ def _tested(
     program: Program, image: Tensor, hypothesis: Hypothesis, ranges: Linearised, margin: float, p: float, draws: Draws
 ) -> Proof | Opens:
     """Widens ranges by rehearsals in single precision, then tests them, in rounds."""
-    numbers = sum(int((step.added > 0).sum()) for step in ranges.steps if step.added is not None)
+    most = 4 * _drawn(ranges)  # numbers of a column; a few more units may pass kinks in wider ranges
     try:
-        columns, needed = plan(margin, 4 * numbers, p / 2 / ROUNDS)
+        columns, needed = plan(margin, most, p / 2 / ROUNDS)
     except OpenedError as reason:
         return Opens("the network", None, str(reason))
-    rehearsals = 2 if margin < MARGINS[1][1] else 0
+    rehearsals, count = 2 if margin < MARGINS[1][1] else 0, max(64, columns // 2)
+    likely = count * needed / columns + math.sqrt(count) / 2 + count / math.sqrt(columns)  # to pass afterwards
+    failing: dict[int, Tensor] = {}
     for turn in range(rehearsals + ROUNDS):
-        is_rehearsal = turn < rehearsals
-        count, least = (max(64, columns // 2), 0) if is_rehearsal else (columns, needed)
-        dtype = torch.float32 if is_rehearsal else torch.float64
-        votes, outputs = votes_of(ranges, count, margin, draws, dtype=dtype, is_rehearsal=is_rehearsal)
-        print(
-            turn,
-            margin,
-            count,
-            {k: int(v.min()) for k, v in list(votes.items())[-3:]},
-            ranges.counted,
-            __import__("time").process_time(),
-        )
-        low = count * needed / columns + math.sqrt(count) / 2 + count / math.sqrt(columns) if is_rehearsal else least
-        failing = {index: one < low for index, one in votes.items()}
-        drawn = sum(int((step.added > 0).sum()) for step in ranges.steps if step.added is not None)
-        if not any(bool(one.any()) for one in failing.values()):
-            if is_rehearsal:
-                continue
-            if drawn <= 4 * numbers:
-                reach = reach_of_outputs(outputs, drawn, p / 2 / ROUNDS)
+        if turn < rehearsals:
+            votes, _ = votes_of(ranges, count, margin, draws, dtype=torch.float32, is_rehearsal=True)
+            failing = {index: one < likely for index, one in votes.items()}
+        else:
+            votes, outputs = votes_of(ranges, columns, margin, draws)
+            failing = {index: one < needed for index, one in votes.items()}
+            if not any(bool(one.any()) for one in failing.values()) and _drawn(ranges) <= most:
+                reach = reach_of_outputs(outputs, most, p / 2 / ROUNDS)
                 return Proof(ranges, torch.minimum(ranges.values()[1], reach), columns, turn - rehearsals + 1)
-        given = {
-            index: _wider(ranges.steps[index].tested, votes[index], failing[index], count, margin)  # type: ignore[arg-type]
-            for index in votes
-        }
-        ranges = _with(program, image, hypothesis, given)
-        failed = _trouble(ranges)
-        if failed is not None:
-            return failed
+        if any(bool(one.any()) for one in failing.values()):
+            made = count if turn < rehearsals else columns
+            given = {index: _wider(ranges.steps[index], votes[index], failing[index], made, margin) for index in votes}
+            ranges = _with(program, image, hypothesis, given)
+            failed = _trouble(ranges)
+            if failed is not None:
+                return failed
     place = max(failing, key=lambda index: int(failing[index].sum()))
     total = sum(int(one.sum()) for one in failing.values())
-    return Opens(ranges.steps[place].place, None, f"{total} ranges failed in the last of {ROUNDS} rounds")
+    return Opens(ranges.steps[place].place, None, f"{total:,} ranges failed in the last of {ROUNDS} rounds")
+
+
+def _drawn(ranges: Linearised) -> int:
+    """Numbers that are drawn for a column."""
+    return sum(int((step.added > 0).sum()) for step in ranges.steps if step.added is not None)
 
 
 def _with(program: Program, image: Tensor, hypothesis: Hypothesis, given: Mapping[int, Tensor]) -> Linearised:
@@ -394,8 +389,9 @@ def reach_of_outputs(columns: Tensor, numbers: int, p: float) -> Tensor:
     return columns.sort(0).values[votes - 1] * ((1 + 2.0**-20) / inside)
 
 
-def _wider(tested: Tensor, votes: Tensor, failing: Tensor, count: int, margin: float) -> Tensor:
+def _wider(step: Step, votes: Tensor, failing: Tensor, count: int, margin: float) -> Tensor:
     """D for another test, of fresh numbers: of x D / R the share of votes is (2 / pi) atan."""
+    tested = cast(Tensor, step.tested)
     share = (votes.double() / count).clamp(min=0.02, max=0.98)
     scale = margin**-0.5 * tested / (share * (math.pi / 2)).tan()
     return torch.where(failing, torch.maximum(tested, 1.5 * margin * scale), tested)

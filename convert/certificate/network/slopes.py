@@ -5,7 +5,8 @@ says how far a program's result is from f(a); here f(a) is compared with the num
 
     f(a) = v + J (a - c) + s,        |s| <= rest
 
-with a J that both sides use. Linear maps leave nothing. The claim ``chords`` derives the others:
+with a J that both sides use. Linear maps leave nothing. The claim ``chords`` (``proofs/claims/certificate/ranges.py``)
+derives the others:
 
 Functions of each value with kinks: on a range [l, h] that passes one, the chord of both ends, in the middle of what the
 function leaves below and above it. Elsewhere the slope in the middle of the range, not that at c, which may lie on a

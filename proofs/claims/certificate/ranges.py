@@ -236,7 +236,7 @@ def cauchy_scale(*, density: Expr = 1, share: Expr = 2) -> Checks:
     $\frac{2}{\pi} \arctan x$.
 
     **Proof.** The characteristic function of $X$ is $e^{-|t|}$: it is integrable, and its inverse transform is
-    $\frac{1}{\pi} \int_0^\infty e^{-t} \cos(t x) \, dt$, the density. So that of the sum is
+    $\frac{1}{\pi} \int_0^\infty e^{-t} \cos(t x) dt$, the density. So that of the sum is
     $\prod_v e^{-|w_v t|} = e^{-|t| \sum_v |w_v|}$. $\square$
     """
     x, t = sympy.symbols("x t", positive=True)

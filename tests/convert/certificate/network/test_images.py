@@ -13,15 +13,18 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert import ConversionError, certify_images, convert_model
+from conv2attn.convert.bounds.rounding import unit_roundoff
 from conv2attn.convert.certificate.network import attention as layers
 from conv2attn.convert.certificate.network import images as rooms
-from conv2attn.convert.certificate.network import linearised, proof
+from conv2attn.convert.certificate.network import interval, linearised, proof
 from conv2attn.convert.certificate.network.interval import HYPOTHESES, Hypothesis
 from conv2attn.convert.certificate.network.linearised import Linearised
 from conv2attn.convert.errors import InputError
 from tests.convert.certificate.network.networks import CHANNELS, SIZE, Apply, attention, layers_of, random_pair
+from tests.convert.certificate.network.pushed import pushed
 
-SEARCHED = 16  # networks; 2,000 were searched once, by benchmarks/proved_images.py
+SEARCHED = 16  # networks; 200 were searched once, with the same function
+PUSHED = 20  # networks; 2,000 were searched once, with the same function
 
 
 def classifier(alpha: float | None = None, *, norm: bool = True) -> tuple[nn.Module, nn.Module]:
@@ -258,6 +261,33 @@ def excess(seed: int) -> float:
 def test_no_order_of_sums_in_a_random_network_breaks_the_bound(first: int) -> None:
     found = {seed: excess(seed) for seed in range(first, first + 4)}
     assert max(found.values()) <= 0, found
+
+
+@pytest.mark.parametrize("hypothesis", ["once", "any order"])
+@pytest.mark.parametrize("first", range(0, PUSHED, 5))
+def test_roundings_that_are_pushed_to_their_extremes_stay_within_the_bound(first: int, hypothesis: str) -> None:
+    found = {seed: pushed(seed, hypothesis) for seed in range(first, first + 5)}
+    known = {seed: one[0] for seed, one in found.items() if one is not None}
+    assert len(known) == 5  # networks this small have a bound
+    assert max(known.values()) <= 1, known
+
+
+@pytest.mark.fault
+def test_a_class_whose_roundings_are_a_hundredth_smaller_is_broken_by_pushed_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(interval, "unit_roundoff", lambda dtype: 0.99 * unit_roundoff(dtype))
+    found = pushed(16, "once")  # a network whose bound is reached
+    assert found is not None
+    assert found[0] > 1
+
+
+def test_the_truth_has_a_proved_error_for_whoever_compares_with_it() -> None:
+    cnn, _ = classifier()
+    ((truth, error),) = rooms.truth_of(cnn, pictures(1), seed=0)
+    (found,) = certify_images(cnn, pictures(1), margins=0, seed=0).images
+    assert error == found.reference
+    assert float((outputs(cnn, pictures(1))[0] - truth).abs().max()) == found.measured
 
 
 @pytest.mark.fault
