@@ -37,7 +37,8 @@ so that m terms lose at most
 Only the first of these is more than a rounding error of zero, since x may be huge. No partial sum of a side is larger
 than (1 + its relative error) times what the error is relative to: where that could overflow, the error is infinite.
 
-The claims are proved in ``proofs/claims/certificate/``: ``rounding.py``, ``accumulation.py`` and ``underflow.py``.
+The claims are proved in ``proofs/claims/certificate/rounding.py``, ``proofs/claims/certificate/accumulation.py`` and
+``proofs/claims/certificate/underflow.py``.
 """
 
 from __future__ import annotations

@@ -15,7 +15,8 @@ of tan err by g, which moves a column of N numbers by more than kappa' R with at
 D is fixed before the numbers are drawn: from a pilot in single precision, which no proof rests on, and then from
 rounds that failed, each with numbers of its own and its share of p. Small networks take R itself: nothing is random.
 
-The claims are in ``proofs/claims/certificate/ranges.py``. (Kreinovich and Ferson, 2004, use Cauchy deviates to estimate; a test with a known error makes a proof of it.)
+The claims are in ``proofs/claims/certificate/ranges.py``. Kreinovich and Ferson (2004) use Cauchy deviates to estimate;
+a test with a known error makes a proof of it.
 """
 
 from __future__ import annotations
