@@ -67,6 +67,11 @@ class NetworkCheck:
         return int(not self._layers or passed_by or bool(self._beyond) or is_odd)
 
     @property
+    def _is_undefined(self) -> bool:
+        engines = self.agreement.engines
+        return any(math.isnan(each.logit_difference) or math.isnan(each.top1_agreement or 0.0) for each in engines)
+
+    @property
     def _is_soft(self) -> bool:
         return any(shape.is_soft for shape in self.agreement.shapes.values())
 
@@ -80,7 +85,25 @@ class NetworkCheck:
     def shown(self) -> list[Table | str]:
         """The check as tables and lines."""
         seed = [] if self.seed is None else [f"Seed: {self.seed}"]
-        return [*agreement_shown("layer", self.agreement), *self.verdict, *seed, *self.sentence]
+        return [self.headline, *agreement_shown("layer", self.agreement), *self.verdict, *seed, *self.sentence]
+
+    @property
+    def headline(self) -> str:
+        """The outcome in a line, before all numbers; of soft attention first how far it is from the CNN."""
+        apart = max((engine.logit_difference for engine in self.agreement.engines), default=0.0)
+        soft = f"Soft: outputs differ from the CNN's by {apart:.2g}; alpha_for gives the alpha of a tolerance. "
+        return (soft if self._is_soft and not self._is_undefined else "") + self._outcome
+
+    @property
+    def _outcome(self) -> str:
+        count = len(self._layers) // max(1, len(self.agreement.engines))
+        if not self._layers:
+            return "Not verified: no layer ran."
+        if self._beyond:
+            return f"Not verified: {len(self._beyond)} of {len(self._layers)} comparisons are beyond their bound."
+        if self.exit_code:
+            return f"Not verified, though all {count} layers are within their bounds: the last lines say why."
+        return f"Verified: {count} layer{'s' * (count != 1)} within {'their bounds' if count != 1 else 'its bound'}."
 
     @property
     def sentence(self) -> list[str]:
@@ -88,6 +111,8 @@ class NetworkCheck:
         if not self._layers:
             return []
         said = self.sameness.sentence if isinstance(self.sameness, Sameness) else f"Cannot say: {self.sameness}."
+        if self._is_undefined:
+            said = f"Cannot say: outputs are NaN or infinite; {said[0].lower()}{said[1:]}"
         return [f"CNN and attention ({self.engine}): {said}"]
 
     @property
@@ -114,15 +139,8 @@ class NetworkCheck:
     @property
     def _what_it_is(self) -> list[str]:
         """Sentences without which the numbers would be misread."""
-        engines, said = self.agreement.engines, [] if self.smaller is None else [self.smaller]
-        apart = max(engine.logit_difference for engine in engines)
-        if any(math.isnan(each.logit_difference) or math.isnan(each.top1_agreement or 0.0) for each in engines):
-            said.append("Outputs are NaN or infinite: agreement is undefined.")
-        elif self._is_soft:
-            said.append(
-                f"Soft: outputs differ from the CNN's by {apart:.2g}; alpha_for gives the alpha of a tolerance."
-            )
-        return said
+        said = [] if self.smaller is None else [self.smaller]
+        return [*said, "Outputs are NaN or infinite: agreement is undefined."] if self._is_undefined else said
 
     @property
     def _layers(self) -> list[tuple[str, float, float]]:
