@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +12,7 @@ from torch import Tensor, fx
 
 from .pairing import Pairs
 
+_TOLD = 3  # operations that are not alike, and whose difference is rounding all the same
 _UNKNOWN = "the operation is the same, and its result is not"
 
 
@@ -60,6 +62,38 @@ def parted(node: fx.Node, ratio: float, pairs: Pairs, found: Mapping[fx.Node, An
     else:
         why = _differences(node, partner, pairs, found)
     return Parted(name, kind, ratio, why)
+
+
+def unlike(pairs: Pairs) -> tuple[Parted, ...]:
+    """Operations whose attributes or tensors differ, in two programs of the same operations one by one; else none.
+
+    The ratio of each is 0: what it does to the outputs is not asked.
+    """
+    sides = [[(side.kind(node), side.key(node)[1]) for node in side.nodes] for side in (pairs.a, pairs.b)]
+    if sides[0] != sides[1]:
+        return ()
+    told = {
+        node: "; ".join(_held_differences(node, other, pairs))
+        for node, other in zip(pairs.a.nodes, pairs.b.nodes, strict=True)
+        if node.target is not operator.getitem
+    }
+    found = (Parted(pairs.a.path(node) or node.name, pairs.a.kind(node), 0.0, why) for node, why in told.items() if why)
+    return tuple(found)[:_TOLD]
+
+
+def _held_differences(one: fx.Node, other: Any, pairs: Pairs) -> list[str]:
+    """Differences in what two operations have beside the results that they read."""
+    mine, theirs = pairs.a.arguments(one), pairs.b.arguments(other)
+    return [
+        text
+        for name in mine.keys() & theirs.keys()
+        if not any(isinstance(each, fx.Node) or _lists_nodes(each) for each in (mine[name], theirs[name]))
+        for text in _compared(name, mine[name], theirs[name], pairs, {})
+    ]
+
+
+def _lists_nodes(value: Any) -> bool:
+    return isinstance(value, list | tuple) and _holds_nodes(value)
 
 
 def is_named_for_itself(node: fx.Node, pairs: Pairs) -> bool:

@@ -23,10 +23,10 @@ from ..certificate.network.images import first_order_of
 from ..certificate.network.program import Program
 from ..errors import ConversionError, OptionError
 from ..files.weights import Opening
-from .differences import Parted
+from .differences import Parted, unlike
 from .onnx_values import OnnxOperations
 from .operations import where_graphs_part, where_modules_part
-from .pairing import Operations, Traced
+from .pairing import Operations, Pairs, Traced
 from .sides import Inputs, OnnxCall, Side, bitwise
 from .truth import Graph, real
 from .typical import RUNS, TF32, UNITS, Precision, Typical, typical
@@ -303,7 +303,7 @@ class _Comparison:
             )
         worst = self._worst(a, b, rows)
         if basis.ratio <= THRESHOLD:
-            return replace(basis, worst=worst)
+            return replace(basis, worst=worst, where=self._unlike())
         where, why = self._where(graph, found[1 - self.exact])
         return replace(basis, verdict="not rounding", where=where, only_outputs=why, worst=worst)
 
@@ -353,6 +353,14 @@ class _Comparison:
         compiled = next((each for each in self.sides if not each.is_own), None)
         reason = side.reason if compiled is None else f"{compiled.name} is compiled"
         return found, None if found else reason
+
+    def _unlike(self) -> tuple[Parted, ...]:
+        """Operations with other attributes or weights, where both sides are programs in one precision."""
+        graph, other = self.graphs[self.exact], self.graphs[1 - self.exact]
+        if graph is None or other is None or self.sides[0].dtype != self.sides[1].dtype:
+            return ()
+        names = self.sides[self.exact].name, self.sides[1 - self.exact].name
+        return unlike(Pairs(Traced(graph), Traced(other), names))
 
     def _operations(self, place: int) -> Operations | None:
         """The operations of a side, with what they give; None of a black box."""

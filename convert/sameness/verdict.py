@@ -108,7 +108,8 @@ class Sameness:
         verdict: One of the five.
         reason: Why it cannot be said, or what is not rounding where that is no number.
         outputs: Every output.
-        where: Where the two part, operation by operation.
+        where: Where the two part, operation by operation; where the difference is rounding, operations that have other
+            attributes or weights all the same.
         only_outputs: Why nothing but outputs could be compared, or None.
         worst: The worst case, or None where none is known.
         changed: What it does to classes, or None where no output is known as scores.
@@ -147,7 +148,8 @@ class Sameness:
         if self.verdict == "cannot say":
             return f"Cannot say: {self.reason}."
         if self.verdict == "rounding":
-            return f"Rounding: {told(self.ratio)} times what rounding usually does."
+            said = f"Rounding: {told(self.ratio)} times what rounding usually does."
+            return " ".join([said, *([f"But the networks are not the same at {self.where[0]}."] if self.where else [])])
         if self.verdict == "quantised":
             return f"Quantised: {self.reason}."
         return " ".join([f"Not rounding: {self.reason or self._size}.", *self._begins])

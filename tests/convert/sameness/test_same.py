@@ -97,6 +97,20 @@ def folded() -> tuple[nn.Module, nn.Module]:
     return network, nn.Sequential(fused, nn.ReLU(), copy.deepcopy(network[3])).eval()
 
 
+@pytest.mark.fault
+def test_a_fault_as_small_as_rounding_is_named_all_the_same() -> None:
+    torch.manual_seed(0)
+    cnn = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 3), nn.Flatten()).eval()
+    x, changed = torch.randn(2, 3, 9, 9), copy.deepcopy(cnn)
+    with torch.no_grad():
+        changed.get_parameter("2.weight")[:, 0] *= 1 + 3e-7
+    found = same(cnn, changed, x)
+    assert (found.verdict, found.exit_code) == ("rounding", 0)
+    assert [place.name for place in found.where] == ["2"]
+    assert "But the networks are not the same at `2` (convolution): 72 of 576 numbers of weight" in found.sentence
+    assert same(cnn, channels_last(copy.deepcopy(cnn)), x).where == ()
+
+
 def test_a_folded_batch_norm_is_rounding() -> None:
     assert same(*folded(), torch.randn(2, 3, 9, 11)).verdict == "rounding"
 
