@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from ..arguments import Size, as_integer
-from ..certificate.network.images import first_order_of
+from ..certificate.network.images import most_at
 from ..certificate.network.program import Program
 from ..errors import ConversionError, OptionError
 from ..files.weights import Opening
@@ -397,9 +397,8 @@ class _Comparison:
         try:
             program = Program(model, Size(*images.shape[2:]), channels=images.shape[1], dtype=next(iter(computed)))
             place = [one.name for one in rows].index(row.name)
-            return Worst(
-                float(apart.flatten()[index]), first_order_of(program, images[image : image + 1], place, number)
-            )
+            largest = float(apart.flatten()[index])
+            return Worst(largest, *most_at(program, images[image : image + 1], place, number, largest, seed=self.seed))
         except (
             ConversionError,
             RuntimeError,

@@ -67,15 +67,17 @@ class Output:
 
 @dataclass(frozen=True)
 class Worst:
-    """The worst case of the number that differs most, to first order.
+    """The worst case of the number that differs most.
 
     Attributes:
         difference: How far A and B are apart there.
         estimate: How far any two orders of the same operations can be apart there in this precision, to first order.
+        bound: How far they can be apart there at most, where that was proved: beyond the estimate, for small networks.
     """
 
     difference: float
     estimate: float
+    bound: float | None = None
 
     @property
     def is_beyond(self) -> bool:
@@ -231,6 +233,11 @@ def _fit(cell: str, width: int) -> str:
 
 
 def _worst(worst: Worst) -> str:
+    if worst.bound is not None and worst.difference > worst.bound:
+        return (
+            f"The largest difference, {worst.difference:.2g}, is more than any order of these operations can do in "
+            f"this precision: at most {worst.bound:.2g}, which is proved."
+        )
     if worst.is_beyond:
         return (
             f"The largest difference, {worst.difference:.2g}, is more than any order of these operations can do in "

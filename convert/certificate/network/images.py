@@ -333,7 +333,7 @@ class _Image:
         return float(((center - self.truth).abs() + found.radius).max()) * OUTWARD, None
 
     def _proof(self, hypothesis: Hypothesis, first: Linearised) -> Proof | Opens:
-        top, units = self._factors([]), sum(math.prod(step.shape) for step in first.steps if step.is_tested)
+        top, units = self._factors([]), _units(first)
         if units > self._most.get(hypothesis.name, units):
             return Opens("the whole network", None, f"its {units:,} units are left to certify_images")
         return prove(self._program, self._image, hypothesis, first, top, p=self._p / 2, draws=self._draws)
@@ -390,19 +390,43 @@ def truth_of(
     return found
 
 
-def first_order_of(program: Program, image: Tensor, output: int, number: int) -> float:
-    """First-order difference of two programs, sums in any order, at a number of one of a network's outputs.
+def most_at(
+    program: Program, image: Tensor, output: int, number: int, apart: float, *, seed: int
+) -> tuple[float, float | None]:
+    """What two programs may differ by, sums in any order, at a number of one of a network's outputs.
+
+    Args:
+        program: The network's.
+        image: [1, channels, *size].
+        output: The output's place.
+        number: The number's place in it.
+        apart: What two runs differ by there. A bound is proved only where that is more than the estimate, and takes
+            seconds.
+        seed: Of the test's random numbers, of which the bound is wrong with a probability of 1e-9.
+
+    Returns:
+        The estimate to first order, and a proved bound or None.
 
     Raises:
         ConversionError: An operation has no rule.
     """
-    first = Linearised(program, image, Hypothesis("any order"))
+    hypothesis = Hypothesis("any order")
+    first = Linearised(program, image, hypothesis)
     if first.problems:
         raise ConversionError(f"nothing can be estimated for the network: {'; '.join(map(str, first.problems))}")
     before = sum(one.center.numel() for one in first.outputs[:output])
     factors = torch.zeros(1, len(first.values()[0]), dtype=torch.float64)
     factors[0, before + number] = 1.0
-    return _pairs(first, factors)[0]
+    (estimate,) = _pairs(first, factors)
+    if apart <= estimate or _units(first) > SHOWN["once"]:
+        return estimate, None
+    proof = prove(program, image, hypothesis, first, factors, p=1e-9, draws=Draws(seed))
+    return estimate, _pairs(proof.ranges, factors)[0] if isinstance(proof, Proof) else None
+
+
+def _units(first: Linearised) -> int:
+    """Numbers whose ranges would be tested."""
+    return sum(math.prod(step.shape) for step in first.steps if step.is_tested)
 
 
 def run_of(network: nn.Module, image: Tensor, like: Tensor) -> Tensor:

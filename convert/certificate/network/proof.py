@@ -46,6 +46,7 @@ _PILOT = 32  # columns
 _LOOSE = 2.2  # D / R of units that are far from a kink, at least
 _COLUMNS = 2**24  # numbers of a tensor of columns
 _SCALES = 12  # halvings of the rounding that are tried
+_MANY, _PASSING = 1024, 0.03  # units of an operation, and their share that pass a kink where ranges have opened
 
 
 class OpenedError(Exception):
@@ -179,7 +180,7 @@ def prove(
             return _tested(program, image, hypothesis, found, margin, p, draws)
         reasons.append(found)
     layer, _, why = reasons[-1].partition("\n")
-    scale = None if why else _closing(program, image, hypothesis, top, draws)
+    scale = None if why else _closing(program, image, hypothesis, top, estimate, draws)
     return Opens(layer, scale, why or "ranges open there")
 
 
@@ -204,7 +205,9 @@ def _pilot(
     def radius(index: int, node: fx.Node, center: Tensor, columns: Tensor | None) -> Tensor:
         typical = _typical(columns) if columns is not None else torch.zeros_like(center)
         found = _radius(typical, node, center, margin)
-        if center.numel() >= 64 and float(found.mean()) > float(center.std()) / 4:
+        is_wide = center.numel() >= 64 and float(found.mean()) > float(center.std()) / 4
+        passing = sum(float(((center - kink).abs() < found).double().mean()) for kink in kinks_of(node))
+        if is_wide or (center.numel() >= _MANY and passing > _PASSING):
             raise OpenedError(program.place(node))
         return found
 
@@ -236,18 +239,16 @@ def _widest(ranges: Linearised) -> str:
     return max(ranges.steps, key=left).place
 
 
-def _closing(program: Program, image: Tensor, hypothesis: Hypothesis, top: Tensor, draws: Draws) -> float | None:
+def _closing(
+    program: Program, image: Tensor, hypothesis: Hypothesis, top: Tensor, estimate: float, draws: Draws
+) -> float | None:
     """The largest power of two, as a factor of all rounding, with which a pilot's ranges close."""
-    low, high, best = 1, _SCALES, None
-    while low <= high:
-        middle = (low + high) // 2
-        smaller = Hypothesis(hypothesis.name, 2.0**-middle)
-        estimate = float(Linearised(program, image, smaller).reach(top)[0])
-        if isinstance(_pilot(program, image, smaller, MARGINS[-1][0], top, estimate, draws), Linearised):
-            best, high = 2.0**-middle, middle - 1
-        else:
-            low = middle + 1
-    return best
+    for scale in (2.0**-halvings for halvings in range(1, _SCALES + 1)):
+        smaller = Hypothesis(hypothesis.name, scale)
+        found = _pilot(program, image, smaller, MARGINS[-1][0], top, scale * estimate, draws)
+        if isinstance(found, Linearised):
+            return scale
+    return None
 
 
 def _typical(columns: Tensor) -> Tensor:

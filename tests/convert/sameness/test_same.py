@@ -155,6 +155,19 @@ def test_the_report_has_80_columns_and_is_plain_data() -> None:
     assert found.worst is None or found.worst.difference <= found.worst.estimate
 
 
+def test_beyond_every_order_of_a_small_network_s_sums_it_is_proved_that_no_order_explains_it() -> None:
+    torch.manual_seed(0)
+    one = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 3), nn.Flatten()).eval()
+    other = copy.deepcopy(one)
+    with torch.no_grad():
+        next(other.parameters()).mul_(1 + 1e-3)
+    found = same(one, other, torch.randn(1, 3, 8, 8))
+    assert found.worst is not None
+    assert found.worst.bound is not None
+    assert found.worst.estimate <= found.worst.bound * (1 + 1e-6) < found.worst.difference
+    assert "which is proved" in " ".join(found.lines())
+
+
 def test_the_worst_case_is_above_what_honest_changes_do() -> None:
     found = same(mobile(), own_loops(mobile()), image(mobile))
     assert found.worst is not None
