@@ -147,7 +147,7 @@ class Linearised(Walk):
         added = bounds.error if local.rest is None else bounds.error + local.rest
         if points[0].owed is not None:
             added = added + absolute(points[0].owed) * OUTWARD
-        step = Step(self.program.place(node), tuple(one.step for one in points), local, center.shape, tail=tail)
+        step = Step(self.program.layer(node), tuple(one.step for one in points), local, center.shape, tail=tail)
         self.steps.append(step)
         if tail is not None and points[0].owed is not None:
             raise UnboundedError("attention behind a sum that is not rounded")

@@ -100,6 +100,11 @@ class Program:
         is_leaf = type(module).__module__.startswith("torch.nn.") and not list(module.children())
         return path if is_leaf else name_of(node)
 
+    def layer(self, node: fx.Node) -> str:
+        """The name of the innermost module that an operation is in, or its own."""
+        stack = list(node.meta.get("nn_module_stack", {}).values())
+        return self.place(node) if node.target is ATTENTION or not stack else stack[-1][0] or name_of(node)
+
 
 class Walk(fx.Interpreter):
     """One walk through a program, with other values in place of the tensors that depend on the images.

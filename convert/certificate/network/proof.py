@@ -46,7 +46,7 @@ _PILOT = 32  # columns
 _LOOSE = 2.2  # D / R of units that are far from a kink, at least
 _COLUMNS = 2**24  # numbers of a tensor of columns
 _SCALES = 12  # halvings of the rounding that are tried
-_MANY, _PASSING = 1024, 0.03  # units of an operation, and their share that pass a kink where ranges have opened
+_MANY, _PASSING = 1024, 0.1  # units of an operation, and their share that pass a kink where ranges have opened
 
 
 class OpenedError(Exception):
@@ -205,10 +205,12 @@ def _pilot(
     def radius(index: int, node: fx.Node, center: Tensor, columns: Tensor | None) -> Tensor:
         typical = _typical(columns) if columns is not None else torch.zeros_like(center)
         found = _radius(typical, node, center, margin)
-        is_wide = center.numel() >= 64 and float(found.mean()) > float(center.std()) / 4
-        passing = sum(float(((center - kink).abs() < found).double().mean()) for kink in kinks_of(node))
+        size, mean = float(center.std(correction=0) + center.abs().mean()), float(found.mean())
+        is_wide = center.numel() >= 64 and mean > max(size / 8, 1e-200)  # a norm's scale may be 0
+        far = [(center - kink).abs() for kink in kinks_of(node)]
+        passing = sum(float(((one < found) & (one > 0)).double().mean()) for one in far)  # a dead unit may lie on it
         if is_wide or (center.numel() >= _MANY and passing > _PASSING):
-            raise OpenedError(program.place(node))
+            raise OpenedError(program.layer(node))
         return found
 
     try:

@@ -118,8 +118,10 @@ class _Run(fx.Interpreter):
         self._draw.shuffle(terms)
         while len(terms) > 1:
             place = self._draw.choice((0, self._draw.randrange(len(terms) - 1)))  # in a chain, or in a random tree
-            total = terms.pop(place) + terms.pop(place)
-            terms.insert(place, total + sign * UNIT * total.abs())
+            one, other = terms.pop(place), terms.pop(place)
+            total = one + other
+            rounds = (one != 0) & (other != 0)  # adding 0 is exact
+            terms.insert(place, total + sign * UNIT * total.abs() * rounds)
         summed: Tensor = terms[0]
         return summed.reshape(found.shape)
 
