@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from importlib import import_module
 from importlib.metadata import version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -95,4 +96,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    hidden = set() if find_spec("huggingface_hub") else {"HubNetwork"}  # help() would load it, and fail
+    return sorted({*__all__} - hidden)

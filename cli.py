@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import signal
 import sys
 import traceback
 from contextlib import nullcontext
@@ -80,6 +81,7 @@ CONVERT, TRAIN, THEORY, DEVELOPERS = "Convert", "Train", "Theory", "Developers"
 
 
 _DEBUG = "--debug"
+_INTERRUPTED = 128 + signal.SIGINT  # typer returns it
 
 
 def _show_version(wanted: bool) -> None:
@@ -392,7 +394,7 @@ def same(
     data: Annotated[
         Path | None, typer.Option(metavar="IMAGES", help="Folder of images, of which eight are taken.")
     ] = None,
-    random: Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of random inputs (default 8).")] = None,
+    random: Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of random inputs (default 2).")] = None,
     shape: Annotated[
         list[str] | None,
         typer.Option(metavar="NAME=SHAPE[:DTYPE]", help="A random input, as mask=1x64:bool. Repeatable."),
@@ -741,7 +743,10 @@ def main() -> None:
         prepare_streams()
         arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG]
         try:
-            sys.exit(app(arguments, standalone_mode=False) or 0)
+            code = app(arguments, standalone_mode=False) or 0
+            if code == _INTERRUPTED:
+                say("conv2attn: interrupted; nothing half written is left", err=True)
+            sys.exit(code)
         except Exception as error:
             if _DEBUG in sys.argv and not is_usage(error):
                 say(*"".join(traceback.format_exception(error)).splitlines(), err=True)

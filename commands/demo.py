@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ from ..convert.files.architecture import Architecture
 from ..convert.files.folder import save_converted
 from ..convert.files.report import certify_report
 from ..convert.network.convert import convert_model
-from ..convert.sameness.agreement import compare
+from ..convert.sameness.agreement import Agreement, compare
 from ..convert.write import PAGE, check_target, file_system_errors
 from ..show.page.write import make_page
 from ..show.text import Table
@@ -37,7 +37,7 @@ def run_demo(folder: Path, *, count: int, seed: int, progress: Callable[[int], N
     for target in targets.values():
         check_target(target, force=True)
     images, labels = draw_images(count, seed=seed)
-    found, parts = list[dict[str, Any]](), list[Table | str]()
+    found, parts, agreements = list[dict[str, Any]](), list[Table | str](), list[Agreement]()
     for name, target in targets.items():
         cnn = load_example(name)
         attention, report = convert_model(cnn)
@@ -51,6 +51,27 @@ def run_demo(folder: Path, *, count: int, seed: int, progress: Callable[[int], N
         save_converted(attention, target, report=certified, architecture=architecture, page=page.text, force=True)
         shown = target / PAGE
         found.append({"network": name, "folder": str(target), "page": str(shown), **asdict(agreement)})
+        agreements.append(agreement)
         parts += agreement_shown(name, agreement)
         parts += [f"Wrote {target}; open {shown} to look at it", ""]
-    return Done({"seed": seed, "networks": found}, [*parts, f"Seed of the images: {seed}"])
+    return Done(
+        {"seed": seed, "networks": found}, [*parts, f"Seed of the images: {seed}", _conclusion(agreements), *_NEXT]
+    )
+
+
+def _conclusion(agreements: Sequence[Agreement]) -> str:
+    """The result in a sentence."""
+    engines = [engine for agreement in agreements for engine in agreement.engines]
+    layers = [layer for engine in engines for layer in engine.layers]
+    beyond = sum(not layer.own <= layer.bound for layer in layers)
+    agreed = min(engine.top1_agreement or 0.0 for engine in engines)
+    what = f"{beyond} layers are beyond their bound" if beyond else "every layer is within its proven bound"
+    return f"In {len(agreements)} networks {what}, and attention gives the CNN's class for {agreed:.1%} of the images."
+
+
+_NEXT = (
+    "Next:",
+    "    conv2attn show --article                               # the idea, to play with",
+    "    conv2attn prove --show head-assembly                   # Theorem 1, with its proof",
+    "    conv2attn convert weights.pth --arch timm:resnet18     # a network of yours",
+)

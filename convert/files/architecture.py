@@ -29,6 +29,7 @@ OWN_ARCHITECTURES = (
     "conv2attn.learn.comparison:small_cnn",
 )
 _JSON = "a number, true, false, null, a list, an object or a quoted word"
+_OWN_NAME = "_conv2attn_architecture_"  # of the module that a Python file becomes
 _serial = itertools.count()
 
 
@@ -167,7 +168,7 @@ def _import_file(path: Path) -> ModuleType:
     """Imports a file under a fresh name; it stays in sys.modules, where pickle and copy look classes up."""
     if path.suffix != ".py" or not os.path.isfile(path):  # unlike Path.is_file, false for a name that is too long
         raise ArchitectureError(f"there is no Python file {path}; the form is {FORM}")
-    name = f"_conv2attn_architecture_{next(_serial)}"
+    name = f"{_OWN_NAME}{next(_serial)}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise ArchitectureError(f"{path} cannot be imported as a Python file")
@@ -196,6 +197,10 @@ def _attribute(module: ModuleType, attribute: str, location: str) -> object:
         except AttributeError as error:
             which = "" if part == attribute else f": {part} is missing"
             own = [name for name, each in vars(owner).items() if getattr(each, "__module__", None) == module.__name__]
-            hint = f"; it has {listed(own)}" if owner is module and own else close_names(part, dir(owner))
+            hint = (
+                f"; it has {listed(own)}"
+                if owner is module and module.__name__.startswith(_OWN_NAME) and own
+                else close_names(part, dir(owner))
+            )
             raise ArchitectureError(f"{location} has no {attribute}{which}{hint}") from error
     return owner

@@ -450,7 +450,7 @@ def _other_classes(path: Path, given: Mapping[str, Tensor], wanted: Mapping[str,
     pairs = {key: (tensor, wanted[key]) for key, tensor in given.items()} if given.keys() == wanted.keys() else {}
     other = {key: (one, two) for key, (one, two) in pairs.items() if isinstance(two, Tensor) and one.shape != two.shape}
     layers, last = {key.rpartition(".")[0] for key in other}, list(wanted)[-1].rpartition(".")[0]
-    counts = {(len(one), len(two)) for one, two in other.values() if one.ndim and one.shape[1:] == two.shape[1:]}
+    counts = {(len(one), len(two)) for one, two in other.values() if one.ndim and two.ndim}
     if layers != {last} or len(counts) != 1 or any(one.shape[1:] != two.shape[1:] for one, two in other.values()):
         return None
     ((found, expected),) = counts

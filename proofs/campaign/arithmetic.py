@@ -31,7 +31,7 @@ def describe_machine(device: torch.device | str) -> str:
         *gpu,
         str(capabilities.get("cpu_name", platform.machine())),
         f"{core_count()} cores",
-        f"{torch.get_num_threads()} threads",
+        f"{torch.get_num_threads()} thread{'s' * (torch.get_num_threads() != 1)}",
         torch.backends.cpu.get_cpu_capability(),
         f"torch {torch.__version__}",
         f"conv2attn {metadata.version('conv2attn')}",

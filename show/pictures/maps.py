@@ -196,7 +196,7 @@ def _kernel_grid(scene: Scene) -> Sheet:
     sheet = Sheet(
         width,
         (rows + below) * step + 0.22,
-        title=f"Where each head of layer {scene.title} looks",
+        title=f"Where each head of {'layer ' * bool(scene.name)}{scene.title} looks",
         caption=f"{scene.layer.spec}. {KERNEL} {SPARE + ' ' if spare else ''}{marks_caption([scene])}",
     )
     for head, plane in enumerate(planes):

@@ -240,9 +240,10 @@ def _certified(
     seed = _seed(seed)
     program, images = program_for(model, images)
     found = []
-    for number, image in enumerate(images.split(1)):
-        one = _Image(program, image, Hypothesis(hypothesis), p, seed + number, is_shown=is_shown)
-        found.append(one.certificate((model, other) if other is not None else (model,), count))
+    with torch.device("cpu"):  # whatever torch's default is
+        for number, image in enumerate(images.split(1)):
+            one = _Image(program, image, Hypothesis(hypothesis), p, seed + number, is_shown=is_shown)
+            found.append(one.certificate((model, other) if other is not None else (model,), count))
     return ImagesCertificate(tuple(found))
 
 

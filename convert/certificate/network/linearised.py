@@ -108,7 +108,7 @@ class Linearised(Walk):
         exact = image.detach().cpu().double()
         self.steps.append(Step("the image", (), None, exact.shape))
         point = Point(exact, exact, torch.zeros_like(exact), exact, 0, columns=columns)
-        with torch.no_grad():
+        with torch.no_grad(), torch.device("cpu"):  # whatever torch's default is
             found = self.values_for(point)
         self.outputs = [one for one in found if isinstance(one, Point)]
 

@@ -268,7 +268,7 @@ def tail_failures(*, start: int = 0) -> Failures:
 
 
 @claim(
-    status=Status.ALGEBRA,
+    status=Status.INSTANCES,
     scope=r"$R, D > 0$ fixed before the numbers are drawn; columns are independent. Each column $\tilde y$ of the test "
     r"is one of exact numbers but for $\kappa R$ by rounding, and $\kappa' R$ by the grid with probability $1 - P$.",
     justifies=("convert/certificate/network/proof.py: share_within, binomial_tail, plan",),
@@ -330,7 +330,7 @@ def partial_sum_failures(*, share: Fraction = Fraction(1, 2)) -> Failures:
 
 
 @claim(
-    status=Status.ALGEBRA,
+    status=Status.INSTANCES,
     scope="A sum of $m$ products, each rounded by at most $u$ of itself or fused, added in any order, trees included.",
     justifies=("convert/certificate/network/interval.py: Arithmetic",),
     tests=("convert/certificate/network/test_rules.py: test_one_program_rounds_no_more_than_its_hypothesis_says",),

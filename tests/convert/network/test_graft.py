@@ -316,12 +316,12 @@ class Decoder(nn.Module):
     ("model", "options", "words"),
     [
         (nn.Linear(2, 3), {}, ["no convolution"]),
-        (Net(), {"where": ["mix", "nose", "ear*"]}, ["'nose', 'ear*' match no layer"]),
+        (Net(), {"where": ["mix", "nose", "ear*"]}, ["no layer matches 'nose', 'ear*'"]),
         (Net(), {"heads": 0, "key_dim": -1, "value_dim": 1.5}, ["heads", "key_dim", "value_dim"]),
         (
             Net(),
             {"heads": 0, "value_dim": 0, "where": ["nose", "ear"]},
-            ["heads", "value_dim", "'nose', 'ear' match no"],
+            ["heads", "value_dim", "no layer matches 'nose', 'ear'"],
         ),
         (nn.Linear(2, 3), {"heads": 0}, ["heads", "no convolution"]),
         (Net(), {"example": torch.randn(1, 3, 4, 4)}, ["100 to 1,600 pixels"]),

@@ -225,7 +225,18 @@ def test_what_may_overflow_on_the_way_has_no_bound(operation: Operation) -> None
 
 
 def test_equal_numbers_give_equal_numbers_where_a_call_is_repeatable() -> None:
-    exact = {*moving.MOVES, "pad", "constant_pad_nd", "relu", "relu6", "hardtanh", "clamp", "clamp_min", "clamp_max"}
+    exact = {
+        *moving.MOVES,
+        "pad",
+        "constant_pad_nd",
+        "relu",
+        "relu6",
+        "hardtanh",
+        "clamp",
+        "clamp_min",
+        "clamp_max",
+        "abs",
+    }
     for name, operations in OPERATIONS.items():
         for operation in operations:
             points = [Interval.point(x) for x in inputs_of(operation, torch.float32, 0)]
