@@ -390,7 +390,7 @@ def test_a_soft_layer_of_so_few_columns_that_torch_smooths_them_wrongly_is_compu
 
 
 def test_autocast_is_not_compared_where_torch_may_be_wrong_in_its_precision() -> None:
-    """torch's own bfloat16 convolution of this float32 layer is wrong on some processors (docs/wrong-convolutions.md)."""
+    """torch's own bfloat16 call of this float32 layer is wrong on some processors (docs/wrong-convolutions.md)."""
     settings = Settings.of(None, None, device="cpu", max_size=64)
     layer = settings.layer(0, 4111)
     assert not may_be_wrong(layer.spec, layer.size, layer.dtype)
