@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import gc
-import signal
 import sys
 import traceback
 from contextlib import nullcontext
@@ -81,7 +80,6 @@ CONVERT, TRAIN, THEORY, DEVELOPERS = "Convert", "Train", "Theory", "Developers"
 
 
 _DEBUG = "--debug"
-_INTERRUPTED = 128 + signal.SIGINT  # typer returns it
 
 
 def _show_version(wanted: bool) -> None:
@@ -743,10 +741,7 @@ def main() -> None:
         prepare_streams()
         arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG]
         try:
-            code = app(arguments, standalone_mode=False) or 0
-            if code == _INTERRUPTED:
-                say("conv2attn: interrupted; nothing half written is left", err=True)
-            sys.exit(code)
+            sys.exit(app(arguments, standalone_mode=False) or 0)
         except Exception as error:
             if _DEBUG in sys.argv and not is_usage(error):
                 say(*"".join(traceback.format_exception(error)).splitlines(), err=True)

@@ -19,7 +19,7 @@ _CLOSE = 4  # names that are suggested
 class ConversionError(ValueError):
     """Base of every error that conv2attn raises on purpose.
 
-    Example:
+    Examples:
         >>> try:
         ...     c2a.attention_from_conv(torch.nn.Linear(2, 2))
         ... except c2a.ConversionError:

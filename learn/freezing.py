@@ -126,7 +126,7 @@ def freeze(model: nn.Module, tolerance: float, *, input_range: InputRange = INPU
             named; or the model has no attention layer.
         ConversionError: The tolerance is not positive, or no kernel meets it that reaches ``LARGEST`` pixels further.
 
-    Example:
+    Examples:
         >>> model = c2a.melt(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()), alpha=4.0)
         >>> c2a.freeze(model, tolerance=1.0).model[0].kernel_size
         (3, 3)

@@ -67,7 +67,7 @@ def melt(
             tables.
         OptionError: ``alpha`` and ``tolerance``, or ``last`` and ``filter_fn``, are both given.
 
-    Example:
+    Examples:
         >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU())
         >>> [name for name, _ in c2a.melt(cnn, alpha=4.0).named_parameters()]
         ['0.weight', '0.bias', '0.log_alpha', '0.centers']
@@ -160,7 +160,7 @@ def parameter_groups(
         ConversionError: A parameter requires a gradient that is always 0: alpha and centres of attention that is
             exactly one-hot, or in whose place learned tables are.
 
-    Example:
+    Examples:
         >>> model = c2a.melt(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()), alpha=4.0)
         >>> optimizer = torch.optim.AdamW(c2a.parameter_groups(model, lr=1e-3, weight_decay=0.01))
     """

@@ -170,7 +170,7 @@ def certify(
             the range is not one, the sums are not, or there is no such engine; or autocast is on, which makes another
             layer of it (``sameness/layers.py`` measures that one).
 
-    Example:
+    Examples:
         >>> layer = c2a.attention_from_conv(torch.nn.Conv2d(3, 8, kernel_size=3), alpha=8.0)
         >>> c2a.certify(layer, input_range=(0, 1)).bound < 0.1
         True

@@ -43,7 +43,7 @@ def alpha_for(tolerance: float, layer: SelfAttention | LayerValues, input_range:
         ConversionError: The tolerance is not a positive number, or smaller than what rounding alone may come to; the
             message gives the smallest that can be met. Also where ``certify`` raises it.
 
-    Example:
+    Examples:
         >>> layer = c2a.attention_from_conv(torch.nn.Conv2d(3, 8, kernel_size=3))
         >>> layer.set_positions(alpha=c2a.alpha_for(0.01, layer, (-1, 1)))
         >>> c2a.certify(layer, input_range=(-1, 1)).bound <= 0.01

@@ -65,7 +65,7 @@ class HubNetwork(
         network: As above; ``forward`` is its.
         built_by: As above.
 
-    Example:
+    Examples:
         >>> model, _ = c2a.convert_model(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()))
         >>> c2a.HubNetwork(model).eval()(torch.zeros(1, 3, 8, 8)).shape
         torch.Size([1, 8, 6, 6])

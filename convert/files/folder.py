@@ -138,7 +138,7 @@ def save_converted(
             a tensor, or the architecture's arguments are not JSON.
         ConversionError: The model is not an ``nn.Module`` in Python, or the folder is not a path.
 
-    Example:
+    Examples:
         >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU())
         >>> c2a.save_converted(c2a.convert_model(cnn).model, "attention")
         >>> model = c2a.load_converted("attention", architecture=cnn)

@@ -365,7 +365,7 @@ def load_converted(
         TrustNeededError: The folder names an architecture that needs consent.
         ArchitectureError: The architecture cannot be built.
 
-    Example:
+    Examples:
         >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU())
         >>> c2a.save_converted(c2a.convert_model(cnn).model, "folder")
         >>> c2a.load_converted("folder", architecture=cnn)[0].num_heads

@@ -68,7 +68,7 @@ def attention_from_conv(conv: Convolution, *, alpha: float | None = None, engine
         UnsupportedLayerError: The module is not one of these itself; the message says what stands in the way.
         ConversionError: alpha is not positive and finite, there is no such engine, or ``conv`` is no module.
 
-    Example:
+    Examples:
         >>> conv, x = torch.nn.Conv2d(3, 8, kernel_size=3, padding=1), torch.rand(2, 3, 6, 6)
         >>> attention = c2a.attention_from_conv(conv)
         >>> torch.equal(attention(x), conv(x))
@@ -110,7 +110,7 @@ def conv_from_attention(layer: SelfAttention, *, tolerance: float | None = None)
     Raises:
         NotAConvolutionError: No convolution computes what the layer computes; the message says why.
 
-    Example:
+    Examples:
         >>> conv = torch.nn.Conv2d(3, 8, kernel_size=3)
         >>> torch.equal(c2a.conv_from_attention(c2a.attention_from_conv(conv)).weight, conv.weight)
         True

@@ -70,7 +70,7 @@ class SelfAttention(WithSpareHeads):
     Raises:
         ConversionError: alpha is not positive and finite, or there is no such engine.
 
-    Example:
+    Examples:
         >>> layer = c2a.attention_from_conv(torch.nn.Conv2d(3, 8, kernel_size=3, stride=2))
         >>> layer.num_heads, layer.alpha[0].item()
         (9, 128.0)
@@ -486,7 +486,7 @@ def set_engine(model: nn.Module, engine: str) -> None:
         EngineError: There is no such engine.
         ConversionError: The model is not an ``nn.Module`` in Python.
 
-    Example:
+    Examples:
         >>> model, _ = c2a.convert_model(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()))
         >>> c2a.set_engine(model, "literal")
         >>> model[0].engine

@@ -61,7 +61,7 @@ _QUANTIZED = torch.ao.nn.quantized.modules.conv._ConvNd
 class Conversion(NamedTuple):
     """A converted model and its report.
 
-    Example:
+    Examples:
         >>> model, report = c2a.convert_model(torch.nn.Conv2d(3, 8, kernel_size=3))
         >>> [layer.heads for layer in report.layers]
         [9]
@@ -133,7 +133,7 @@ def convert_model(
         ConversionError: alpha is not positive and finite, there is no such engine, the model is not an ``nn.Module``
             in Python, cannot be copied, or is wrapped for training on several devices.
 
-    Example:
+    Examples:
         >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 1))
         >>> model, report = c2a.convert_model(cnn, filter_fn=lambda layer, name: name == "0")
         >>> type(model[0]).__name__, type(model[2]).__name__
@@ -191,7 +191,7 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
             layer at all. The model is then unchanged.
         ConversionError: The model cannot be copied.
 
-    Example:
+    Examples:
         >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU())
         >>> c2a.restore_model(c2a.convert_model(cnn).model)
         Sequential(

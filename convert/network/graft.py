@@ -190,7 +190,7 @@ def graft(
         UnsupportedLayerError: Layers that cannot carry the heads, all of them, or none is found. Nothing is changed.
         ConversionError: An argument is not what it must be; the model cannot be copied, or does not run on the example.
 
-    Example:
+    Examples:
         >>> cnn, x = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()), torch.rand(2, 3, 12, 12)
         >>> model, report = c2a.graft(cnn, example=x)
         >>> torch.equal(model(x), cnn(x))
@@ -240,7 +240,7 @@ def ungraft(model: nn.Module, *, all: bool = False, data: Any = None) -> Ungraft
     Raises:
         ConversionError: No layer has spare heads, or the model cannot be copied.
 
-    Example:
+    Examples:
         >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU())
         >>> model, _ = c2a.graft(cnn, example=torch.rand(2, 3, 12, 12))
         >>> c2a.ungraft(model).model.state_dict().keys() == cnn.state_dict().keys()

@@ -96,7 +96,7 @@ def export_onnx(
         ToolError: The packages onnx and onnxscript are not installed.
         OutputError: The file exists, or cannot be written.
 
-    Example:
+    Examples:
         >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU())
         >>> _ = c2a.export_onnx(c2a.convert_model(cnn).model, "attention.onnx", size=(16, 16))
     """

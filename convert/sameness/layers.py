@@ -55,7 +55,7 @@ def compare_layers(cnn: nn.Module, model: nn.Module, batches: Iterable[Tensor]) 
         ConversionError: The networks do not have the same layers, are swapped, or there is no image; or a layer is not
             certified, or was called with parameters that are not its own.
 
-    Example:
+    Examples:
         >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 3)).eval()
         >>> rows = c2a.compare_layers(cnn, c2a.convert_model(cnn, alpha=24.0).model, [torch.rand(2, 3, 8, 8)])
         >>> [(row.name, row.own <= row.bound) for row in rows]

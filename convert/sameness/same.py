@@ -123,7 +123,7 @@ def same(a: Any, b: Any, inputs: Any, *, dtype: torch.dtype | None = None, seed:
         InputError: A side does not run on the inputs.
         ConversionError: A path cannot be opened, or a side gives no tensor.
 
-    Example:
+    Examples:
         >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.BatchNorm2d(8), torch.nn.ReLU()).eval()
         >>> other = torch.nn.Sequential(cnn[0], torch.nn.BatchNorm2d(8, eps=0.1), cnn[2]).eval()
         >>> found = c2a.same(cnn, other, torch.rand(2, 3, 8, 8))
@@ -147,7 +147,7 @@ def assert_same(a: Any, b: Any, inputs: Any, *, allow: Collection[str] = (), dty
         NotSameError: An AssertionError, whose message is the report.
         ConversionError: As ``same``.
 
-    Example:
+    Examples:
         >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval()
         >>> c2a.assert_same(cnn, c2a.convert_model(cnn).model, torch.rand(2, 3, 8, 8))
     """

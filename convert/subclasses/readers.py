@@ -88,7 +88,7 @@ def register_reader(cls: type[Convolution], reader: Reader) -> None:
     Raises:
         ConversionError: The class is not a subclass of a convolution, or the reader is no ``Reader``.
 
-    Example:
+    Examples:
         >>> from conv2attn.convert import Reader
         >>> class Scaled(torch.nn.Conv2d):
         ...     def forward(self, x):

@@ -85,7 +85,7 @@ def certify_network(
     Raises:
         ConversionError: The network has no attention layer, or the range is not one.
 
-    Example:
+    Examples:
         >>> model, _ = c2a.convert_model(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval())
         >>> c2a.certify_network(model, input_range=(0, 1), size=(8, 8)).bound < 1e-4
         True
