@@ -162,9 +162,12 @@ _LIBRARIES = ("torchvision", "timm", "transformers", "diffusers")
 def library(name: str, *, extra: str | None = None) -> ModuleType:
     """An optional library, imported."""
     if importlib.util.find_spec(name) is None:
-        install = name if extra is None else f'"conv2attn[{extra}]"'
-        raise ArchitectureError(f"{name} is not installed: pip install {install}")
+        raise ArchitectureError(_lacking(name, None if extra is None else f'"conv2attn[{extra}]"'))
     return import_module(name)
+
+
+def _lacking(library: str, install: str | None = None) -> str:
+    return f"{library} is not installed: pip install {install or library}"
 
 
 def import_module(name: str) -> ModuleType:
@@ -174,9 +177,8 @@ def import_module(name: str) -> ModuleType:
     file = f"{name.replace('.', '/')}.py"
     hint = f"; the file {file} is named {file}:factory" if os.path.isfile(file) else ""
     package = name.partition(".")[0]
-    lacking = (
-        f"{package} is not installed: pip install {package}" if package in _LIBRARIES else f"there is no module {name}"
-    )
+    is_lacking = package in _LIBRARIES and importlib.util.find_spec(package) is None
+    lacking = _lacking(package) if is_lacking else f"there is no module {name}"
     with importing(name, ArchitectureError(f"{lacking}{hint}"), broken=ArchitectureError):
         return importlib.import_module(name)
 
