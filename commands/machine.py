@@ -18,18 +18,17 @@ _KEPT = 2**31 - 1  # bytes, the largest number that mallopt takes
 _AT_ONCE = 2**28  # bytes asked of the system at once
 
 
-def prepare(threads: int | None = None) -> None:
-    """Prepares this process, before torch is imported.
-
-    Args:
-        threads: How many threads torch computes with; by default one for each processor.
-    """
+def prepare() -> None:
+    """Prepares this process, before torch is imported."""
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    if threads is not None:
-        os.environ["OMP_NUM_THREADS"] = str(threads)
-        if "torch" in sys.modules:
-            sys.modules["torch"].set_num_threads(threads)
     keep_memory()
+
+
+def use_threads(count: int) -> None:
+    """Has torch compute with so many threads, whether it is imported yet or not."""
+    os.environ["OMP_NUM_THREADS"] = str(count)
+    if "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(count)
 
 
 def keep_memory() -> bool:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_ty
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from .machine import prepare
+from .machine import use_threads
 from .terminal import Outcome, print_outcome, results_alone
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ def opening_of(*, arch: str | None, arch_arg: list[str] | None, ema: bool, weigh
 
 
 def named_after(source: Path, ending: str) -> Path:
-    """What a command writes where it is not told: in the working folder, after the file or folder that it read."""
+    """Default path of a command's output: in the working folder, named after the file or folder that it read."""
     return Path(f"{source.resolve().stem}{ending}")
 
 
@@ -297,7 +297,7 @@ def command(
 
         def called(*, as_json: bool, threads: int | None = None, **given: Any) -> None:
             if threads is not None:
-                prepare(threads)
+                use_threads(threads)
             if opens:
                 given["opening"] = opening_of(**{name: given.pop(name) for name in OPENING})
             outcome = run(**given)

@@ -1,4 +1,4 @@
-"""What ``conv2attn help TOPIC`` says beside the help of commands."""
+"""Texts of ``conv2attn help TOPIC``, beside the help of commands."""
 
 from __future__ import annotations
 

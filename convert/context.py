@@ -1,4 +1,4 @@
-"""What a layer does when torch calls it under autocast, in a trace or in a transform.
+"""Behaviour of a layer that torch calls under autocast, in a trace or in a transform.
 
 A convolution under autocast rounds its input, kernel and bias to autocast's dtype, and gives a result of that dtype.
 The attention in its place does the same, and then computes with autocast off: positions, scores and probabilities are

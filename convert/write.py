@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+import torch
 from filelock import FileLock, Timeout
 from safetensors import SafetensorError
 from safetensors.torch import save_file
@@ -244,6 +245,15 @@ Versions = Mapping[str, Mapping[str, object]] | None
 def place(tensor: Tensor) -> Place:
     """Storage, offset and layout of a tensor: equal for two tensors only if they are one."""
     return (tensor.device, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+
+
+def have_same_bytes(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors have the same bytes, so that 0 and -0 differ, in the same shape and dtype on one device."""
+    if one is other:
+        return True
+    alike = one.shape == other.shape and one.dtype == other.dtype and one.device == other.device
+    flat = (tensor.detach().reshape(-1).contiguous().view(torch.uint8) for tensor in (one, other))
+    return alike and torch.equal(*flat)
 
 
 def aliases(state: Mapping[str, Tensor]) -> dict[str, str]:

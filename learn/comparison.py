@@ -408,7 +408,7 @@ def _results(
     places: Mapping[int, Path],
     seconds: Mapping[str, float],
 ) -> dict[int, dict[str, ArmResult]]:
-    """What came of each seed's CNN at the start and of each arm."""
+    """Results of each seed's CNN at the start and of each arm."""
     longer = {name: _ratio(seconds, name, arm.as_long_as) for name, arm in arms.items()}
     begun = made([partial(runs.start_result, starts[seed], seed) for seed in places])
     results = {seed: {"start": found} for seed, found in zip(places, begun, strict=True)}

@@ -19,6 +19,8 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves
 
+from ..write import have_same_bytes
+
 _READS_NUMBERS = {
     *(Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__bool__, Tensor.__int__, Tensor.__float__, Tensor.__index__),
     *(Tensor.__contains__, Tensor.equal, Tensor.allclose, torch.equal, torch.allclose),
@@ -92,14 +94,5 @@ def is_same_program(cnn: nn.Module, model: nn.Module, image: Tensor) -> bool:
     return (
         one.lines == other.lines
         and one.read.keys() == other.read.keys()
-        and all(_same(one.read[name], other.read[name]) for name in one.read)
+        and all(have_same_bytes(one.read[name], other.read[name]) for name in one.read)
     )
-
-
-def _same(one: Tensor, other: Tensor) -> bool:
-    same = one.dtype == other.dtype and one.shape == other.shape
-    return same and (one is other or torch.equal(_bytes(one), _bytes(other)))
-
-
-def _bytes(tensor: Tensor) -> Tensor:
-    return tensor.detach().contiguous().flatten().view(torch.uint8)

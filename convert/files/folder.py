@@ -174,7 +174,7 @@ def _described(
     preprocessing: Preprocessing | None,
     source: Checkpoint | None,
 ) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What the folder's ``config.json`` says, and the tensors beside it."""
+    """Content of the folder's ``config.json``, and the tensors beside it."""
     records = [LayerRecord.of(layer.names, attention_named(model, layer.name)) for layer in report.layers]
     is_part = isinstance(model, Layers | SelfAttention)
     kinds = sorted({record.kind for record in records if record.kind is not None})

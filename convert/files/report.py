@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
 
 from ..arguments import Size
 from ..bounds.tail import counts_heads_alone
@@ -30,7 +29,7 @@ from ..context import without_autocast
 from ..engines.base import convolution_flops
 from ..errors import ConversionError, Problem, listed
 from ..examples.images import DRAWN_SIZE, drawn_image, drawn_input, network_input
-from ..inputs import likely_channels
+from ..inputs import likely_channels, named_tensors
 from ..layer.construction import not_a_convolution
 from ..layer.layer import SelfAttention
 from ..network.convert import restore_model
@@ -122,8 +121,8 @@ def _apart(model: nn.Module, image: Tensor) -> tuple[float, float] | None:
         return None
     with contextlib.suppress(ConversionError), in_eval_mode(model):
         cnn = restore_model(model, tolerance=_ANY)  # refuses what was trained
-        outputs = zip(tree_leaves(model(image)), tree_leaves(cnn(image)), strict=True)
-        pairs = [(one, two) for one, two in outputs if isinstance(two, Tensor) and two.is_floating_point()]
+        outputs = (named_tensors(network(image)).values() for network in (model, cnn))
+        pairs = [(one, two) for one, two in zip(*outputs, strict=True) if two.is_floating_point()]
         if pairs:
             return _largest(one - two for one, two in pairs), _largest(two for _, two in pairs)
     return None

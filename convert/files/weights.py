@@ -28,7 +28,7 @@ from torch.nn.parameter import is_lazy
 
 from ..errors import CheckpointError, ClassesDifferError, SeveralNetworksError, first_line, listed
 from ..spec import DescribedConvolution
-from ..write import Versions, versions_of, with_versions
+from ..write import Versions, have_same_bytes, versions_of, with_versions
 from ..write import place as place_of
 from .architecture import Architecture
 from .pickles import Inert, is_module, kinds_of, pickled_network
@@ -403,7 +403,7 @@ def load_into(
     problems += [
         f"{first[id(tensor)]!r} and {key!r} are one tensor, with two values"
         for key, tensor in sharing.items()
-        if key in tensors and not _are_one(tensors[key], tensors[first[id(tensor)]])
+        if key in tensors and not have_same_bytes(tensors[key], tensors[first[id(tensor)]])
     ]
     if problems:
         raise _other_classes(path, given, wanted) or _unfit(path, given, wanted, problems)
@@ -521,14 +521,6 @@ def _mismatch(key: str, got: Tensor, wanted: object, assign: bool) -> str | None
 def _keeps_values(tensor: Tensor, dtype: torch.dtype) -> bool:
     """Whether a tensor has the same numbers in another dtype, as counters and masks of other writers have."""
     return not tensor.is_complex() and torch.equal(tensor.to(dtype).to(tensor.dtype), tensor)
-
-
-def _are_one(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors have the same bytes."""
-    if one is other:
-        return True
-    alike = one.shape == other.shape and one.dtype == other.dtype and one.device == other.device
-    return alike and torch.equal(*(tensor.reshape(-1).contiguous().view(torch.uint8) for tensor in (one, other)))
 
 
 def _kind(dtype: torch.dtype) -> str:

@@ -1,4 +1,4 @@
-"""What a conversion would cost, and which of its layers an input runs.
+"""Cost of a conversion, and the layers of it that an input runs.
 
 The cost, known before anything is converted: each layer's input size and the memory of literal attention.
 

@@ -1,4 +1,4 @@
-"""What differs between an operation of A and its partner of B: attributes, weights, another operation, other inputs."""
+"""Differences between an operation of A and its partner of B: attributes, weights, another operation, other inputs."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def is_named_for_itself(node: fx.Node, pairs: Pairs) -> bool:
 
 
 def _sources(node: fx.Node) -> list[fx.Node]:
-    """What a normalisation reads, through the choice of one of its results."""
+    """Operations that a normalisation reads, through the choice of one of its results."""
     return [each for before in node.all_input_nodes for each in (before, *before.all_input_nodes)]
 
 

@@ -247,8 +247,7 @@ class LayerWatcher:
     ) -> LayerComparison:
         """The comparison at places, or of all numbers where the layer has the bits of its convolution."""
         reading, there = _Reading(self.layer, inputs[0], output, self._places or 0), call.output
-        assert call.windows is not None
-        is_same = torch.equal(reading.windows, call.windows) and torch.equal(output, there)
+        is_same = call.windows is not None and torch.equal(reading.windows, call.windows) and torch.equal(output, there)
         here = there if is_same else self._conv(*inputs, **options)
         certificate = self._certificate(reading.x, lambda layer, x: measured_at(layer, x, reading.windows))
         bound = math.nan if certificate is None else certificate.bound

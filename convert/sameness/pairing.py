@@ -44,7 +44,7 @@ class Operations(Protocol):
 
     @property
     def values(self) -> dict[Any, Any]:
-        """What each gave."""
+        """The result of each."""
         ...
 
     def path(self, node: Any) -> str:

@@ -38,7 +38,7 @@ class Places(NamedTuple):
     def draw(cls, shape: Sequence[int], spec: ConvSpec, count: int) -> Places:
         """Draws places of an output [batch, out_channels, *size], the same ones for the same shape."""
         generator = torch.Generator().manual_seed(0)
-        count = max(_FEWEST, min(count, _MOST // max(1, spec.in_channels * _taps(spec))))
+        count = max(_FEWEST, min(count, _MOST // max(1, spec.in_channels * spec.num_heads)))
 
         def below(most: int) -> Tensor:
             return torch.randint(most, (count,), generator=generator)
@@ -57,7 +57,7 @@ class Places(NamedTuple):
         return output[index]
 
     def windows(self, spec: ConvSpec, x: Tensor) -> Tensor:
-        """What the convolution reads there of an input [batch, in_channels, *size]: [places, in_channels, *kernel]."""
+        """Pixels that the convolution reads there of x [batch, in_channels, *size]: [places, in_channels, *kernel]."""
         padded, ones, indices = spec.pad(x), (1,) * spec.axes, []
         for axis, place in enumerate(self.along):
             taps = torch.arange(spec.kernel_size[axis]) * spec.dilation[axis]
@@ -65,10 +65,6 @@ class Places(NamedTuple):
             indices.append(pixels.reshape(len(place), *ones[:axis], len(taps), *ones[axis + 1 :]))
         index: Any = (self.image.reshape(-1, *ones), slice(None), *indices)
         return padded[index].movedim(-1, 1)
-
-
-def _taps(spec: ConvSpec) -> int:
-    return int(torch.tensor(spec.kernel_size).prod())
 
 
 def convolved(spec: ConvSpec, windows: Tensor, kernel: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -189,7 +189,8 @@ def _reached(program: Program, low: Tensor, high: Tensor) -> float | None:
     """The largest absolute value of an output for one drawn image, or None if it is not a number."""
     generator = torch.Generator("cpu").manual_seed(0)
     drawn = torch.rand(low.shape, generator=generator, dtype=torch.float64, device="cpu")
-    run = Linearised(program, low + drawn * (high - low), Hypothesis("exact"))
+    with torch.device("cpu"):  # whatever torch's default is
+        run = Linearised(program, low + drawn * (high - low), Hypothesis("exact"))
     largest = _largest([output.center.abs() for output in run.outputs])
     return largest if math.isfinite(largest) and not run.problems else None
 

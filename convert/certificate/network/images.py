@@ -360,7 +360,7 @@ class _Image:
 
 
 def _pairs(ranges: Linearised, factors: Tensor) -> list[float]:
-    """What two programs differ by, of which one may have soft attention's tails."""
+    """Bounds on the difference of two programs, of which one may have soft attention's tails."""
     found, tails = ranges.reach(factors)
     return ((2 * found - tails) * OUTWARD).tolist()
 
@@ -384,17 +384,15 @@ def truth_of(
     """
     p, seed = checked_probability(p), _seed(seed)
     program, images = program_for(model, images)
-    found = []
-    for number, image in enumerate(images.split(1)):
-        one = _Image(program, image, EXACT, 2 * p, seed + number)
-        found.append((one.truth, one.reference()[0]))
-    return found
+    with torch.device("cpu"):  # whatever torch's default is
+        found = [_Image(program, image, EXACT, 2 * p, seed + n) for n, image in enumerate(images.split(1))]
+        return [(one.truth, one.reference()[0]) for one in found]
 
 
 def most_at(
     program: Program, image: Tensor, output: int, number: int, apart: float, *, seed: int
 ) -> tuple[float, float | None]:
-    """What two programs may differ by, sums in any order, at a number of one of a network's outputs.
+    """Bounds on the difference of two programs, sums in any order, at a number of one of a network's outputs.
 
     Args:
         program: The network's.
@@ -411,6 +409,13 @@ def most_at(
     Raises:
         ConversionError: An operation has no rule.
     """
+    with torch.device("cpu"):  # whatever torch's default is
+        return _most_at(program, image, output, number, apart, seed)
+
+
+def _most_at(
+    program: Program, image: Tensor, output: int, number: int, apart: float, seed: int
+) -> tuple[float, float | None]:
     hypothesis = Hypothesis("any order")
     first = Linearised(program, image, hypothesis)
     if first.problems:

@@ -108,7 +108,7 @@ class Linearised(Walk):
         exact = image.detach().cpu().double()
         self.steps.append(Step("the image", (), None, exact.shape))
         point = Point(exact, exact, torch.zeros_like(exact), exact, 0, columns=columns)
-        with torch.no_grad(), torch.device("cpu"):  # whatever torch's default is
+        with torch.no_grad():
             found = self.values_for(point)
         self.outputs = [one for one in found if isinstance(one, Point)]
 
@@ -163,13 +163,8 @@ class Linearised(Walk):
             if local.box is not None:
                 low, high = torch.maximum(low, local.box[0] - added), torch.minimum(high, local.box[1] + added)
             if step.is_tested:
-                step.tested = (
-                    self._rows(index)
-                    if callable(self._radius) is False
-                    else self._radius(  # type: ignore
-                        index, node, center, columns
-                    )
-                )
+                given = self._radius
+                step.tested = given(index, node, center, columns) if callable(given) else self._rows(index)
                 outward = step.tested * OUTWARD + 2 * U64 * center.abs()
                 low, high = torch.maximum(low, center - outward), torch.minimum(high, center + outward)
             high = torch.maximum(low, high)

@@ -343,7 +343,7 @@ def votes_of(
     dtype: torch.dtype = torch.float64,
     is_rehearsal: bool = False,
 ) -> tuple[dict[int, Tensor], Tensor]:
-    """Of so many columns, how many are within margin^(-1/2) D at each unit, and the outputs' columns.
+    """Votes of so many columns: how many are within margin^(-1/2) D at each unit, and the outputs' columns.
 
     Columns that round too much vote no, and are infinite; those of a rehearsal may.
     """
