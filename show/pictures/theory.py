@@ -1,7 +1,6 @@
 """The pictures of docs/theory.md, drawn from an example network: ``make pictures`` writes them.
 
-They are computed in double precision, and where they show an error, it is far above rounding: the files are the same
-on every machine.
+They are computed in double precision, of which they show few digits: the files are the same on every machine.
 """
 
 from __future__ import annotations
@@ -18,8 +17,6 @@ from ...convert.examples.images import drawn_image
 from ...convert.examples.networks import load_example
 from ...convert.network.convert import convert_model
 from ...convert.write import write_file
-from .curve import ALPHAS
-from .error import draw_error
 from .kernel import draw_kernel
 from .maps import draw_maps
 from .scene import Scene, scenes, set_alpha
@@ -27,14 +24,12 @@ from .style import Sheet, drawn_in_style
 
 _SIZE = Size(32, 32)
 _SOFT = 1.0
-_LAST = 16.0  # the largest alpha whose error is far above rounding
 
 
 def theory_pictures() -> dict[str, bytes]:
     """The content of each picture's SVG file, by its name."""
     drawings: dict[str, Callable[[], Sheet]] = {
         "kernel.svg": lambda: draw_kernel(_seen("plain")[:1]),
-        "error.svg": lambda: draw_error(_seen("plain")[:1], [alpha for alpha in ALPHAS if alpha <= _LAST]),
         "layers.svg": lambda: draw_maps(_seen("plain", alpha=_SOFT)),
     }
     with drawn_in_style():

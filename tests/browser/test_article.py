@@ -61,6 +61,14 @@ def settled(page: Page, scene: str, part: str) -> str:
     return page.inner_text(f"#{scene} [data-part={part}]")
 
 
+def numbers(page: Page, scene: str) -> Any:
+    return page.evaluate(
+        """scene => JSON.parse(JSON.stringify(article.scenes[scene].numbers(),
+             (_, value) => ArrayBuffer.isView(value) ? [...value] : value))""",
+        scene,
+    )
+
+
 def said(page: Page) -> str:
     return page.inner_text("#setup-says")
 
@@ -144,12 +152,36 @@ def test_103_still_counts_and_104_does_not(article: Page) -> None:
     article.locator("#sharp").get_by_role("button", name="at \u03b1 = 104").click()
     assert "exactly 0" in settled(article, "sharp", "written")
     assert "one pixel gets any attention" in settled(article, "sharp", "says")
+    article.locator("#sharp").get_by_role("button", name="\u03b1 = 745").click()
+    assert "it still counts" in settled(article, "sharp", "written")
+    article.locator("#sharp").get_by_role("button", name="746").click()
+    assert "exactly 0" in settled(article, "sharp", "written")
+
+
+def test_why_the_sum_of_heads_is_not_the_convolution_is_said_where_it_is_not(article: Page) -> None:
+    assert "heads still see a blur" in settled(article, "nine", "says")
+    article.evaluate("article.state.set({ 'nine.alpha': 746 })")
+    assert "here." in settled(article, "nine", "says")
+    assert "blur" not in settled(article, "nine", "says")
+    article.evaluate("article.state.set({ 'nine.off': '4' })")
+    assert "another kernel" in settled(article, "nine", "says")
 
 
 def test_with_the_padded_keys_nothing_is_wrong(article: Page) -> None:
+    padding = article.locator("#border [data-part=image] path")
     assert "156 of 1,600 outputs are wrong (9.8 %)" in settled(article, "border", "written")
+    assert padding.get_attribute("fill") == "var(--paper)"
     article.check("#border [data-part=padded]")
     assert "none of 1,600 outputs is wrong" in settled(article, "border", "written")
+    assert str(padding.get_attribute("fill")).startswith("url(#hatch")
+
+
+def test_at_a_corner_four_heads_of_nine_see_its_pixel_and_two_each_the_pixels_beside_it(article: Page) -> None:
+    article.evaluate("article.state.set({ 'border.query': [0, 0] })")
+    shares = numbers(article, "border")["attentions"]
+    seen = [tuple(max(range(len(one)), key=one.__getitem__) for one in head.values()) for head in shares]
+    assert sorted(seen.count(place) for place in set(seen)) == [1, 2, 2, 4]
+    assert seen.count((1, 1)) == 4  # of the padded image
 
 
 def test_all_controls_change_the_geometry_and_the_kernel(article: Page) -> None:

@@ -57,10 +57,10 @@ export class InputView {
       (step) => app.moveQuery(name, app.query(name).map((at, axis) => at + step[axis]), scene));
   }
 
-  draw(boxes = [], picture = this.app.look.picture) {
+  draw(boxes = [], picture = this.app.look.picture, blank = false) {
     const { subject, query, markOf } = this.app, [rows, columns] = subject.padded_size;
     this.panel.paint({ top: 0, left: 0, rows, columns }, picture);
-    this.panel.mark(subject, [...boxes, ["query", ...markOf.call(this.app, query.call(this.app, this.name)), 1, 1]]);
+    this.panel.mark(subject, [...boxes, ["query", ...markOf.call(this.app, query.call(this.app, this.name)), 1, 1]], blank);
   }
 }
 

@@ -73,13 +73,13 @@ export class Panel {
     this.hatch.setAttribute("patternTransform", `rotate(45) scale(${columns / this.lines})`);
   }
 
-  /** Draws the padding, the input's border, and boxes [class, row, column, rows, columns]. */
-  mark(layer, boxes) {
+  /** Draws the padding, hatched or, where it is no key, blank, the input's border, and boxes [class, row, column, rows, columns]. */
+  mark(layer, boxes, blank = false) {
     const [top, , left] = layer.pads, [rows, columns] = layer.input_size, [height, width] = layer.padded_size;
     const outside = `M0 0H${width}V${height}H0Z M${left} ${top}v${rows}h${columns}v${-rows}Z`;
     const parts = [this.hatch];
     if (height > rows || width > columns) {
-      parts.push(element("path", { fill: `url(#${this.hatch.id})`, d: outside }),
+      parts.push(element("path", { fill: blank ? "var(--paper)" : `url(#${this.hatch.id})`, d: outside }),
         element("rect", { class: "border", x: left, y: top, width: columns, height: rows }));
     }
     for (const [name, y, x, high, wide] of boxes) {

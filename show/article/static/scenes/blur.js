@@ -1,5 +1,6 @@
 /* Scene 6: soft attention is a blur, and then the convolution; the certificate is a band around the convolution. */
 
+import { tailFraction } from "../../../page/static/attention.js";
 import { drawChart } from "../../../page/static/chart.js";
 import { formatted } from "../../../page/static/numbers.js";
 import { attend, blurred, convolution, largestGap, roundingBound, tailBound } from "../../../page/static/layer.js";
@@ -50,8 +51,9 @@ export class BlurScene {
     part(this.host, "same").textContent = `heads − (blur, then convolution): at most ${formatted(same)}`;
     const far = formatted(apart), most = formatted(bound + rounding), sign = apart <= bound + rounding ? "≤" : ">";
     part(this.host, "written").textContent = `heads − convolution: at most ${far} ${sign} ${most}, the certificate`;
-    say(this.host, `At α = ${formatted(alpha)} attention differs from the convolution by up to ${far} on this image; `
-      + `no image of this range can make it differ by more than ${most}.`);
+    say(this.host, `At α = ${formatted(alpha)}, where τ = ${formatted(tailFraction(alpha))}, attention differs from the convolution by up `
+      + `to ${far} on this image; no image of this range can make it differ by more than ${most}, `
+      + `of which ${formatted(rounding)} is for rounding.`);
   }
 
   demo(t) { return { "blur.alpha": 2 ** (-3 + 7 * t) }; }

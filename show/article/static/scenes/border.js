@@ -40,7 +40,7 @@ export class BorderScene {
     this.image.draw(looked.map(([row, column], head) => {
       const shared = looked.slice(0, head).filter(([r, c]) => r === row && c === column).length, inset = 0.14 * Math.min(shared, 3);
       return ["key", row + inset, column + inset, 1 - 2 * inset, 1 - 2 * inset];
-    }));
+    }), look.picture, inner);
     this.errors.draw(signedPicture(errors, subject.output_size[1], gap, look.colours));
     const pixels = new Set(looked.map(String)).size, share = `${(100 * wrong / errors.length).toFixed(1)} %`;
     const [some, all] = [wrong, errors.length].map((count) => count.toLocaleString("en"));

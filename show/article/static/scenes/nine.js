@@ -2,7 +2,7 @@
 
 import { attended } from "../../../page/static/attention.js";
 import { formatted } from "../../../page/static/numbers.js";
-import { attend, attentionAt, targetOf } from "../../../page/static/layer.js";
+import { attend, attentionAt, roundingBound, targetOf } from "../../../page/static/layer.js";
 import { css, greyPicture, rangeOf } from "../../../page/static/pictures.js";
 import { HeadsView, InputView, OutputView, alphaSlider, made, part, say } from "../views.js";
 
@@ -45,8 +45,11 @@ export class NineScene {
     this.output.draw(greyPicture(found.output, subject.output_size[1], rangeOf(this.app.convolved)));
     const gone = off.size ? `, without ${off.size} of them,` : "";
     part(this.host, "written").textContent = `${subject.taps.length} heads add up to ${formatted(found.sum)}`;
-    const same = formatted(this.app.convolvedAt(this.app.query()));
-    say(this.host, `The ${subject.taps.length} heads${gone} add up to ${formatted(found.sum)}; the convolution has ${same} here.`);
+    const same = this.app.convolvedAt(this.app.query()), apart = Math.abs(found.sum - same) > roundingBound(subject);
+    const why = !apart ? "" : off.size ? " A head that is off is a weight of 0, which is another kernel."
+      : ` At α = ${formatted(found.alpha)} heads still see a blur, not one pixel: the larger α, the nearer the two.`;
+    const both = `add up to ${formatted(found.sum)}; the convolution has ${formatted(same)} here`;
+    say(this.host, `The ${subject.taps.length} heads${gone} ${both}.${why}`);
   }
 
   caption(head, tap, { seen, added }, off, largest, { colours }) {
