@@ -1,10 +1,12 @@
-"""Turns any trained convolution into the multi-head self-attention layer that computes the same function.
+"""Changes a trained CNN's architecture without changing what it computes, and proves it.
 
     import conv2attn as c2a
 
-    attention = c2a.attention_from_conv(conv)       # a layer
-    model, report = c2a.convert_model(cnn)          # a network
-    c2a.certify(attention, input_range=(-1, 1))     # a proven bound on the difference
+    attention = c2a.attention_from_conv(conv)        # a convolution as self-attention, by Theorem 1
+    model, report = c2a.convert_model(cnn)           # a network
+    c2a.certify(attention, input_range=(-1, 1))      # a proven bound on the difference
+    model, report = c2a.graft(cnn, example=images)   # attention that starts at the CNN's bits, and can learn
+    c2a.same(model, cnn, images)                     # is the difference of two networks rounding?
 
 The public names are loaded when they are first used, so ``import conv2attn`` does not import torch.
 """

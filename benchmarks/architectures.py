@@ -1,10 +1,10 @@
-"""Converts every network of timm and torchvision that can be built here, and writes docs/architectures.md.
+"""Converts every network of timm and torchvision that can be built here, and writes ARCHITECTURES.md.
 
 Run by hand, with timm and torchvision installed; the weights are random. Each result is a line of JSON as soon as it is
 known, and a run goes on where the last one ended:
 
     python benchmarks/architectures.py build/architectures.jsonl --seconds 3600
-    python benchmarks/architectures.py build/architectures.jsonl --table docs/architectures.md
+    python benchmarks/architectures.py build/architectures.jsonl --table benchmarks/ARCHITECTURES.md
 
 First every network is built on the meta device, which takes no memory, and each of its convolutions is asked whether it
 would be converted. Then networks are run from the smallest up, until the time is over: converted, compared bit for bit
@@ -209,7 +209,6 @@ def table(records: dict[tuple[str, str, str], Record], measured: date) -> str:
         "",
         *itertools.chain.from_iterable(_summary(library, records) for library in LIBRARIES),
     ]
-    lines += own_classes(Path(__file__).parents[1] / "docs" / "architectures.md")
     for library in LIBRARIES:
         families: dict[str, list[Record]] = {}
         for name in _names(records, library):
@@ -219,13 +218,6 @@ def table(records: dict[tuple[str, str, str], Record], measured: date) -> str:
         lines += [_row(family, known) for family, known in sorted(families.items())]
         lines.append("")
     return "\n".join(lines)
-
-
-def own_classes(page: Path) -> list[str]:
-    """The section about classes of transformers and diffusers, which is written by hand, as the page has it."""
-    text = page.read_text(encoding="utf-8")
-    start = text.find("## Convolutions that transformers")
-    return [] if start < 0 else [text[start : text.index("\n## ", start)].rstrip(), ""]
 
 
 def _names(records: dict[tuple[str, str, str], Record], library: str) -> list[str]:

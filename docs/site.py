@@ -1,7 +1,7 @@
 """Pages that mkdocs cannot find: the README, the notebook, each chapter of the claims, and both references.
 
 The document of the claims, one file for readers of the repository, becomes a page for each of its chapters. Links from
-pages to the code become links into the reference; links to tests and other files become their names. Formulas are
+pages to the code become links into the reference; links to tests and other files lead to the repository. Formulas are
 rendered by KaTeX, whose files ``make docs`` fetches into build/katex: the site asks for nothing elsewhere.
 """
 
@@ -19,6 +19,7 @@ from typer import Context
 from typer.cli import get_docs_for_click
 from typer.main import get_command
 
+import conv2attn
 from conv2attn.cli import app
 
 ROOT = Path(__file__).parents[1]
@@ -76,6 +77,17 @@ def reference(room: str, modules: list[str]) -> str:
     dotted = f"{PACKAGE}.{room.replace('/', '.')}"
     names = [dotted if name == "__init__" else f"{dotted}.{name}" for name in modules]
     return f"# {room}\n\n" + "\n\n".join(f"::: {name}" for name in names) + "\n"
+
+
+def public_names() -> list[str]:
+    """The public names as a table, each with a link to its module's page and the first sentence of its docstring."""
+    rows = ["| name | purpose |", "| --- | --- |"]
+    for name in sorted(set(conv2attn.__all__) - {"__version__"}, key=str.lower):
+        public = getattr(conv2attn, name)
+        module, purpose = public.__module__, str(public.__doc__).partition("\n")[0]
+        room = module.removeprefix(f"{PACKAGE}.").rpartition(".")[0].replace(".", "/")
+        rows.append(f"| [`{name}`]({room}/index.md#{module}.{public.__qualname__}) | {purpose} |")
+    return rows
 
 
 def chapters() -> dict[str, str]:
@@ -150,7 +162,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for name, text in chapters().items():
         if name != CLAIMS:
             files.append(File.generated(config, name, content=text))
-    listed = ["# Reference", "", "What users need is in [convert](convert/index.md); the rest is for contributors.", ""]
+    listed = [
+        "# Reference",
+        "",
+        "`import conv2attn as c2a` gives these names:",
+        "",
+        *public_names(),
+        "",
+        "All modules, for contributors:",
+        "",
+    ]
     for room, modules in rooms().items():
         listed.append(f"- [{room}]({room}/index.md)")
         files.append(File.generated(config, f"reference/{room}/index.md", content=reference(room, modules)))
@@ -187,7 +208,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
         path = target.removeprefix("../").rstrip("/")
         room = path if (ROOT / path).is_dir() else str(PurePosixPath(path).parent)
         if files.get_file_from_path(f"reference/{room}/index.md") is None:
-            return f"`{text}`" if "`" not in text else text
+            return f"[{text}]({REPOSITORY}/blob/main/{path})"
         module = "" if room == path else f"#{PACKAGE}.{path.removesuffix('.py').replace('/', '.')}"
         return f"[{text}](reference/{room}/index.md{module if path.endswith('.py') else ''})"
 

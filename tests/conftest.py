@@ -21,7 +21,6 @@ SLOW = frozenset(
         "convert/test_transforms",
         "learn/training/test_fit",
         "commands/test_graft",
-        "test_packaging",
     )
 )
 

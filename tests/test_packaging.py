@@ -97,6 +97,17 @@ def test_readme_links_are_absolute_and_lead_to_files() -> None:
     assert [path for path in own if not (ROOT / path).exists()] == []
 
 
+def test_citations_and_the_changelog_name_the_version_of_the_package() -> None:
+    version = re.escape(project()["project"]["version"])
+    lines = {
+        "CITATION.cff": rf"^version: {version}$",
+        "README.md": rf"version = \{{{version}\}}",
+        "CHANGELOG.md": rf"^# Changelog\n(?:(?!\n## ).)*\n## \[{version}\]",
+    }
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in lines}
+    assert [name for name, line in lines.items() if not re.search(line, texts[name], re.MULTILINE | re.DOTALL)] == []
+
+
 def test_every_dependency_is_pinned_to_a_version_it_allows() -> None:
     lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
     pins = {line.partition("==")[0].lower(): line.partition("==")[2] for line in lines if not line.startswith("#")}
