@@ -69,7 +69,6 @@ app = typer.Typer(
     name="conv2attn",
     cls=Program,
     help="Change a trained CNN's architecture without changing what it computes, and prove it.",
-    no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode="rich" if sys.stdout is not None and sys.stdout.isatty() else None,  # panels only for people
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -739,7 +738,7 @@ def main() -> None:
     atexit.register(gc.freeze)  # otherwise the interpreter scans all of torch once more at exit, for a second
     with ended_by_signals(), nullcontext() if _DEBUG in sys.argv else libraries_quiet():
         prepare_streams()
-        arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG]
+        arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG] or ["--help"]
         try:
             sys.exit(app(arguments, standalone_mode=False) or 0)
         except Exception as error:

@@ -16,15 +16,32 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from ..show.text import printable
-from .terminal import JSON_VERSION, say, say_document
+from .terminal import JSON_VERSION, ReaderLeftError, say, say_document
 
-WRONG_USE, WRONG_INPUT, UNSUPPORTED, BUG = 2, 3, 4, 70
+WRONG_USE, WRONG_INPUT, UNSUPPORTED, BUG, INTERRUPTED, READER_LEFT = 2, 3, 4, 70, 130, 141  # the last two as shells do
 _EXAMPLE = "torchvision.models:resnet18"
 _NO_MEMORY = "t allocate memory: you tried to allocate"  # torch's RuntimeError for it
 _OWN = __name__.partition(".")[0]
 _TOOLS = {"torch", "numpy", "typer", "click", "rich", "sympy", "pebble", "lightning", *sys.stdlib_module_names}
 """Top-level modules whose frames do not tell whose error it is."""
+_UNCHECKED = "nothing was checked"
+_KEPT = "finished runs stay in the folder, and --resume continues them"
+_LEFT = {
+    **dict.fromkeys(("verify", "check", "formal", "soak"), _UNCHECKED),
+    "prove": "only what is printed above was decided",
+    "same": "nothing was compared",
+    "demo": "folders that were finished stay",
+    "learn": _KEPT,
+    "help": "nothing was done",
+    "plan": "nothing was done",
+    "claims": "nothing was done",
+}
+"""What there is after an interrupt, by command; elsewhere nothing was written."""
 _SIGNALS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # the latter: a closed terminal
+
+
+class InterruptedRunError(Exception):
+    """Ctrl-C, as an exception that typer does not take for its own."""
 
 
 def is_usage(error: Exception) -> bool:
@@ -40,7 +57,12 @@ def explain(error: Any, arguments: Sequence[str] = ()) -> int:
         arguments: Arguments of the command line. With ``--json`` among them, one JSON object is printed on standard
             output in place of a sentence on stderr.
     """
-    if is_usage(error):
+    if isinstance(error, ReaderLeftError):
+        _abandon_stdout()
+        return READER_LEFT
+    if isinstance(error, InterruptedRunError):
+        sentence, code = f"interrupted; {_after_interrupt(arguments)}", INTERRUPTED
+    elif is_usage(error):
         error.message = printable(_plain(error.message))
         sentence, code = error.format_message(), error.exit_code
     elif isinstance(error, OSError):
@@ -64,6 +86,13 @@ def explain(error: Any, arguments: Sequence[str] = ()) -> int:
         if code == BUG:
             say("This is a bug in conv2attn; please report it with the output of --debug.", err=True)
     return int(code)
+
+
+def _after_interrupt(arguments: Sequence[str]) -> str:
+    command = next((argument for argument in arguments if not argument.startswith("-")), "")
+    if command == "graft" and "--data" in arguments:
+        return _KEPT
+    return _LEFT.get(command, "nothing was written")
 
 
 def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:

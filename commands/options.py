@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from .ending import InterruptedRunError
 from .machine import use_threads
 from .terminal import Outcome, print_outcome, results_alone
 
@@ -250,6 +252,15 @@ _THREADS = Annotated[
 ]
 
 
+@contextmanager
+def _interrupts_raised() -> Iterator[None]:
+    """Makes an exception of an interrupt, at which typer would end silently."""
+    try:
+        yield
+    except KeyboardInterrupt as interrupt:
+        raise InterruptedRunError from interrupt
+
+
 class Command(TyperCommand):
     """A command that prints nothing but its result to standard output, even if the user's code prints more."""
 
@@ -261,6 +272,16 @@ class Command(TyperCommand):
 
 class Program(TyperGroup):
     """The program, whose help lists commands by their panels also where nobody looks at a terminal."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Parses the command line."""
+        with _interrupts_raised():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Runs a command."""
+        with _interrupts_raised():
+            return super().invoke(ctx)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes a section for each panel."""

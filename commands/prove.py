@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ..proofs.prover.claim import Status, all_claims, select
-from ..proofs.prover.document import document_file, fill, for_terminal, render_markdown, sections
+from ..proofs.prover.document import document_file, fill, render_markdown, sections
+from ..proofs.prover.plain_text import plain_text
 from ..proofs.prover.run import DEFAULT_LIMIT, Outcome, Result, iter_results
 from ..show.text import Table
 from .terminal import Done, outcome_json, say, say_document
@@ -42,7 +43,7 @@ def prove_claims(names: Sequence[str], *, show: str | None, form: str, out: Path
         if out is not None or form != "text":
             text = outcome_json("prove", outcome) if form == "json" else render_markdown(results)
         else:
-            text = for_terminal("\n\n".join(sections(results)) + "\n")
+            text = plain_text("\n\n".join(sections(results)) + "\n")
         if out is not None:
             write(text)
             say(f"Wrote {out}")

@@ -65,12 +65,20 @@ def say_document(text: str, *, err: bool = False) -> None:
     """Prints one of our own texts unchanged, at once.
 
     Raises:
+        ReaderLeftError: Nobody reads standard output any more.
         OSError: Standard output cannot be written.
     """
     stream = sys.stderr if err else _results or sys.stdout
-    with suppress(OSError) if err else nullcontext():  # there is no other place to say so
-        stream.write(text)
-        stream.flush()
+    try:
+        with suppress(OSError) if err else nullcontext():  # there is no other place to say so
+            stream.write(text)
+            stream.flush()
+    except BrokenPipeError as error:
+        raise ReaderLeftError from error
+
+
+class ReaderLeftError(Exception):
+    """Standard output is a pipe whose reader has enough, as in ``conv2attn claims | head -1``."""
 
 
 def print_table(table: Table) -> None:
@@ -87,11 +95,11 @@ def print_table(table: Table) -> None:
     header, rows, _ = table
     if not rows:
         return
-    console = Console(file=_results or sys.stdout, highlight=False)
-    if not console.is_terminal:
-        console.width = _UNLIMITED
+    screen = Console(file=_results or sys.stdout)
+    drawn = io.StringIO()
+    console = Console(file=drawn, highlight=False, width=screen.width if screen.is_terminal else _UNLIMITED)
     texts = [[f"{c:,}" if isinstance(c, int) else printable(c, CELL) for c in row] for row in rows[:LISTED]]
-    grid = Grid(box=box.SIMPLE_HEAD, pad_edge=False, header_style="")
+    grid = Grid(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, header_style="")
     for index, name in enumerate(header):
         is_number = index > 0 and isinstance(rows[0][index], int)
         grid.add_column(
@@ -107,6 +115,7 @@ def print_table(table: Table) -> None:
             console.print(Text("\n".join(lines), overflow="fold"))
     else:
         console.print(grid)
+    say_document("".join(f"{line.rstrip()}\n" for line in drawn.getvalue().splitlines()))
     if len(rows) > LISTED:
         say(f"and {len(rows) - LISTED:,} more rows; --json prints all")
 
@@ -166,15 +175,21 @@ def wrote(file: Path, told: str = "", /, **about: Any) -> Done:
 
 
 def print_outcome(command: str, outcome: Outcome, *, as_json: bool) -> None:
-    """Prints the outcome of a command as tables and lines, or as one JSON object that names the command."""
+    """Prints the outcome of a command as tables and lines, or as one JSON object that names the command.
+
+    An empty line stands between a table and what is next to it.
+    """
     if as_json:
         say_document(outcome_json(command, outcome))
         return
+    before: Table | str | None = None
     for part in outcome.shown():
-        if isinstance(part, Table):
-            print_table(part)
-        else:
-            say(part)
+        if isinstance(part, Table) and not part.rows:
+            continue
+        if before and part and (isinstance(part, Table) or isinstance(before, Table)):
+            say("")
+        print_table(part) if isinstance(part, Table) else say(part)
+        before = part
 
 
 def outcome_json(command: str, outcome: Outcome) -> str:

@@ -198,7 +198,9 @@ def _beside(target: Path) -> Iterator[Path]:
     try:
         lock.acquire()
     except Timeout as error:
-        raise OutputError(f"{target} cannot be written: another run is writing it") from error
+        held = Path(lock.lock_file).exists()  # else the file system takes no new file, which filelock waits for
+        reason = "another run is writing it" if held else f"no file can be made in the folder {target.parent}"
+        raise OutputError(f"{target} cannot be written: {reason}") from error
     try:
         for entry in list(target.parent.iterdir()):
             if entry.name.startswith(f".{target.name}{_TEMPORARY}"):  # a killed run left it

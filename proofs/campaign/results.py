@@ -300,6 +300,8 @@ class Campaign:
     def _verdict(self) -> list[str]:
         """The result in a few sentences, a line each."""
         tally, total = self.tally, self.tally.all_checks
+        if not tally.layers and self.stopped is not None:
+            return [f"Nothing was checked ({self.stopped})."]
         found = f"{total.violations:,} violations in {tally.failed:,} layers" if tally.failed else "no violation"
         cut = "" if self.stopped is None else f" ({self.stopped})"
         worst = total.worst

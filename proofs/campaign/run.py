@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import multiprocessing.connection
 import os
-import signal
 import threading
 import time
 from collections import deque
@@ -24,6 +22,7 @@ from importlib import import_module
 import torch
 
 from ...convert.errors import ConversionError
+from ..prover.run import end_with_parent, interrupts_ignored
 from .arithmetic import check_device, core_count, describe_machine
 from .checks import compare_layer
 from .results import INTERRUPTED, OUT_OF_TIME, Campaign, Part, Settings, Shard, Tally
@@ -131,7 +130,7 @@ def _executor(given: Executor | None, workers: int) -> Iterator[tuple[Executor |
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
     try:
-        with _interrupts_ignored():
+        with interrupts_ignored():
             for _ in range(workers):
                 pool.submit(os.getpid)
         yield pool, 2 * workers
@@ -152,24 +151,4 @@ def _begin() -> None:
     gc.set_threshold(10_000, 20, 100)
     with suppress(ImportError):  # torch's progress bars make a lock that an end by force leaves behind
         import_module("tqdm").tqdm.set_lock(threading.RLock())
-    if (parent := multiprocessing.parent_process()) is not None:
-        threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
-
-
-def _end_after(sentinel: int) -> None:
-    """Ends this process as soon as its parent has ended, also where that was killed and could do nothing about it."""
-    multiprocessing.connection.wait([sentinel])
-    os._exit(1)
-
-
-@contextmanager
-def _interrupts_ignored() -> Iterator[None]:
-    """Processes that are started in this context ignore interrupts, since they inherit it."""
-    if threading.current_thread() is not threading.main_thread():  # only that one may, and is interrupted
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+    end_with_parent()

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import inspect
 import re
-import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from fractions import Fraction
@@ -41,19 +40,6 @@ def document_file(path: Path | None) -> AbstractContextManager[Callable[[str], N
     from ...convert.write import marked_file  # imports torch, which no claim needs
 
     return marked_file(path, marks=MARKS)
-
-
-def for_terminal(markdown: str) -> str:
-    """The Markdown as it is, or through rich where it goes to a terminal."""
-    if not sys.stdout.isatty():
-        return markdown
-    from rich.console import Console
-    from rich.markdown import Markdown
-
-    console = Console()
-    with console.capture() as captured:
-        console.print(Markdown(markdown))
-    return captured.get()
 
 
 def render_markdown(results: Sequence[Result]) -> str:

@@ -6,10 +6,12 @@ import importlib
 import math
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
@@ -117,11 +119,12 @@ def iter_results(chosen: Sequence[Claim], *, limit: float = DEFAULT_LIMIT) -> It
     # Spawned, because a fork of a process with torch's threads may hang.
     pool = ProcessPool(min(2, os.cpu_count() or 1), initializer=_start, context=multiprocessing.get_context("spawn"))
     try:
-        futures = {
-            (claim, n): pool.schedule(_decide, (claim.module, claim.name, n), timeout=limit)
-            for claim in chosen
-            for n in range(len(claim.checks))
-        }
+        with interrupts_ignored():
+            futures = {
+                (claim, n): pool.schedule(_decide, (claim.module, claim.name, n), timeout=limit)
+                for claim in chosen
+                for n in range(len(claim.checks))
+            }
         for claim in chosen:
             answers = (_answer(check.name, futures[claim, n], limit) for n, check in enumerate(claim.checks))
             yield Result(claim, tuple(answers))
@@ -132,15 +135,33 @@ def iter_results(chosen: Sequence[Claim], *, limit: float = DEFAULT_LIMIT) -> It
 
 def _start() -> None:
     """Prepares a process: it ends with its parent, and imports sympy before the first check is timed."""
+    end_with_parent()
+    importlib.import_module("sympy")
+
+
+def end_with_parent() -> None:
+    """Has this process end as soon as its parent has ended, even one that was killed."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         threading.Thread(target=_end_after, args=(parent.sentinel,), daemon=True).start()
-    importlib.import_module("sympy")
 
 
 def _end_after(sentinel: int) -> None:
     connection.wait([sentinel])
     os._exit(1)
+
+
+@contextmanager
+def interrupts_ignored() -> Iterator[None]:
+    """Processes that are started in this context ignore interrupts, since they inherit it."""
+    if threading.current_thread() is not threading.main_thread():  # only that one may, and is interrupted
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @cache

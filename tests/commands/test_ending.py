@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
+import json
 import signal
+import sys
 from collections.abc import Iterator
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.commands.ending import BUG, WRONG_INPUT, ended_by_signals, explain
+from conv2attn.commands.ending import (
+    BUG,
+    INTERRUPTED,
+    WRONG_INPUT,
+    InterruptedRunError,
+    ended_by_signals,
+    explain,
+)
 from conv2attn.convert import plain
 from conv2attn.convert.inputs import call_with
+from conv2attn.proofs.campaign.results import Settings
+from conv2attn.proofs.campaign.run import run_campaign
+from tests.command import Run
+from tests.processes import PATIENCE, started
 
 
 @pytest.fixture(autouse=True)
@@ -69,3 +82,58 @@ def test_an_error_of_ours_is_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
         plain.json_text({1: object()}, default=None)
     assert explain(caught.value) == BUG
     assert "internal error: TypeError" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["verify", "att", "--trust"], "nothing was checked"),
+        (["convert", "weights.pth"], "nothing was written"),
+        (["graft", "weights.pth"], "nothing was written"),
+        (["graft", "--data", "digits"], "finished runs stay in the folder, and --resume continues them"),
+        (["learn"], "finished runs stay in the folder, and --resume continues them"),
+        (["prove"], "only what is printed above was decided"),
+    ],
+)
+def test_an_interrupt_says_what_there_is_now(
+    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert explain(InterruptedRunError(), arguments) == INTERRUPTED == 130
+    assert capsys.readouterr() == ("", f"conv2attn: interrupted; {told}\n")
+
+
+def test_an_interrupt_in_a_command_is_said_and_not_swallowed_by_typer(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("conv2attn.commands.prove.list_claims", interrupted)
+    assert run("claims") == (130, "", "conv2attn: interrupted; nothing was done\n")
+    found = run("claims", "--json")
+    assert (found.code, found.err, json.loads(found.out)["exit_code"]) == (130, "", 130)
+
+
+def test_a_campaign_that_was_interrupted_at_once_reports_no_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("conv2attn.proofs.campaign.run.check_block", interrupted)
+    found = run_campaign(Settings(), layers=3, workers=0)
+    assert (found.exit_code, found.shown()[-1]) == (130, "Nothing was checked (interrupted).")
+
+
+def test_without_arguments_the_help_is_printed(run: Run) -> None:
+    assert run() == run("--help")
+    assert run().code == 0
+    assert {"Usage:", "convert", "plan", "demo"} <= set(run().out.split())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["claims", "prove", "soak --layers 8 --json"])
+def test_a_reader_that_has_enough_ends_a_command_quietly(command: str) -> None:
+    with started([sys.executable, "-m", "conv2attn", *command.split()]) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(PATIENCE)) == ("", 141)

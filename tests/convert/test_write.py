@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from filelock import Timeout
 
 from conv2attn.convert.errors import OutputError, OutputExistsError
 from conv2attn.convert.write import (
@@ -198,3 +199,12 @@ def test_a_text_that_says_who_wrote_it_is_replaced_and_no_other(tmp_path: Path) 
         marked_file(tmp_path / "t", marks=["mine"]),
     ):
         pass
+
+
+def test_a_folder_that_takes_no_file_is_not_said_to_be_in_use(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object, **__: object) -> None:
+        raise Timeout("lock")  # as filelock does in /proc, after waiting
+
+    monkeypatch.setattr("filelock.FileLock.acquire", never)
+    with pytest.raises(OutputError, match=r"no file can be made in the folder "):
+        write_file(tmp_path / "new", lambda path: path.write_text("text"))
