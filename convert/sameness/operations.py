@@ -3,16 +3,19 @@
 B's values are noted as B computes them. A is walked through in float64, twice at once: plainly, and with noise as large
 as B's rounding usually is. Where the result is as near to B's as noise explains, B's value takes its place: so what
 follows is held against B on B's own inputs, and one wrong operation does not blame its successors. Where it is not, the
-walk goes on with A's value, and the operation is under suspicion until those that read it agree again: a batch norm
-that was folded into its convolution clears the convolution. What reaches an output under suspicion is named.
+walk goes on with A's value, and the operation is under suspicion until one that reads it agrees again. If that one
+makes up for it, as a batch norm for the convolution that it was folded into, it does not give B's result on B's own
+values, and the suspects are cleared. If it does, the difference is merely too small to be seen behind it, and its
+suspects are named, as is what reaches an output under suspicion.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx
@@ -27,6 +30,19 @@ from .typical import Noise, Precision, Scale, Typical, noisy
 _PROBED = 256  # numbers that tell quickly that two tensors are not near
 _NAMED = 8  # operations that are listed
 _BESIDE = 0.1  # of the largest ratio: below it, a library's own exp or sigmoid is less exact than its last digit
+
+
+class Parts(NamedTuple):
+    """Where two graphs part.
+
+    Attributes:
+        found: Operations whose results rounding does not explain, in the order in which they run.
+        largest: The largest difference of an operation on the same inputs, in units of what rounding does there;
+            None where operations are not compared.
+    """
+
+    found: tuple[Parted, ...]
+    largest: float | None
 
 
 @dataclass(frozen=True)
@@ -55,9 +71,12 @@ class _Walk(fx.Interpreter):
         self._pairs, self._threshold, self._is_eager = pairs, threshold, is_eager
         self._noise = Noise(precision, seed)
         self.suspects: dict[fx.Node, float] = {}
+        self.largest = 0.0  # ratio of what agrees
         self.cleared: set[fx.Node] = set()
+        self.hidden: set[fx.Node] = set()  # suspects whose difference rounding covers further on
         self.partners: dict[fx.Node, fx.Node] = {}
         self.left: frozenset[fx.Node] = frozenset()
+        self._several: dict[fx.Node, Any] = {}  # results of operations that give several, on B's values
 
     def run_node(self, n: fx.Node) -> Any:
         if n.op == "output":
@@ -72,6 +91,8 @@ class _Walk(fx.Interpreter):
         moved_args, moved_kwargs = _side((args, kwargs), "noisy")
         moved = noisy(n, moved_args, moved_kwargs, self._noise)
         if not isinstance(plain, Tensor) or not plain.is_floating_point() or not plain.numel():
+            if suspects and isinstance(plain, list | tuple):
+                self._several[n] = self._on_theirs(n)
             return _Twin(plain, moved, suspects)
         return self._held(n, _Twin(plain, moved, suspects))
 
@@ -80,7 +101,9 @@ class _Walk(fx.Interpreter):
         ratio, partner, value = self._nearest(node, twin)
         if partner is not None and ratio <= self._threshold:
             self.partners[node] = partner
-            self.cleared |= twin.suspects
+            self.largest = max(self.largest, ratio)
+            if twin.suspects:
+                (self.cleared if self._makes_up(node, twin, value) else self.hidden).update(twin.suspects)
             return _Twin(value, value)
         if twin.suspects and not self._is_eager:
             return twin
@@ -92,6 +115,31 @@ class _Walk(fx.Interpreter):
                 self.partners[node] = own
                 return _Twin(lift(value), lift(value))
         return replace(twin, suspects=frozenset([node]))
+
+    def _makes_up(self, node: fx.Node, twin: _Twin, value: Tensor) -> bool:
+        """Whether an operation that agrees with B on A's values does not on B's, or has none of B's to be tried on."""
+        found = self._on_theirs(node)
+        if not isinstance(found, Tensor) or found.shape != value.shape:
+            return True
+        scale = Scale.like(twin.plain)
+        scale.add(twin.noisy, twin.plain)
+        return not max(scale.ratios((found - value).nan_to_num(math.inf))) <= self._threshold
+
+    def _on_theirs(self, node: fx.Node) -> Any:
+        """The result of an operation on B's values of what is under suspicion, or None where B has none."""
+        if node.target is operator.getitem:
+            several = self._several.get(node.all_input_nodes[0])
+            return None if several is None else several[node.args[1]]
+        theirs: dict[fx.Node, Any] = {}
+        for each in node.all_input_nodes:
+            known = self.env[each]
+            theirs[each] = known.plain if isinstance(known, _Twin) else known
+            if isinstance(known, _Twin) and known.suspects:
+                value = self._pairs.b.values.get(self._pairs.at.get(each))
+                if not isinstance(value, Tensor) or value.shape != getattr(known.plain, "shape", None):
+                    return None
+                theirs[each] = lift(value)
+        return evaluated(node, *fx.node.map_arg((node.args, node.kwargs), theirs.__getitem__))
 
     def _nearest(self, node: fx.Node, twin: _Twin) -> tuple[float, fx.Node | None, Any]:
         """The ratio of the partner, or of the first of those nearby that is near enough."""
@@ -148,8 +196,8 @@ def where_graphs_part(
     *,
     seed: int = 0,
     names: tuple[str, str] = ("A", "B"),
-) -> tuple[Parted, ...]:
-    """The operations of A whose results on B's values rounding does not explain, in the order in which they run.
+) -> Parts:
+    """The operations of A whose results on B's values rounding does not explain.
 
     Args:
         a: The graph that says the truth.
@@ -162,14 +210,15 @@ def where_graphs_part(
     """
     pairs = Pairs(Traced(a), b, names)
     walk = _walked(pairs, inputs, precision, threshold, seed, is_eager=False)
-    left = [node for node in walk.suspects if node in walk.left]
+    left = [node for node in walk.suspects if node in walk.left | walk.hidden and node not in walk.cleared]
     if left and not walk.cleared:  # so operations are the same one by one, and each can be held against its partner
         walk = _walked(pairs, inputs, precision, threshold, seed, is_eager=True)
         left = [node for node in walk.suspects if node not in walk.cleared]
     named = [node for place, node in enumerate(left) if not place or is_named_for_itself(node, pairs)]
     found = [parted(node, walk.suspects[node], pairs, walk.partners) for node in named]
     largest = max((one.ratio for one in found), default=0.0)
-    return tuple(one for one in found if one.why_is_known or one.ratio >= _BESIDE * largest)[:_NAMED]
+    told = [one for one in found if one.why_is_known or one.ratio >= _BESIDE * largest]
+    return Parts(tuple(told[:_NAMED]), max(largest, walk.largest))
 
 
 def _walked(

@@ -3,7 +3,7 @@
 1. Both sides run twice on clones of the inputs (``sides.py``).
 2. The graph of one says the truth, in float64 (``truth.py``), and what rounding usually does (``typical.py``).
 3. Differences of every output are held against that, and against the worst case to first order.
-4. Where they are not rounding, the two graphs tell where they part (``operations.py``).
+4. The two graphs tell where they part, also where rounding further on covers it (``operations.py``).
 """
 
 from __future__ import annotations
@@ -25,12 +25,24 @@ from ..errors import ConversionError, OptionError
 from ..files.weights import Opening
 from .differences import Parted, unlike
 from .onnx_values import OnnxOperations
-from .operations import where_graphs_part, where_modules_part
+from .operations import Parts, where_graphs_part, where_modules_part
 from .pairing import Operations, Pairs, Traced
 from .sides import Inputs, OnnxCall, Side, bitwise
 from .truth import Graph, real
 from .typical import RUNS, TF32, UNITS, Precision, Typical, typical
-from .verdict import THRESHOLD, Output, Sameness, Worst, changed_answers, is_chaotic, output_of, same_bits, told
+from .verdict import (
+    INNER,
+    THRESHOLD,
+    Output,
+    Sameness,
+    Worst,
+    changed_answers,
+    is_chaotic,
+    not_finite,
+    output_of,
+    same_bits,
+    told,
+)
 
 _Value = TypeVar("_Value")
 Progress = Callable[[int], None]
@@ -223,7 +235,7 @@ class _Comparison:
         a, b = self._outputs()
         if not any(one.numel() for one in a.values()):
             return Sameness("cannot say", "the outputs are empty, so there is nothing to compare")
-        odd = _not_finite(a, b)
+        odd = not_finite(a, b)
         if odd is not None:
             return self._with_notes(odd)
         if all(bitwise(one, b[name]) for name, one in a.items()):
@@ -301,11 +313,25 @@ class _Comparison:
             return self._quantised(
                 basis, [output_of(x, (a[x], b[x]), truth[x], (chosen[0][x], chosen[1][x])) for x in a]
             )
-        worst = self._worst(a, b, rows)
+        basis = replace(basis, worst=self._worst(a, b, rows))
         if basis.ratio <= THRESHOLD:
-            return replace(basis, worst=worst, where=self._unlike())
-        where, why = self._where(graph, found[1 - self.exact])
-        return replace(basis, verdict="not rounding", where=where, only_outputs=why, worst=worst)
+            return self._within(basis, graph)
+        parts, why = self._where(graph, found[1 - self.exact])
+        return replace(basis, verdict="not rounding", where=parts.found, inner=parts.largest, only_outputs=why)
+
+    def _within(self, basis: Sameness, graph: Graph) -> Sameness:
+        """The verdict where the outputs differ by rounding: so must each operation's result on the same inputs."""
+        try:
+            own = self._operations(1 - self.exact) if self.sides[self.exact].is_own else None
+        except ConversionError:  # ONNX Runtime does not give its inner values
+            own = None
+        if own is None or self._computed_in(0) != self._computed_in(1):
+            return basis
+        parts = self._parted(graph, own, INNER)
+        basis = replace(basis, inner=parts.largest)
+        if parts.found:
+            return replace(basis, verdict="not rounding", where=parts.found)
+        return replace(basis, where=self._unlike())
 
     def _typical(self, graph: Graph, *, watched: bool) -> list[Typical]:
         """Truth, and the scale of A, of B, and of steps of 8 bits where a side is quantised."""
@@ -336,23 +362,29 @@ class _Comparison:
         stored = [*(types if len(types) == 1 else ()), *([own] if own in UNITS else [])]
         return max(stored, key=lambda one: UNITS[one], default=torch.float32)
 
-    def _where(self, graph: Graph, other: Typical) -> tuple[tuple[Parted, ...], str | None]:
+    def _where(self, graph: Graph, other: Typical) -> tuple[Parts, str | None]:
         """Where the two part, and why nothing but outputs could be compared, if so."""
-        place = 1 - self.exact
-        side, precision = self.sides[place], self._precision(place)
+        side = self.sides[1 - self.exact]
         try:
-            own = self._operations(place) if self.sides[self.exact].is_own else None
+            own = self._operations(1 - self.exact) if self.sides[self.exact].is_own else None
         except ConversionError as refusal:
-            return (), f"{side.reason}; {refusal}"
+            return Parts((), None), f"{side.reason}; {refusal}"
         if own is not None:
-            names = (self.sides[self.exact].name, side.name)
-            found = where_graphs_part(graph, own, self.given, precision, THRESHOLD, seed=self.seed, names=names)
+            found = self._parted(graph, own, THRESHOLD)
             fused = ", where ONNX Runtime fuses none" if isinstance(own, OnnxOperations) else ""
-            return found, None if found else f"no single operation leaves rounding{fused}"
-        found = where_modules_part(graph, other, self.blocks, THRESHOLD)
+            return found, None if found.found else f"no single operation leaves rounding{fused}"
+        found = Parts(where_modules_part(graph, other, self.blocks, THRESHOLD), None)
         compiled = next((each for each in self.sides if not each.is_own), None)
         reason = side.reason if compiled is None else f"{compiled.name} is compiled"
-        return found, None if found else reason
+        return found, None if found.found else reason
+
+    def _parted(self, graph: Graph, own: Operations, threshold: float) -> Parts:
+        """The operations that differ by more than this many roundings from what the other side's give."""
+        names, precision = (
+            (self.sides[self.exact].name, self.sides[1 - self.exact].name),
+            self._precision(1 - self.exact),
+        )
+        return where_graphs_part(graph, own, self.given, precision, threshold, seed=self.seed, names=names)
 
     def _unlike(self) -> tuple[Parted, ...]:
         """Operations with other attributes or weights, where both sides are programs in one precision."""
@@ -418,28 +450,3 @@ def _tf32(tensors: list[Tensor]) -> float:
     on_gpu = any(one.is_cuda for one in tensors)
     allowed = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
     return TF32 if on_gpu and allowed else 0.0
-
-
-def _not_finite(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Sameness | None:
-    """The verdict on NaN or infinities at other places of A and B or in both, or None."""
-    for name, one in a.items():
-        where = f" in the output {name}" if name else ""
-        other = b[name]
-        nan = [int(each.isnan().sum()) for each in (one, other)]
-        if not torch.equal(one.isnan(), other.isnan()):
-            return Sameness(
-                "not rounding", f"A gives NaN at {nan[0]:,} and B at {nan[1]:,} of {one.numel():,} places{where}"
-            )
-        if nan[0]:
-            return Sameness(
-                "cannot say", f"both sides give NaN at the same {nan[0]:,} of {one.numel():,} places{where}"
-            )
-        if not torch.equal(_infinities(one), _infinities(other)):
-            counts = [int(each.isinf().sum()) for each in (one, other)]
-            reason = f"A is infinite at {counts[0]:,} and B at {counts[1]:,} of {one.numel():,} places{where}"
-            return Sameness("not rounding", reason)
-    return None
-
-
-def _infinities(value: Tensor) -> Tensor:
-    return torch.where(value.isinf(), value.sign(), torch.zeros_like(value))

@@ -2,12 +2,12 @@
 
 same bits     all numbers of the outputs are equal
 rounding      no output is further off than ``THRESHOLD`` times what rounding usually does
-not rounding  some output is
+not rounding  some output is, or some operation is by ``INNER`` times on the same inputs, where both sides have graphs
 quantised     a side computes with integers of 8 bits, which is no rounding; their step is told
 cannot say    a side is not deterministic, no side has a graph, or the last bit already changes everything
 
-``THRESHOLD`` is calibrated: benchmarks/pairs.py chooses it on half of the families of networks, and judges it on the
-other.
+Both are calibrated: benchmarks/pairs.py chooses them on half of the families of networks, and judges them on the other.
+An operation's limit is higher, since a network has hundreds, and a library's own exp may miss more than its last digit.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from .differences import Parted
 from .typical import Scale, pooled
 
 THRESHOLD = 3.0
+INNER = 10.0
 CHAOS = 0.25  # of the outputs' own spread: noise in the last bit that fills them
 WIDTH = 80
 
@@ -110,8 +111,10 @@ class Sameness:
         verdict: One of the five.
         reason: Why it cannot be said, or what is not rounding where that is no number.
         outputs: Every output.
-        where: Where the two part, operation by operation; where the difference is rounding, operations that have other
-            attributes or weights all the same.
+        where: Where the two part, operation by operation; where all differences are rounding, operations that have
+            other attributes or weights all the same.
+        inner: The largest difference of an operation on the same inputs, in units of what rounding does there, or None
+            where operations were not compared.
         only_outputs: Why nothing but outputs could be compared, or None.
         worst: The worst case, or None where none is known.
         changed: What it does to classes, or None where no output is known as scores.
@@ -124,6 +127,7 @@ class Sameness:
     reason: str = ""
     outputs: tuple[Output, ...] = ()
     where: tuple[Parted, ...] = ()
+    inner: float | None = None
     only_outputs: str | None = None
     worst: Worst | None = None
     changed: Changed | None = None
@@ -154,7 +158,23 @@ class Sameness:
             return " ".join([said, *([f"But the networks are not the same at {self.where[0]}."] if self.where else [])])
         if self.verdict == "quantised":
             return f"Quantised: {self.reason}."
+        if self.is_hidden:
+            return f"Not rounding: {self._inside}"
         return " ".join([f"Not rounding: {self.reason or self._size}.", *self._begins])
+
+    @property
+    def is_hidden(self) -> bool:
+        """Whether rounding covers, in the outputs, what is not rounding at some operation."""
+        return self.verdict == "not rounding" and not self.reason and self.ratio <= THRESHOLD
+
+    @property
+    def _inside(self) -> str:
+        """The operation that differs by more than rounding, and that the outputs do not show it."""
+        first, more = self.where[0], len(self.where) - 1
+        others = f" So do {more} more operations." if more else ""
+        there = f"on the same inputs {told(first.ratio)} times what rounding does there"
+        shown = f"The outputs do not show it: {told(self.ratio)} times what rounding does."
+        return f"{first} ({there}).{others} {shown}"
 
     @property
     def _size(self) -> str:
@@ -180,7 +200,7 @@ class Sameness:
     def lines(self) -> list[str]:
         """All that is said beside the table, a sentence each."""
         found = [self.sentence]
-        if self.worst is not None and self.verdict in ("rounding", "not rounding"):
+        if self.worst is not None and self.verdict in ("rounding", "not rounding") and not self.is_hidden:
             found.append(_worst(self.worst))
         if self.changed is not None:
             found.append(_changed(self.changed))
@@ -316,3 +336,28 @@ def changed_answers(
     margins = (first - second) / unit if unit else (first - second) * math.inf
     margins = margins.nan_to_num(0.0, math.inf)
     return Changed(first.numel(), turned, int((margins <= THRESHOLD).sum()), float(margins.min()))
+
+
+def not_finite(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Sameness | None:
+    """The verdict on NaN or infinities at other places of A and B or in both, or None."""
+    for name, one in a.items():
+        where = f" in the output {name}" if name else ""
+        other = b[name]
+        nan = [int(each.isnan().sum()) for each in (one, other)]
+        if not torch.equal(one.isnan(), other.isnan()):
+            return Sameness(
+                "not rounding", f"A gives NaN at {nan[0]:,} and B at {nan[1]:,} of {one.numel():,} places{where}"
+            )
+        if nan[0]:
+            return Sameness(
+                "cannot say", f"both sides give NaN at the same {nan[0]:,} of {one.numel():,} places{where}"
+            )
+        if not torch.equal(_infinities(one), _infinities(other)):
+            counts = [int(each.isinf().sum()) for each in (one, other)]
+            reason = f"A is infinite at {counts[0]:,} and B at {counts[1]:,} of {one.numel():,} places{where}"
+            return Sameness("not rounding", reason)
+    return None
+
+
+def _infinities(value: Tensor) -> Tensor:
+    return torch.where(value.isinf(), value.sign(), torch.zeros_like(value))

@@ -71,6 +71,21 @@ class Dense(nn.Module):
         return [a, b]
 
 
+class Hiding(nn.Module):
+    """A block whose branch adds so little that its faults are below the rounding of the sum."""
+
+    def __init__(self, share: float = 1e-4) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.first, self.norm, self.last = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 1)
+        self.share = share
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        found: Tensor = y + self.share * self.last(self.norm(y))
+        return found
+
+
 def mobile() -> nn.Module:
     return load_example("mobile")
 

@@ -10,8 +10,8 @@ from torch import nn
 
 from conv2attn.convert.sameness import typical
 from conv2attn.convert.sameness.same import same
-from conv2attn.convert.sameness.verdict import THRESHOLD
-from tests.convert.sameness.planted import FAULTS, SIZES, Fault, mobile
+from conv2attn.convert.sameness.verdict import INNER, THRESHOLD
+from tests.convert.sameness.planted import FAULTS, SIZES, Fault, Hiding, mobile
 
 
 @pytest.mark.fault
@@ -93,3 +93,32 @@ def test_noise_a_tenth_as_large_makes_an_honest_pair_fail(
     normal = typical.Noise._normal
     monkeypatch.setattr(typical.Noise, "_normal", lambda self, like: normal(self, like) / 10)
     assert same(build(), build().bfloat16(), image).verdict == "not rounding"
+
+
+@pytest.mark.fault
+def test_a_fault_that_rounding_covers_further_on_is_found_at_its_operation() -> None:
+    network, faulty, image = Hiding().eval(), Hiding().eval(), torch.randn(2, 3, 9, 11)
+    faulty.norm.eps = 1e-4
+    found = same(network, faulty, image)
+    assert found.verdict == "not rounding"
+    assert found.ratio < THRESHOLD < INNER < found.where[0].ratio
+    assert found.inner == found.where[0].ratio
+    assert [place.name for place in found.where] == ["norm"]
+    assert found.sentence.startswith("Not rounding: `norm` (batch norm): eps 1e-05 and 0.0001 (on the same inputs ")
+    assert "The outputs do not show it: " in found.sentence
+    assert same(network, lambda x: faulty(x), image).verdict == "rounding"
+
+
+@pytest.mark.fault
+def test_of_a_folded_batch_norm_and_a_fault_that_rounding_covers_the_fault_alone_is_named() -> None:
+    torch.manual_seed(5)
+    conv, norm = nn.Conv2d(3, 3, 3, padding=1), nn.BatchNorm2d(3, eps=0.1)
+    network = nn.Sequential(conv, norm, nn.ReLU(), Hiding()).eval()
+    fused = torch.nn.utils.fuse_conv_bn_eval(conv, norm)
+    faulty = nn.Sequential(fused, nn.ReLU(), Hiding()).eval()
+    image = torch.randn(2, 3, 9, 11)
+    assert same(network, faulty, image).verdict == "rounding"
+    faulty[2].norm.eps = 1e-4  # type: ignore[union-attr]
+    found = same(network, faulty, image)
+    assert found.ratio < THRESHOLD
+    assert [(place.name, place.why) for place in found.where] == [("3.norm", "eps 1e-05 and 0.0001")]

@@ -19,7 +19,7 @@ from conv2attn.convert.sameness import onnx_values
 from conv2attn.convert.sameness.onnx_values import OnnxOperations
 from conv2attn.convert.sameness.same import same
 from conv2attn.convert.sameness.verdict import THRESHOLD
-from tests.convert.sameness.planted import FAULTS, SIZES, Fault, attending, dense, mobile
+from tests.convert.sameness.planted import FAULTS, SIZES, Fault, Hiding, attending, dense, mobile
 from tests.onnx_files import network, port, tensor
 
 BFLOAT16 = "a half-precision layer"  # whose convolution ONNX Runtime has not
@@ -66,6 +66,18 @@ def test_a_planted_fault_in_an_exported_file_is_named(fault: Fault, tmp_path: Pa
 def test_an_exported_network_is_rounding(build: Any, tmp_path: Path) -> None:
     image = torch.randn(2, *SIZES[build])
     assert same(build(), exported(build(), image, tmp_path / "a.onnx"), image).verdict == "rounding"
+
+
+@pytest.mark.fault
+def test_a_fault_that_rounding_covers_further_on_is_found_at_its_operation_in_a_file(tmp_path: Path) -> None:
+    model, faulty, image = Hiding().eval(), Hiding().eval(), torch.randn(2, 3, 9, 11)
+    assert same(model, exported(model, image, tmp_path / "a.onnx"), image).verdict == "rounding"
+    with torch.no_grad():
+        faulty.last.weight[3] *= 1 + 1e-4
+    found = same(model, exported(faulty, image, tmp_path / "b.onnx"), image)
+    assert (found.verdict, [place.name for place in found.where]) == ("not rounding", ["last"])
+    assert found.ratio < THRESHOLD
+    assert "8 of 64 numbers of weight differ" in found.sentence
 
 
 class Plain(nn.Module):
