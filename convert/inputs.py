@@ -204,11 +204,12 @@ _BOXES = "pred_boxes"  # of transformers' detectors
 _SCORES = ("logits", "scores", "out", "0")  # of transformers, of torchvision's segmentation; else the first of a tuple
 
 
-def named_tensors(outputs: Any) -> dict[str, Tensor]:
+def named_tensors(outputs: Any, network: str = "the network") -> dict[str, Tensor]:
     """Every tensor that a network returned, by its place; numbers, texts and None are left out.
 
     Args:
         outputs: What a network returned.
+        network: Its name in the error.
 
     Raises:
         ConversionError: There is no tensor.
@@ -216,7 +217,7 @@ def named_tensors(outputs: Any) -> dict[str, Tensor]:
     found: dict[str, Tensor] = {}
     _collect(outputs, "", found)
     if not found:
-        raise ConversionError(f"the network gives no tensor, but {type(outputs).__name__}")
+        raise ConversionError(f"{network} gives no tensor, but {type(outputs).__name__}")
     return found
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from .pairing import Pairs
+from .pairing import Pairs, source_of
 
 _TOLD = 3  # operations that are not alike, and whose difference is rounding all the same
 _UNKNOWN = "the operation is the same, and its result is not"
@@ -52,7 +52,7 @@ def parted(node: fx.Node, ratio: float, pairs: Pairs, found: Mapping[fx.Node, An
         found: Partners by their values.
     """
     partner = pairs.partner(node)
-    name, kind = pairs.a.path(node) or node.name, pairs.a.kind(node)
+    name, kind = pairs.a.path(node) or source_of(node).name, pairs.a.kind(node)
     norm = _folded(node, pairs)
     if norm is not None:
         where = pairs.a.path(norm) or norm.name
@@ -157,6 +157,9 @@ def _compared(name: str, one: Any, other: Any, pairs: Pairs, found: Mapping[fx.N
         return [f"no {name} in {pairs.names[0 if one is None else 1]}"]
     if isinstance(one, list | tuple) and isinstance(other, list | tuple) and _holds_nodes(one):
         return _listed(name, list(one), list(other), pairs, found)
+    if all(isinstance(each, list | tuple) and _holds_tensors(each) for each in (one, other)):
+        pairs_of = enumerate(zip(one, other, strict=False))
+        return [text for place, two in pairs_of for text in _compared(f"{name}[{place}]", *two, pairs, found)]
     if isinstance(one, Tensor) and isinstance(other, Tensor):
         return _tensors(name, one, other, pairs)
     known = [one in pairs.a.values or isinstance(one, fx.Node), _is_operation(other, pairs)] if _hashable(one) else []
@@ -183,6 +186,10 @@ def _is_equal(one: Any, other: Any) -> bool:
     if isinstance(one, float) and isinstance(other, float):
         return one == other or torch.tensor(one).item() == torch.tensor(other).item()
     return bool(list(one) == list(other) if isinstance(one, list | tuple) else one == other)
+
+
+def _holds_tensors(values: Any) -> bool:
+    return any(isinstance(value, Tensor) for value in values)
 
 
 def _holds_nodes(values: Any) -> bool:

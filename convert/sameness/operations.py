@@ -22,7 +22,7 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .differences import Parted, is_named_for_itself, parted
-from .pairing import Operations, Pairs, Traced
+from .pairing import Operations, Pairs, Traced, source_of
 from .sides import Inputs
 from .truth import Graph, evaluated, lift, plainly
 from .typical import Noise, Precision, Scale, Typical, noisy
@@ -215,6 +215,7 @@ def where_graphs_part(
         walk = _walked(pairs, inputs, precision, threshold, seed, is_eager=True)
         left = [node for node in walk.suspects if node not in walk.cleared]
     named = [node for place, node in enumerate(left) if not place or is_named_for_itself(node, pairs)]
+    named = list({source_of(node): node for node in reversed(named)}.values())[::-1]  # one result of several
     found = [parted(node, walk.suspects[node], pairs, walk.partners) for node in named]
     largest = max((one.ratio for one in found), default=0.0)
     told = [one for one in found if one.why_is_known or one.ratio >= _BESIDE * largest]

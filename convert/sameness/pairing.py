@@ -107,7 +107,7 @@ class Traced:
 
     def kind(self, node: fx.Node) -> str:
         """The operation in words."""
-        return in_words(name_of(_source(node)))
+        return in_words(name_of(source_of(node)))
 
     def dtype(self, node: fx.Node) -> torch.dtype | None:
         """The type of its numbers."""
@@ -116,7 +116,7 @@ class Traced:
 
     def arguments(self, node: fx.Node) -> dict[str, Any]:
         """Arguments by name, with defaults; tensors that the network holds, and operations."""
-        source = _source(node)
+        source = source_of(node)
         target = source.target
         if not isinstance(target, torch._ops.OpOverload):
             named = {str(place): value for place, value in enumerate(source.args)} | dict(source.kwargs)
@@ -135,11 +135,13 @@ class Traced:
         return ""
 
     def _held(self, value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [self._held(one) for one in value]
         held = self.graph.tensors.get(value.name) if isinstance(value, fx.Node) else None
         return held if isinstance(held, Tensor) else value
 
 
-def _source(node: fx.Node) -> fx.Node:
+def source_of(node: fx.Node) -> fx.Node:
     """The operation that gives several results, of one of them."""
     return node.all_input_nodes[0] if node.target is operator.getitem else node
 
@@ -191,7 +193,7 @@ class Pairs:
 
     def partner(self, node: fx.Node) -> Any:
         """The operation of B at the place of one of A, or None."""
-        return self.at.get(_source(node), self.at.get(node))
+        return self.at.get(source_of(node), self.at.get(node))
 
     def nearby(self, node: fx.Node) -> list[Any]:
         """B's operations of the same shape, its partner first, then the nearest."""

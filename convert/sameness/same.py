@@ -9,10 +9,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,15 +36,17 @@ from .verdict import (
     Output,
     Sameness,
     Worst,
+    by_name,
     changed_answers,
     is_chaotic,
     not_finite,
     output_of,
     same_bits,
     told,
+    unpaired,
+    without_truth,
 )
 
-_Value = TypeVar("_Value")
 Progress = Callable[[int], None]
 _LEVELS = 127  # steps of 8 bits from 0 to the largest number
 STEPS = 1 + RUNS  # forwards that progress counts
@@ -229,7 +231,7 @@ class _Comparison:
 
     def result(self) -> Sameness:
         """The verdict."""
-        refusal = self._unfair() or self._unpaired()
+        refusal = self._unfair() or unpaired(*(run.outputs for run in self.played))
         if refusal is not None:
             return self._with_notes(refusal)
         a, b = self._outputs()
@@ -242,8 +244,7 @@ class _Comparison:
             return self._with_notes(same_bits({name: tuple(one.shape) for name, one in a.items()}))
         graph = self.graphs[self.exact]
         if graph is None:
-            why = "; ".join(side.reason for side in self.sides)
-            return self._with_notes(Sameness("cannot say", f"neither side has a graph that says the truth: {why}"))
+            return self._with_notes(without_truth([side.reason for side in self.sides], a, b))
         return self._with_notes(self._judged(graph, a, b))
 
     def _with_notes(self, found: Sameness) -> Sameness:
@@ -262,27 +263,10 @@ class _Comparison:
                 return Sameness("cannot say", f"{side.name} is not deterministic: {apart}")
         return None
 
-    def _unpaired(self) -> Sameness | None:
-        """The verdict on outputs of different number or shape, or None."""
-        a, b = (list(run.outputs.items()) for run in self.played)
-        if a and b and len(a) != len(b):
-            names = [", ".join(name or "one output" for name, _ in one) for one in (a, b)]
-            return Sameness("not rounding", f"A gives {len(a)} outputs ({names[0]}), B {len(b)} ({names[1]})")
-        for (name, one), other in zip(a, self._ordered(), strict=True):
-            if one.shape != other.shape:
-                what = f"the output {name}" if name else "the output"
-                return Sameness("not rounding", f"{what} is {list(one.shape)} in A and {list(other.shape)} in B")
-        return None
-
-    def _ordered(self) -> list[Tensor]:
-        """B's outputs in A's order."""
-        a, b = (run.outputs for run in self.played)
-        return list(_by_name(a, b).values())
-
     def _outputs(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The outputs of both sides, by A's names; complex numbers as pairs."""
-        a = {name: real(one) for name, one in self.played[0].outputs.items()}
-        return a, dict(zip(a, map(real, self._ordered()), strict=True))
+        a, b = ({name: real(one) for name, one in run.outputs.items()} for run in self.played)
+        return a, by_name(a, b)
 
     @cached_property
     def blocks(self) -> dict[str, Tensor]:
@@ -295,8 +279,8 @@ class _Comparison:
     def _judged(self, graph: Graph, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
         """Both outputs beside the truth, and beside what rounding does."""
         *found, stepped = self._typical(graph, watched=bool(self.blocks))
-        truth = _by_name(a, found[0].truth)
-        scales = [_by_name(a, each.scales) for each in (*found, stepped)]
+        truth = by_name(a, found[0].truth)
+        scales = [by_name(a, each.scales) for each in (*found, stepped)]
         chaotic = [name for name in a if any(is_chaotic(truth[name], each[name]) for each in scales[:2])]
         rows = tuple(
             output_of(name, (one, b[name]), truth[name], (scales[0][name], scales[1][name])) for name, one in a.items()
@@ -437,12 +421,6 @@ class _Comparison:
             IndexError,
         ):  # no rule for an operation, or the program is of other outputs
             return None
-
-
-def _by_name(a: Mapping[str, Any], other: Mapping[str, _Value]) -> dict[str, _Value]:
-    """Values by A's names: those of the same name, or of the same place where names differ."""
-    values = [other[name] for name in a] if a.keys() == other.keys() else other.values()
-    return dict(zip(a, values, strict=True))
 
 
 def _tf32(tensors: list[Tensor]) -> float:

@@ -6,15 +6,18 @@ ExportedProgram         its own graph
 path                    the network that ``open_network`` opens; ONNX files run in ONNX Runtime
 callable                a black box
 
-Both sides run twice on clones of the same inputs. A side that gives two results, or changes, cannot be judged.
+Both sides run twice on clones of the same inputs. A side that gives two results, or changes, cannot be judged. One in
+train mode is refused where a module's own code reads its mode, as dropout's does and a convolution's does not.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import torch
@@ -150,7 +153,7 @@ class Side:
         is_own: Whether what runs is what the graph says, operation by operation; a compiled module's is not.
 
     Raises:
-        OptionError: It is nothing of these, or in train mode.
+        OptionError: It is nothing of these, or in train mode, which it depends on.
         ConversionError: The path cannot be opened.
     """
 
@@ -167,17 +170,18 @@ class Side:
             self.network, self.call = given, given.module()
         elif isinstance(given, nn.Module):
             self._take(given)
-        elif callable(given):
+        elif callable(given) and not isinstance(given, type):
             self.call = given
         else:
-            raise OptionError(f"{name} must be a network, a program, a callable or a path; got {type(given).__name__}")
+            raise OptionError(f"{name} must be a network, a program, a callable or a path; got {_described(given)}")
 
     def _take(self, given: nn.Module) -> None:
         modules = [one for one in given.named_modules() if _QUANTISED_MODULES not in type(one[1]).__module__]
-        training = [path for path, module in modules if module.training]
-        if training:
-            where = training[0] or "the network itself"
-            raise OptionError(f"{self.name} is in train mode ({where}): call its eval() first")
+        training = next((one for one in modules if one[1].training and _depends_on_mode(one[1])), None)
+        if training is not None:
+            path, module = training
+            where = f"`{path}` ({type(module).__name__})" if path else "the network itself"
+            raise OptionError(f"{self.name} is in train mode, which {where} depends on: call its eval() first")
         own = getattr(given, "_orig_mod", None)
         self.network, self.call = given if own is None else own, given
         self.is_own = own is None
@@ -254,13 +258,41 @@ class Side:
     def _run(self, given: Inputs) -> dict[str, Tensor]:
         with torch.no_grad(), refusing(f"{self.name} does not run on these inputs", InputError):
             found = self.call(*given.args, **given.kwargs)
-        return {name: one.detach().clone() for name, one in named_tensors(found).items()}
+        return {name: one.detach().clone() for name, one in named_tensors(found, self.name).items()}
 
     def _state(self) -> dict[str, Tensor]:
         """Copies of its buffers."""
         if not isinstance(self.call, nn.Module):
             return {}
         return {name: one.detach().clone() for name, one in self.call.named_buffers() if not one.is_meta}
+
+
+def _described(given: Any) -> str:
+    return f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
+
+
+def _depends_on_mode(module: nn.Module) -> bool:
+    """Whether a module may compute something else in train mode: code of its own reads it, or cannot be read."""
+    own = vars(module).get("forward")
+    is_patched = own is not None and _names_mode(getattr(own, "__code__", None))
+    return is_patched or isinstance(module, torch.jit.ScriptModule) or _reads_mode(type(module))
+
+
+def _reads_mode(kind: type) -> bool:
+    own = [vars(base) for base in kind.__mro__ if base not in nn.Module.__mro__]
+    if any("train" in members for members in own):
+        return True
+    held = (value for members in own for value in members.values())
+    plain = (getattr(value, "fget", None) or getattr(value, "__func__", value) for value in held)
+    return any(_names_mode(inspect.unwrap(one).__code__) for one in plain if isinstance(one, FunctionType))
+
+
+def _names_mode(code: CodeType | None) -> bool:
+    """Whether a function reads an attribute `training`, or one that it defines does."""
+    if code is None:
+        return True
+    inner = (one for one in code.co_consts if isinstance(one, CodeType))
+    return "training" in (*code.co_names, *code.co_consts) or any(map(_names_mode, inner))
 
 
 def _is_quantised(path: Path) -> bool:

@@ -16,7 +16,7 @@ import math
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import Tensor
@@ -26,6 +26,7 @@ from ..inputs import scores_of
 from .differences import Parted
 from .typical import Scale, pooled
 
+_Value = TypeVar("_Value")
 THRESHOLD = 3.0
 INNER = 10.0
 CHAOS = 0.25  # of the outputs' own spread: noise in the last bit that fills them
@@ -233,6 +234,38 @@ def same_bits(sizes: Mapping[str, tuple[int, ...]]) -> Sameness:
     """The verdict on outputs of these sizes that are equal bit for bit."""
     rows = tuple(Output(name, size, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0) for name, size in sizes.items())
     return Sameness("same bits", outputs=rows)
+
+
+def by_name(a: Mapping[str, Any], other: Mapping[str, _Value]) -> dict[str, _Value]:
+    """Values by A's names: those of the same name, or of the same place where names differ."""
+    values = [other[name] for name in a] if a.keys() == other.keys() else other.values()
+    return dict(zip(a, values, strict=True))
+
+
+def unpaired(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Sameness | None:
+    """The verdict on outputs of different number or shape, or None."""
+    if len(a) != len(b):
+        counts = [_counted(list(one)) for one in (a, b)]
+        return Sameness("not rounding", f"A gives {counts[0]}, B {counts[1]}")
+    for name, other in by_name(a, b).items():
+        if a[name].shape != other.shape:
+            what = f"the output {name}" if name else "the output"
+            return Sameness("not rounding", f"{what} is {list(a[name].shape)} in A and {list(other.shape)} in B")
+    return None
+
+
+def _counted(names: list[str]) -> str:
+    return "one output" if len(names) == 1 else f"{len(names)} outputs ({', '.join(names)})"
+
+
+def without_truth(reasons: list[str], a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Sameness:
+    """The verdict where no side has a graph: how far the two are apart, without a scale."""
+    apart = max(float((one.double() - b[name].double()).nan_to_num(0.0).abs().max()) for name, one in a.items())
+    largest = max(float(one.double().nan_to_num(0.0, 0.0, 0.0).abs().max()) for one in a.values())
+    distance = f"they are {apart:.2g} apart, beside outputs of up to {largest:.2g}"
+    remedy = "give one side as an nn.Module or a program of torch.export"
+    why = f"neither side has a graph that says the truth: {'; '.join(reasons)}; {distance}; {remedy}"
+    return Sameness("cannot say", why)
 
 
 def told(value: float) -> str:

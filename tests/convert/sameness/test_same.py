@@ -252,7 +252,7 @@ SENTENCES: dict[str, tuple[Any, Any, str]] = {
         lambda x: linear()(x) * 1.5,
         lambda x: linear()(x) * (1.5 + 1e-6),
         "Cannot say: neither side has a graph that says the truth: A is a callable without a graph; B is a callable "
-        "without a graph.",
+        "without a graph; they are ",
     ),
     "no determinism": (
         linear(),
@@ -266,7 +266,7 @@ SENTENCES: dict[str, tuple[Any, Any, str]] = {
     ),
     "state": (Counting().eval(), linear(), "Cannot say: A changes while it runs: calls."),
     "shapes": (linear(), lambda x: linear()(x)[:, :3], "Not rounding: the output is [5, 4] in A and [5, 3] in B."),
-    "outputs": (linear(), lambda x: (linear()(x), x), "Not rounding: A gives 1 outputs (one output), B 2 (0, 1)."),
+    "outputs": (linear(), lambda x: (linear()(x), x), "Not rounding: A gives one output, B 2 outputs (0, 1)."),
     "NaN on one side": (linear(), with_nan, "Not rounding: A gives NaN at 0 and B at 1 of 20 places."),
     "NaN on both sides": (with_nan, with_nan, "Cannot say: both sides give NaN at the same 1 of 20 places."),
     "infinity": (linear(), infinite, "Not rounding: A is infinite at 0 and B at 1 of 20 places."),
@@ -305,8 +305,47 @@ def test_a_side_that_writes_to_its_input_is_named() -> None:
 def test_a_side_in_train_mode_is_refused() -> None:
     network = nn.Sequential(linear(), nn.Dropout()).eval()
     network[1].train()
-    with pytest.raises(OptionError, match=r"B is in train mode \(1\): call its eval\(\) first"):
+    says = r"B is in train mode, which `1` \(Dropout\) depends on: call its eval\(\) first"
+    with pytest.raises(OptionError, match=says):
         same(linear(), network, X)
+
+
+class Own(nn.Module):
+    """Reads its mode in a function within a method."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The input, larger in train mode."""
+        return (lambda factor: x * factor)(self._factor())
+
+    def _factor(self) -> float:
+        return 2.0 if self.training else 1.0
+
+
+class Switching(nn.Identity):
+    """Does something of its own where the mode changes."""
+
+    def train(self, mode: bool = True) -> Switching:
+        """Sets the mode."""
+        return super().train(mode)
+
+
+@pytest.mark.parametrize(
+    "module",
+    [nn.BatchNorm2d(3), nn.RReLU(), nn.MultiheadAttention(4, 2), nn.LSTM(3, 4), Own(), Switching(), nn.Dropout(0.3)],
+    ids=lambda module: type(module).__name__,
+)
+def test_modules_that_read_their_mode_are_refused_in_train_mode(module: nn.Module) -> None:
+    with pytest.raises(OptionError, match="A is in train mode, which the network itself depends on"):
+        same(module.train(), linear(), X)
+
+
+def test_the_mode_does_not_matter_where_no_module_reads_it() -> None:
+    torch.manual_seed(2)
+    layers = [nn.Conv2d(3, 4, 3), nn.ReLU(), nn.GroupNorm(2, 4), nn.AvgPool2d(2), nn.Flatten(), nn.Linear(36, 2)]
+    network = nn.Sequential(*layers).train()
+    image = torch.randn(2, 3, 8, 8)
+    assert same(network, copy.deepcopy(network).eval(), image).verdict == "same bits"
+    assert same(network, channels_last(copy.deepcopy(network)), image).verdict in HONEST
 
 
 def test_a_side_that_raises_is_told_with_its_error() -> None:
@@ -320,8 +359,12 @@ def test_a_side_that_raises_is_told_with_its_error() -> None:
 def test_what_is_no_side_and_no_input_is_refused() -> None:
     with pytest.raises(OptionError, match="A must be a network, a program, a callable or a path; got int"):
         same(3, linear(), X)
+    with pytest.raises(OptionError, match="got the class Linear"):
+        same(nn.Linear, linear(), X)
     with pytest.raises(OptionError, match="inputs must be a tensor"):
         same(linear(), linear(), "x")
+    with pytest.raises(ConversionError, match="B gives no tensor, but NoneType"):
+        same(linear(), lambda x: None, X)
     with pytest.raises(OptionError, match="dtype must be one of"):
         same(linear(), linear(), X, dtype=torch.int8)
 
@@ -445,6 +488,16 @@ def test_assert_same_raises_the_report_and_allows_what_is_allowed() -> None:
     with pytest.raises(AssertionError, match="Cannot say"):
         c2a.assert_same(Counting().eval(), linear(), X)
     c2a.assert_same(Counting().eval(), linear(), X, allow=["cannot say"])
+
+
+@pytest.mark.fault
+def test_weights_of_an_operation_with_many_results_are_counted_once() -> None:
+    torch.manual_seed(2)
+    one, x = nn.LSTM(3, 4, batch_first=True).eval(), torch.randn(2, 5, 3)
+    other = copy.deepcopy(one)
+    other.weight_hh_l0.data[1, 2] += 0.1
+    (place,) = same(one, other, x).where
+    assert (place.name, place.why) == ("lstm", "1 of 64 numbers of params[1] differ, by 0.1 at most")
 
 
 def written(path: Path, factor: float = 1.0) -> Path:
