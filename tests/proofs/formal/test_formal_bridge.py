@@ -31,11 +31,11 @@ EXAMPLES = (FOLDER / "Examples.v").read_text(encoding="utf-8")
 
 
 def enclosing(alpha: float) -> tuple[Fraction, Fraction]:
-    """Two fractions with exp(-alpha) between them, 2^-400 apart in relation."""
-    with mpmath.workprec(500):
+    """Two fractions with exp(-alpha) between them, 2^-109 apart in relation: far less than the certificate's 2^-30."""
+    with mpmath.workprec(200):
         mantissa, exponent = mpmath.frexp(mpmath.exp(-mpmath.mpf(alpha)))
-        middle = Fraction(int(mpmath.floor(mantissa * 2**450)), 2**450) * Fraction(2) ** int(exponent)
-    return middle * (1 - Fraction(1, 2**401)), middle * (1 + Fraction(1, 2**401))
+        middle = Fraction(int(mpmath.floor(mantissa * 2**120)), 2**120) * Fraction(2) ** int(exponent)
+    return middle * (1 - Fraction(1, 2**110)), middle * (1 + Fraction(1, 2**110))
 
 
 def formal_tau(alpha: float) -> tuple[Fraction, Fraction]:
