@@ -74,6 +74,7 @@ def test_a_killed_command_goes_on_as_if_it_had_not_been(tmp_path: Path) -> None:
     assert kept(tmp_path / "killed") == kept(tmp_path / "whole")
 
 
+@pytest.mark.slow
 def test_the_paper_s_recipe_runs_on_an_archive_of_cifar_10_s_form(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

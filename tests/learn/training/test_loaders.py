@@ -81,9 +81,13 @@ def test_a_run_with_a_shuffled_loader_goes_on_bit_for_bit(tmp_path: Path) -> Non
     assert_same_state(resumed.network, whole.network)
 
 
-def test_autocast_trains_and_two_processes_share_a_loader(tmp_path: Path) -> None:
+def test_autocast_trains(tmp_path: Path) -> None:
     half = run(tmp_path / "half", session=Session(Machine(precision="bf16-mixed")))
     assert half.records[-1]["validation"]["loss"] < half.records[0]["validation"]["loss"]
+
+
+@pytest.mark.slow
+def test_two_processes_share_a_loader(tmp_path: Path) -> None:
     pair = run(tmp_path / "pair", replace(RECIPE, epochs=1), session=Session(Machine("cpu", 2, "ddp")))
     assert pair.records[-1]["validation"]["loss"] < pair.records[0]["validation"]["loss"]
 

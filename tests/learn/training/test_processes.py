@@ -42,6 +42,7 @@ DIES = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
 FAILURES = [(DIES, "SIGKILL"), ("open('no/where', 'w')", "No such file or directory: 'no/where'")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("said", "told"), FAILURES, ids=["killed", "file system"])
 def test_what_befalls_one_process_of_a_training_is_told_in_a_sentence(tmp_path: Path, said: str, told: str) -> None:
     with pytest.raises(ConversionError, match=f"a process of the training ended: .*{told}") as refused:
