@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
+from ..certificate.network.program import Walk
 from .differences import Parted, is_named_for_itself, parted
 from .pairing import Operations, Pairs, Traced, source_of
 from .sides import Inputs
@@ -54,7 +55,7 @@ class _Twin:
     suspects: frozenset[fx.Node] = frozenset()
 
 
-class _Walk(fx.Interpreter):
+class _Beside(Walk):
     """A on B's values.
 
     Args:
@@ -67,7 +68,6 @@ class _Walk(fx.Interpreter):
 
     def __init__(self, pairs: Pairs, precision: Precision, threshold: float, seed: int, *, is_eager: bool) -> None:
         super().__init__(pairs.a.graph.exported.graph_module)
-        self.extra_traceback = False
         self._pairs, self._threshold, self._is_eager = pairs, threshold, is_eager
         self._noise = Noise(precision, seed)
         self.suspects: dict[fx.Node, float] = {}
@@ -78,23 +78,22 @@ class _Walk(fx.Interpreter):
         self.left: frozenset[fx.Node] = frozenset()
         self._several: dict[fx.Node, Any] = {}  # results of operations that give several, on B's values
 
-    def run_node(self, n: fx.Node) -> Any:
-        if n.op == "output":
-            args, _ = self.fetch_args_kwargs_from_env(n)
-            self.left = _suspects(args)
-            return args
-        if n.op != "call_function":
-            return super().run_node(n)
-        args, kwargs = self.fetch_args_kwargs_from_env(n)
+    def output(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """The outputs, which tell the suspects that are left."""
+        self.left = _suspects(args)
+        return super().output(target, args, kwargs)
+
+    def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        """A's value on B's, and with noise."""
         suspects = _suspects((args, kwargs))
-        plain = evaluated(n, *_side((args, kwargs), "plain"))
+        plain = evaluated(node, *_side((args, kwargs), "plain"))
         moved_args, moved_kwargs = _side((args, kwargs), "noisy")
-        moved = noisy(n, moved_args, moved_kwargs, self._noise)
+        moved = noisy(node, moved_args, moved_kwargs, self._noise)
         if not isinstance(plain, Tensor) or not plain.is_floating_point() or not plain.numel():
             if suspects and isinstance(plain, list | tuple):
                 self._several[n] = self._on_theirs(n)
             return _Twin(plain, moved, suspects)
-        return self._held(n, _Twin(plain, moved, suspects))
+        return self._held(node, _Twin(plain, moved, suspects))
 
     def _held(self, node: fx.Node, twin: _Twin) -> _Twin:
         """B's value where it is as near as noise explains; else A's, with one suspect more."""
@@ -224,8 +223,8 @@ def where_graphs_part(
 
 def _walked(
     pairs: Pairs, inputs: Inputs, precision: Precision, threshold: float, seed: int, *, is_eager: bool
-) -> _Walk:
-    walk = _Walk(pairs, precision, threshold, seed, is_eager=is_eager)
+) -> _Beside:
+    walk = _Beside(pairs, precision, threshold, seed, is_eager=is_eager)
     with torch.no_grad(), plainly():
         walk.run(*pairs.a.graph.inputs(inputs.args, inputs.kwargs))
     return walk

@@ -18,15 +18,14 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from ..arguments import Size, as_integer
-from ..certificate.network.images import most_at
-from ..certificate.network.program import Program
+from ..arguments import as_integer
 from ..errors import ConversionError, OptionError
 from ..files.weights import Opening
 from .differences import Parted, unlike
 from .onnx_values import OnnxOperations
 from .operations import Parts, where_graphs_part, where_modules_part
 from .pairing import Operations, Pairs, Traced
+from .proved import Proving
 from .sides import Inputs, OnnxCall, Side, bitwise
 from .truth import Graph, real
 from .typical import RUNS, TF32, UNITS, Precision, Typical, typical
@@ -35,7 +34,6 @@ from .verdict import (
     THRESHOLD,
     Output,
     Sameness,
-    Worst,
     by_name,
     changed_answers,
     is_chaotic,
@@ -119,7 +117,9 @@ class Reference:
         return replace(comparison.result(), seed=self.seed)
 
 
-def same(a: Any, b: Any, inputs: Any, *, dtype: torch.dtype | None = None, seed: int = 0) -> Sameness:
+def same(
+    a: Any, b: Any, inputs: Any, *, dtype: torch.dtype | None = None, seed: int = 0, prove: bool = False
+) -> Sameness:
     """Says whether the difference between two networks is rounding.
 
     Args:
@@ -128,6 +128,9 @@ def same(a: Any, b: Any, inputs: Any, *, dtype: torch.dtype | None = None, seed:
         inputs: A tensor, several in a sequence or by name; floating-point numbers follow each side's precision.
         dtype: Precision that both sides are held to; None means each side's own.
         seed: Of the noise that stands for rounding.
+        prove: Whether to prove, of networks of any size, how far the truth may be off and the most that rounding can
+            do where the sides differ most; that takes as long as some hundred runs of each image. Small networks
+            are proved in any case.
 
     Returns:
         The verdict, where it begins, and what it changes; ``str()`` is the report.
@@ -144,7 +147,7 @@ def same(a: Any, b: Any, inputs: Any, *, dtype: torch.dtype | None = None, seed:
         >>> found.verdict, found.where[0].name
         ('not rounding', '1')
     """
-    return compare(a, b, inputs, dtype=dtype, seed=seed)
+    return compare(a, b, inputs, dtype=dtype, seed=seed, prove=prove)
 
 
 def assert_same(a: Any, b: Any, inputs: Any, *, allow: Collection[str] = (), dtype: torch.dtype | None = None) -> None:
@@ -179,13 +182,14 @@ def compare(
     seed: int = 0,
     opening: Opening | None = None,
     progress: Progress = lambda _: None,
+    prove: bool = False,
 ) -> Sameness:
     """``same``, with options for opening paths, and a callback that is called with each forward in float64."""
     seed = as_integer(seed, "seed", least=0)
     if dtype is not None and dtype not in UNITS:
         raise OptionError(f"dtype must be one of {', '.join(map(str, UNITS))}; got {dtype}")
     sides = Side(a, "A", opening), Side(b, "B", opening)
-    return replace(_Comparison(sides, Inputs.of(inputs), dtype, seed, progress).result(), seed=seed)
+    return replace(_Comparison(sides, Inputs.of(inputs), dtype, seed, progress, prove=prove).result(), seed=seed)
 
 
 class _Comparison:
@@ -198,6 +202,7 @@ class _Comparison:
         seed: Of the noise.
         progress: Called with each forward in float64.
         reference: What is known of A.
+        prove: Whether proofs may take long.
     """
 
     def __init__(
@@ -209,8 +214,9 @@ class _Comparison:
         progress: Progress,
         *,
         reference: Reference | None = None,
+        prove: bool = False,
     ) -> None:
-        self.reference = reference
+        self.reference, self.prove = reference, prove
         self.sides, self.dtype, self.seed, self.progress = sides, dtype, seed, progress
         narrow = [side.dtype for side in sides if side.dtype in UNITS]
         self.given = given.clone(max(narrow, key=lambda one: UNITS[one], default=None))
@@ -249,7 +255,8 @@ class _Comparison:
 
     def _with_notes(self, found: Sameness) -> Sameness:
         pairs = zip(self.sides, self.played, strict=True)
-        return replace(found, notes=tuple(f"{side.name} writes to its inputs." for side, run in pairs if run.writes))
+        writes = (f"{side.name} writes to its inputs." for side, run in pairs if run.writes)
+        return replace(found, notes=(*found.notes, *writes))
 
     def _unfair(self) -> Sameness | None:
         """The verdict on a side that gives two results or changes, or None."""
@@ -297,7 +304,7 @@ class _Comparison:
             return self._quantised(
                 basis, [output_of(x, (a[x], b[x]), truth[x], (chosen[0][x], chosen[1][x])) for x in a]
             )
-        basis = replace(basis, worst=self._worst(a, b, rows))
+        basis = self._proved(basis, (a, b), truth)
         if basis.ratio <= THRESHOLD:
             return self._within(basis, graph)
         parts, why = self._where(graph, found[1 - self.exact])
@@ -395,32 +402,29 @@ class _Comparison:
         reason = f"{names} computes with 8-bit integers, whose steps {verb} the difference: {usual}"
         return replace(basis, verdict="quantised", reason=reason, steps=steps)
 
-    def _worst(self, a: dict[str, Tensor], b: dict[str, Tensor], rows: tuple[Output, ...]) -> Worst | None:
-        """The worst case of the number that differs most, where images are mapped and every operation has a rule."""
-        if self.reference is not None and not self.reference.is_bounded:
-            return None
-        model, tensors = self.sides[self.exact].network, self.given.tensors
+    @cached_property
+    def proving(self) -> Proving | str:
+        """What proves things of the side whose graph says the truth, or why nothing does."""
         computed = {self._computed_in(place) for place in (0, 1)}
-        if not isinstance(model, nn.Module) or len(tensors) != 1 or tensors[0].ndim < 3 or len(computed) > 1:
-            return None
-        row = max((row for row in rows if row.typical), key=lambda row: row.difference, default=None)
-        images = tensors[0]
-        if row is None or images.device.type != "cpu" or a[row.name].shape[:1] != images.shape[:1]:
-            return None
-        apart = (a[row.name].double() - b[row.name].double()).nan_to_num(0.0, 0.0, 0.0).abs()
-        index = int(apart.argmax())
-        image, number = divmod(index, apart[0].numel())
-        try:
-            program = Program(model, Size(*images.shape[2:]), channels=images.shape[1], dtype=next(iter(computed)))
-            place = [one.name for one in rows].index(row.name)
-            largest = float(apart.flatten()[index])
-            return Worst(largest, *most_at(program, images[image : image + 1], place, number, largest, seed=self.seed))
-        except (
-            ConversionError,
-            RuntimeError,
-            IndexError,
-        ):  # no rule for an operation, or the program is of other outputs
-            return None
+        if len(computed) > 1:
+            return "the two sides compute in different precisions"
+        network, tensors = self.sides[self.exact].network, self.given.tensors
+        return Proving.of(network, tensors, computed.pop(), seed=self.seed, is_asked=self.prove)
+
+    def _proved(self, basis: Sameness, sides: tuple[dict[str, Tensor], ...], truth: Mapping[str, Tensor]) -> Sameness:
+        """The verdict with the worst case of the number that differs most, and the truth's own error."""
+        if self.reference is not None and not self.reference.is_bounded:
+            return basis
+        proving, error = self.proving, None
+        if isinstance(proving, Proving):
+            row = max((row for row in basis.outputs if row.typical), key=lambda row: row.difference, default=None)
+            pairs = {name: (one, sides[1][name]) for name, one in sides[0].items()}
+            worst = None if row is None else proving.worst(pairs, row.name)
+            error = proving.truth_error(truth) if self.prove or proving.is_small else None
+            basis = replace(basis, worst=worst, truth_error=error if isinstance(error, float) else None)
+        why = error if isinstance(proving, Proving) else proving
+        notes = (f"The truth's own error is not proved: {why}.",) if self.prove and isinstance(why, str) else ()
+        return replace(basis, notes=notes)
 
 
 def _tf32(tensors: list[Tensor]) -> float:

@@ -24,7 +24,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from ..certificate.network.program import name_of
+from ..certificate.network.program import Walk, name_of
 from ..errors import ConversionError, untraceable
 from ..inputs import named_tensors
 
@@ -134,7 +134,7 @@ def _detached(value: Any) -> Any:
     return value.detach() if isinstance(value, Tensor) else value
 
 
-class Lifted(fx.Interpreter):
+class Lifted(Walk):
     """One run of a program in float64.
 
     Args:
@@ -144,7 +144,6 @@ class Lifted(fx.Interpreter):
 
     def __init__(self, graph: Graph, watched: frozenset[fx.Node] = frozenset()) -> None:
         super().__init__(graph.exported.graph_module)
-        self.extra_traceback = False
         self.graph_of, self.watched = graph, watched
         self.seen: dict[fx.Node, Any] = {}
 
@@ -154,42 +153,37 @@ class Lifted(fx.Interpreter):
             found = self.graph_of.outputs(self.run(*self.graph_of.inputs(args, kwargs)))
         return {name: real(one) for name, one in found.items()}
 
-    def run_node(self, n: fx.Node) -> Any:
-        """The result of a node."""
-        if n.op != "call_function":
-            return super().run_node(n)
-        found = self.operation(n, *self.fetch_args_kwargs_from_env(n))
-        if n in self.watched:
-            self.seen[n] = found
+    def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        """The result of an operation."""
+        found = self.result(node, args, kwargs)
+        if node in self.watched:
+            self.seen[node] = found
         return found
 
-    def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+    def result(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The result of an operation, of lifted arguments."""
         return evaluated(node, args, kwargs)
 
 
-class _Noted(fx.Interpreter):
+class _Noted(Walk):
     """A run that keeps every operation's result."""
 
-    def __init__(self, module: fx.GraphModule) -> None:
-        super().__init__(module)
-        self.extra_traceback = False
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__(graph)
         self.values: dict[fx.Node, Any] = {}
 
-    def run_node(self, n: fx.Node) -> Any:
-        found = super().run_node(n)
-        if n.op == "call_function":
-            self.values[n] = found
-        return found
+    def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        """The operation's own result."""
+        self.values[node] = super().operation(node, args, kwargs)
+        return self.values[node]
 
 
-class _Inner(fx.Interpreter):
-    """A part of a program that stands in a context, such as one without gradients."""
+class _Inner(Walk):
+    """A part of a program that stands in a context, such as one without gradients, in float64."""
 
-    def run_node(self, n: fx.Node) -> Any:
-        if n.op != "call_function":
-            return super().run_node(n)
-        return evaluated(n, *self.fetch_args_kwargs_from_env(n))
+    def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        """The result of an operation, of lifted arguments."""
+        return evaluated(node, args, kwargs)
 
 
 def evaluated(node: fx.Node, args: Any, kwargs: Any) -> Any:

@@ -326,7 +326,7 @@ class Noisy(Lifted):
         super().__init__(graph, watched)
         self._noise = noise
 
-    def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+    def result(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The result, moved."""
         return noisy(node, args, kwargs, self._noise)
 

@@ -74,12 +74,15 @@ class Worst:
     Attributes:
         difference: How far A and B are apart there.
         estimate: How far any two orders of the same operations can be apart there in this precision, to first order.
-        bound: How far they can be apart there at most, where that was proved: beyond the estimate, for small networks.
+        bound: How far they can be apart there at most, where that was proved: beyond the estimate, for small networks,
+            or where it was asked for.
+        hypothesis: The class of programs that the bound is of, "any order" or "once" (``certify_images``).
     """
 
     difference: float
     estimate: float
     bound: float | None = None
+    hypothesis: str = "any order"
 
     @property
     def is_beyond(self) -> bool:
@@ -120,6 +123,7 @@ class Sameness:
         worst: The worst case, or None where none is known.
         changed: What it does to classes, or None where no output is known as scores.
         steps: The difference in units of what steps of 8 bits do, where a side is quantised.
+        truth_error: Bound on how far any number of the truth is from exact arithmetic, where it was proved.
         notes: What else was noticed.
         seed: Of the noise.
     """
@@ -133,6 +137,7 @@ class Sameness:
     worst: Worst | None = None
     changed: Changed | None = None
     steps: float | None = None
+    truth_error: float | None = None
     notes: tuple[str, ...] = ()
     seed: int = 0
 
@@ -203,6 +208,8 @@ class Sameness:
         found = [self.sentence]
         if self.worst is not None and self.verdict in ("rounding", "not rounding") and not self.is_hidden:
             found.append(_worst(self.worst))
+        if self.truth_error is not None:
+            found.append(f"The truth itself is off by at most {self.truth_error:.2g}, which is proved.")
         if self.changed is not None:
             found.append(_changed(self.changed))
         for place in self.where[1:]:
@@ -285,18 +292,17 @@ def _fit(cell: str, width: int) -> str:
     return (cell if len(cell) <= width else f"{cell[: width - 3]}...").ljust(width)
 
 
+_PROGRAMS = {"any order": "any order of these operations", "once": "rounding each operation once"}
+
+
 def _worst(worst: Worst) -> str:
+    how, largest = _PROGRAMS[worst.hypothesis], f"The largest difference, {worst.difference:.2g}, is more than"
     if worst.bound is not None and worst.difference > worst.bound:
-        return (
-            f"The largest difference, {worst.difference:.2g}, is more than any order of these operations can do in "
-            f"this precision: at most {worst.bound:.2g}, which is proved."
-        )
+        return f"{largest} {how} can do in this precision: at most {worst.bound:.2g}, which is proved."
     if worst.is_beyond:
-        return (
-            f"The largest difference, {worst.difference:.2g}, is more than any order of these operations can do in "
-            f"this precision, to first order ({worst.estimate:.2g})."
-        )
-    return f"In the worst case rounding could differ by {worst.estimate:.2g} there, to first order."
+        return f"{largest} {how} can do in this precision, to first order ({worst.estimate:.2g})."
+    estimate = f"In the worst case rounding could differ by {worst.estimate:.2g} there, to first order"
+    return f"{estimate}." if worst.bound is None else f"{estimate}; by {how}, {worst.bound:.2g} at most, proved."
 
 
 def _changed(changed: Changed) -> str:

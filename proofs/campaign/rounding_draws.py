@@ -1,6 +1,6 @@
 """Random calls of every operation whose roundings are counted: shapes, attributes, memory formats and values.
 
-``DRAWS`` has a function for each operation of ``ROUNDINGS`` (``convert/certificate/network/roundings.py``), and
+``DRAWS`` has a function for each operation that rounds (``convert/certificate/network/table.py``), and
 for attention, whose rule counts by itself. A call holds many cases: each row of its first operand is one, with values
 of its own kind. All rows of a call share the attributes, the constants and the scale, since what a rule adds for
 subnormal numbers is one number for all of a tensor.

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...convert.certificate.network.call import Call
 from ...convert.certificate.network.interval import Arithmetic, Interval, UnboundedError
-from ...convert.certificate.network.rules import bound
+from ...convert.certificate.network.table import bound
 from .rounding_draws import ROWS, DrawnCall, draw
 
 _MOST_REFUSED = 20  # calls for each that has a bound; beyond, the draws are of no use

@@ -1,12 +1,15 @@
 """What rounding and soft attention can do to a network: proofs carried through the program that ``torch.export`` gives.
 
-program.py      the export, one walk through it, and whether two programs are the same
+program.py      the export, and runs through it
 call.py         one operation of a program
 interval.py     bounds on values and differences; rounding, for two programs or for one of a class
-roundings.py    how often each operation rounds
-rules.py        what each operation makes of bounds
-slopes.py       what each operation is near a point: a linear map, and what that leaves
-attention.py    an attention layer's rules
+operation.py    an operation: exact bounds, a linear map near a point, roundings
+products.py     linear maps: convolutions, linear layers, averages, batch norm, products of matrices
+pointwise.py    functions of each value; sums, products and quotients
+normalised.py   norms, softmax, attention
+moved.py        what moves numbers, and maxima
+table.py        the table of all operations
+attention.py    an attention layer
 certificate.py  the bound for every image in a range
 linearised.py   a network on one image as one linear map
 proof.py        ranges of all units, tested at once

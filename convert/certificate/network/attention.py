@@ -17,7 +17,9 @@ from ...layer.layer import SelfAttention
 from ...spec import ConvSpec
 from ..data import convolve_padded
 from ..layer import padded_range, pixel_errors
-from .interval import CONTRACT, U64, Arithmetic, Hypothesis, Interval, Products, UnboundedError, checked, linear_map
+from .interval import U64, Arithmetic, Hypothesis, Interval, UnboundedError, checked, linear_map
+from .operation import Exact
+from .products import Weighted
 
 
 @dataclass(frozen=True)
@@ -41,6 +43,62 @@ class LayerBound:
     total: float
 
 
+@dataclass(frozen=True)
+class _Examined:
+    """What is known of a call of an attention layer, each tensor in the shape of its output.
+
+    Attributes:
+        layer: The layer.
+        exact: The exact result of its convolution.
+        limits: The smallest and largest value of each channel of its input.
+        own: Bound on the difference that the layer makes by itself.
+        tails: That of soft attention, in exact arithmetic.
+        attention: Rounding of attention, by whichever engine.
+        convolution: Rounding of the convolution.
+    """
+
+    layer: LayerValues
+    exact: Exact
+    limits: tuple[Tensor, Tensor]
+    own: float
+    tails: Tensor
+    attention: Tensor
+    convolution: Tensor
+
+    @classmethod
+    def of(cls, module: SelfAttention, x: Interval, output: torch.Size) -> _Examined:
+        """Examines a call.
+
+        Raises:
+            ConversionError: The layer has no certificate.
+            UnboundedError: It has no finite one.
+        """
+        layer, sums = checked_layer(module), convolution_of(module, output)
+        kernel, absolute = sums.weight.double(), magnitudes(sums.weight)
+        found = linear_map(x, lambda t: sums.apply(t, kernel), lambda t: sums.apply(t, absolute))
+        exact, channel = Exact(*found).shifted(sums.bias), x.low.ndim - layer.spec.axes - 1
+        others = [axis for axis in range(x.low.ndim) if axis != channel]
+        limits = x.low.amin(others), x.high.amax(others)
+        read = exact.scale.transpose(0, channel)
+        own, tail, *sides = pixel_errors(layer, read.flatten(1), input_range=limits)
+        if not math.isfinite(own):
+            raise UnboundedError("no finite certificate is known for values this large")
+        attention, convolution = (side.reshape(read.shape).transpose(0, channel) for side in sides)
+        tails = torch.zeros_like(exact.scale) + _channels(tail.flatten(), layer.spec)
+        return cls(layer, exact, limits, own, tails, attention, convolution)
+
+    @property
+    def box(self) -> tuple[Tensor, Tensor]:
+        """The smallest and largest output of attention or its convolution, whoever computes them."""
+        spec = self.layer.spec
+        low, high = self.exact.bounds.low - self.tails, self.exact.bounds.high + self.tails
+        if not self.layer.regime.is_exact:  # soft attention reads other pixels, of which the channel's range is known
+            bias, ends = _channels(self.layer.bias, spec), _of_ranges(self.layer, *padded_range(spec, self.limits))
+            low, high = torch.maximum(low, ends[0] + bias), torch.minimum(high, ends[1] + bias)
+        rounding = torch.maximum(self.attention, self.convolution)
+        return low - rounding, high + rounding
+
+
 def bound_layer(name: str, module: SelfAttention, x: Interval, output: torch.Size) -> tuple[Interval, LayerBound]:
     """Bounds on the output of an attention layer and its convolution.
 
@@ -54,39 +112,15 @@ def bound_layer(name: str, module: SelfAttention, x: Interval, output: torch.Siz
         ConversionError: The layer has no certificate.
         UnboundedError: It has no finite one.
     """
-    layer = checked_layer(module)
-    spec, batch = layer.spec, x if x.low.ndim == layer.spec.axes + 2 else x.map(lambda bound: bound.unsqueeze(0))
-
-    def convolved(values: Tensor, kernel: Tensor) -> Tensor:
-        return convolve_unpadded(spec, values, kernel, output)
-
-    others = (0, *range(2, batch.low.ndim))
-    limits = batch.low.amin(others), batch.high.amax(others)
-    kernel, bias, absolute = layer.kernel.detach().double().cpu(), _channels(layer.bias, spec), magnitudes(layer.kernel)
-    exact, read = linear_map(
-        batch, lambda values: convolved(values, kernel), lambda values: convolved(values, absolute)
-    )
-    read, shape = (read + bias.abs()).transpose(0, 1), read.transpose(0, 1).shape
-    own, tail, *sides = pixel_errors(layer, read.flatten(1), input_range=limits)
-    if not math.isfinite(own):
-        raise UnboundedError("no finite certificate is known for values this large")
-    rounding, total = (
-        part.reshape(shape).transpose(0, 1) for part in (torch.maximum(*sides), tail + sides[0] + sides[1])
-    )
-    tails = _channels(tail.flatten(), spec)
-    low, high = exact.low - tails, exact.high + tails
-    if not layer.regime.is_exact:  # soft attention reads other pixels, of which the channel's range is known
-        least, most = _of_ranges(layer, *padded_range(spec, limits))
-        low, high = torch.maximum(low, least), torch.minimum(high, most)
-    error = (exact.error + total) * OUTWARD
-    found = checked(Interval(low + bias - rounding, high + bias + rounding, error))
-    figures = float(limits[0].min()), float(limits[1].max()), own, float(exact.error.max())
-    bounded = found.map(lambda bound: bound.reshape(output))
-    return bounded, LayerBound(name, *figures, float(found.error.max()))
+    call = _Examined.of(module, x, output)
+    inherited, total = call.exact.bounds.error, call.tails + call.attention + call.convolution
+    found = checked(Interval(*call.box, (inherited + total) * OUTWARD))
+    figures = float(call.limits[0].min()), float(call.limits[1].max()), call.own, float(inherited.max())
+    return found, LayerBound(name, *figures, float(found.error.max()))
 
 
 def bound_program(
-    name: str, module: SelfAttention, x: Interval, output: torch.Size, hypothesis: Hypothesis
+    module: SelfAttention, x: Interval, output: torch.Size, hypothesis: Hypothesis
 ) -> tuple[Interval, Tensor]:
     """Bounds on the output of an attention layer or its convolution, and their error against the exact convolution.
 
@@ -100,55 +134,39 @@ def bound_program(
         ConversionError: The layer has no certificate.
         UnboundedError: It has no finite one.
     """
-    (box, _), layer = bound_layer(name, module, x, output), checked_layer(module)
-    spec, batch = layer.spec, x if x.low.ndim == layer.spec.axes + 2 else x.map(lambda bound: bound.unsqueeze(0))
-    is_exact, bias = hypothesis.name == "exact", _channels(layer.bias, spec)
-    dtype = torch.float64 if is_exact else layer.weight.dtype
-    kernel, absolute = layer.kernel.detach().double().cpu(), magnitudes(layer.kernel)
+    call, sums = _Examined.of(module, x, output), convolution_of(module, output)
+    layer, is_exact, terms = call.layer, hypothesis.name == "exact", sums.terms + 1
+    arithmetic = Arithmetic(torch.float64 if is_exact else layer.weight.dtype, False, hypothesis)
+    narrowings = layer.spec.num_heads + 2 if layer.spec.transposed else 1
+    error, tails = sums.exact(x, arithmetic, terms).rounded(arithmetic, terms, narrowings).error, call.tails
+    if is_exact or layer.regime.is_exact:
+        tails = torch.zeros_like(tails)
+    elif hypothesis.name == "once":
+        error = error + tails * (1 + unit_roundoff(arithmetic.dtype)) * OUTWARD
+    else:
+        computed = torch.maximum(call.attention, call.convolution) * hypothesis.scale
+        error = torch.maximum(error, computed + gamma(terms, U64) * call.exact.scale) + tails
+    return Interval(*call.box, error * OUTWARD), tails
 
-    def convolved(values: Tensor, kernel: Tensor) -> Tensor:
-        return convolve_unpadded(spec, values, kernel, output)
 
-    exact, read = linear_map(
-        batch, lambda values: convolved(values, kernel), lambda values: convolved(values, absolute)
-    )
-    present, terms = (batch.low != 0) | (batch.high != 0), kernel[0].numel() + 1
-    counted: Tensor | int = terms
-    if hypothesis.name in ("any order", "known order"):
-        counted = convolved(present.double(), (kernel != 0).double()).round() + (layer.bias is not None)
-    sharper = None
-    if hypothesis.name == "contract":
-        norm = (convolved(batch.largest.square(), kernel.square()) + bias.square()).sqrt()
-        unit = unit_roundoff(torch.promote_types(dtype, torch.float32))
-        sharper = CONTRACT * unit * (norm + exact.largest) * OUTWARD
-    lost = (
-        2
-        * torch.finfo(torch.float32).smallest_normal
-        * (float(absolute.flatten(1).sum(1).max()) + float(x.largest.max()) * terms)
-    )
-    moved = Interval(exact.low + bias, exact.high + bias, torch.zeros_like(exact.low))
-    found = Arithmetic(dtype, False, hypothesis).rounded(
-        moved,
-        read + bias.abs(),
-        terms,
-        same=False,
-        lost=0.0 if is_exact else lost,
-        narrowings=spec.num_heads + 2 if spec.transposed else 1,
-        products=Products(counted, terms, sharper),
-    )
-    error, tails = found.error, torch.zeros_like(found.error)
-    if not layer.regime.is_exact and not is_exact:
-        others = (0, *range(2, batch.low.ndim))
-        limits = batch.low.amin(others), batch.high.amax(others)
-        _, tail, *sides = pixel_errors(layer, (read + bias.abs()).transpose(0, 1).flatten(1), input_range=limits)
-        tails = tails + _channels(tail.flatten(), spec)
-        if hypothesis.name == "once":
-            error = error + tails * (1 + unit_roundoff(dtype)) * OUTWARD
-        else:
-            computed = torch.maximum(*sides).reshape(read.transpose(0, 1).shape).transpose(0, 1)
-            error = torch.maximum(error, computed * hypothesis.scale + gamma(terms, U64) * (read + bias.abs())) + tails
-    error = error * OUTWARD
-    return Interval(box.low, box.high, error.reshape(output)), tails.reshape(output)
+def convolution_of(module: SelfAttention, output: torch.Size) -> Weighted:
+    """The convolution of an attention layer, on its input as the layer gets it.
+
+    Args:
+        module: The layer.
+        output: The output's shape.
+
+    Raises:
+        ConversionError: The layer has no certificate.
+    """
+    layer = checked_layer(module)
+    kernel, bias = layer.kernel.detach().cpu(), None if layer.bias is None else _channels(layer.bias, layer.spec)
+
+    def apply(t: Tensor, kernel: Tensor) -> Tensor:
+        return convolve_unpadded(layer.spec, t, kernel, output)
+
+    terms = kernel[0].numel()
+    return Weighted(apply, kernel, bias, apply, terms + 1, terms)
 
 
 def convolve_unpadded(

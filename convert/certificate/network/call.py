@@ -21,12 +21,14 @@ class Call:
         arguments: Each by its name: an ``Interval``, a tensor of constants, or what is no tensor.
         shape: Shape of the result, or of the first of several.
         arithmetic: Its rounding.
+        terms: Roundings of a term of its result, which the table fills in.
     """
 
     target: torch._ops.OpOverload
     arguments: Mapping[str, Any]
     shape: torch.Size
     arithmetic: Arithmetic
+    terms: int = 0
 
     @classmethod
     def of(
@@ -127,29 +129,27 @@ class Call:
         self, function: Callable[[Interval], Any], constant: Callable[[Tensor], Tensor] = Tensor.double
     ) -> Any:
         """The operator with a function's value in place of every interval, and of every constant tensor."""
-
-        def replaced(value: Any) -> Any:
-            if isinstance(value, list | tuple):
-                return [replaced(each) for each in value]
-            if isinstance(value, Tensor):  # places among others stay integers
-                return constant(value.detach().cpu()) if value.is_floating_point() else value
-            return function(value) if isinstance(value, Interval) else value
-
-        return self._called({name: replaced(value) for name, value in self.arguments.items()})
+        return self._called(self._replaced(function, constant))
 
     def map(self, function: Callable[[Interval], Interval]) -> Call:
         """The call with a function's value in place of every interval."""
-
-        def replaced(value: Any) -> Any:
-            if isinstance(value, list | tuple):
-                return [replaced(each) for each in value]
-            return function(value) if isinstance(value, Interval) else value
-
-        return replace(self, arguments={name: replaced(value) for name, value in self.arguments.items()})
+        return replace(self, arguments=self._replaced(function, None))
 
     def each(self, bound: str) -> Any:
         """The operator with one of the bounds in place of every interval, and of every constant's."""
         return self.with_each(lambda x: getattr(x, bound), lambda x: getattr(Interval.point(x), bound))
+
+    def _replaced(
+        self, function: Callable[[Interval], Any], constant: Callable[[Tensor], Tensor] | None
+    ) -> dict[str, Any]:
+        def replaced(value: Any) -> Any:
+            if isinstance(value, list | tuple):
+                return [replaced(each) for each in value]
+            if constant is not None and isinstance(value, Tensor) and value.is_floating_point():
+                return constant(value.detach().cpu())  # places among others stay integers
+            return function(value) if isinstance(value, Interval) else value
+
+        return {name: replaced(value) for name, value in self.arguments.items()}
 
     def _called(self, arguments: Mapping[str, Any]) -> Any:
         schema = self.target._schema.arguments

@@ -26,8 +26,8 @@ from .attention import LayerBound, bound_layer
 from .call import Call
 from .interval import Hypothesis, Interval
 from .linearised import Linearised
-from .program import Program, Walk
-from .rules import bound as bound_call
+from .program import Bounding, Program
+from .table import bound as bound_call
 
 NO_LAYER = "no attention layer runs in the network's program"
 
@@ -151,7 +151,7 @@ def _on_cpu(model: nn.Module) -> nn.Module:
     return copy.deepcopy(model, moved)
 
 
-class Bounds(Walk):
+class Bounds(Bounding):
     """Bounds on values and differences, carried through a program.
 
     Args:
@@ -174,7 +174,7 @@ class Bounds(Walk):
             self.problems.append(Problem("", "an output is no tensor that a bound is known for"))
         return known
 
-    def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+    def bounded(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The operation's rule."""
         return bound_call(Call.at(node, args, kwargs))
 

@@ -40,7 +40,7 @@ from .contract import broken_contract
 from .interval import HYPOTHESES, Hypothesis
 from .linearised import Linearised
 from .program import Program
-from .proof import Draws, Opens, Proof, checked_probability, prove
+from .proof import Draws, Opens, Proof, checked_probability, prove, units_of
 
 MARGINS = 10
 SHOWN = {
@@ -290,40 +290,52 @@ class _Image:
 
     def certificate(self, networks: Sequence[nn.Module], margins: int) -> ImageCertificate:
         """The certificate, whose class of programs and run of float64 have half of p each."""
-        others = self._order[1 : margins + 1]
-        runs = [run_of(one, self._image, self.truth) for one in networks]
-        measured = max(float((run - self.truth).abs().nan_to_num(nan=math.inf, posinf=math.inf).max()) for run in runs)
-        reference, unproved = self.reference()
-        if self._hypothesis.name == "contract":
-            broken = broken_contract(self._program, self._image)
-            if broken is not None:
-                raise ConversionError(broken)
-        first = Linearised(self._program, self._image, self._hypothesis)
-        if first.problems:
-            raise ConversionError(f"nothing can be estimated for the network: {'; '.join(map(str, first.problems))}")
-        estimates = _pairs(first, self._factors(others))
+        top, others = self._order[0], self._order[1 : margins + 1]
+        measured, (reference, unproved) = self._measured(networks), self.reference()
+        first = self._first()
         proof = self._proof(self._hypothesis, first)
-        bounds: list[float | None] = [None] * (1 + len(others))
-        if isinstance(proof, Proof):
-            bounds = list(_pairs(proof.ranges, self._factors(others)))
-        values = [float(self.truth[self._order[0]] - self.truth[one]) for one in others]
+        proved, opens = (proof, None) if isinstance(proof, Proof) else (None, proof)
+        estimates, bounds = _pairs(first, self._factors(others)), list[float | None]([None] * (1 + len(others)))
+        if proved is not None:
+            bounds = list(_pairs(proved.ranges, self._factors(others)))
+        values = [float(self.truth[top] - self.truth[one]) for one in others]
         found = [Margin(*row) for row in zip(others, values, bounds[1:], estimates[1:], strict=True)]
+        units, unstable = (0, 0) if proved is None else proved.ranges.counted
         return ImageCertificate(
-            self._order[0],
-            float(self.truth.abs().max()),
-            measured,
-            reference,
-            estimates[0],
-            bounds[0],
-            self._hypothesis.name,
-            tuple(found),
-            isinstance(proof, Proof) and all(one.is_certified for one in found) and self._rest_is_below(proof, others),
-            0.0 if isinstance(proof, Proof) and not proof.columns else self._p,
-            self._seed,
-            *(proof.ranges.counted if isinstance(proof, Proof) else (0, 0)),
-            None if isinstance(proof, Proof) else proof,
-            unproved,
+            top=top,
+            outputs=float(self.truth.abs().max()),
+            measured=measured,
+            reference=reference,
+            estimate=estimates[0],
+            bound=bounds[0],
+            hypothesis=self._hypothesis.name,
+            margins=tuple(found),
+            certified=proved is not None
+            and all(one.is_certified for one in found)
+            and self._rest_is_below(proved, others),
+            p=self._p if proved is None or proved.columns else 0.0,
+            seed=self._seed,
+            units=units,
+            unstable=unstable,
+            opens=opens,
+            unproved=unproved,
         )
+
+    def _measured(self, networks: Sequence[nn.Module]) -> float:
+        """The largest difference of an output from float64 in runs of these networks."""
+        apart = ((run_of(one, self._image, self.truth) - self.truth).abs() for one in networks)
+        return max(float(one.nan_to_num(nan=math.inf, posinf=math.inf).max()) for one in apart)
+
+    def _first(self) -> Linearised:
+        """The network to first order, under the hypothesis.
+
+        Raises:
+            ConversionError: An operation has no bound, or the hypothesis does not hold here.
+        """
+        broken = broken_contract(self._program, self._image) if self._hypothesis.name == "contract" else None
+        if broken is not None:
+            raise ConversionError(broken)
+        return first_order(self._program, self._image, self._hypothesis)
 
     def reference(self) -> tuple[float | None, Opens | None]:
         """Bound on what float64 leaves, at every output."""
@@ -334,7 +346,7 @@ class _Image:
         return float(((center - self.truth).abs() + found.radius).max()) * OUTWARD, None
 
     def _proof(self, hypothesis: Hypothesis, first: Linearised) -> Proof | Opens:
-        top, units = self._factors([]), _units(first)
+        top, units = self._factors([]), units_of(first)
         if units > self._most.get(hypothesis.name, units):
             return Opens("the whole network", None, f"its {units:,} units are left to certify_images")
         return prove(self._program, self._image, hypothesis, first, top, p=self._p / 2, draws=self._draws)
@@ -359,6 +371,18 @@ class _Image:
         return True
 
 
+def first_order(program: Program, image: Tensor, hypothesis: Hypothesis) -> Linearised:
+    """A network near an image, to first order.
+
+    Raises:
+        ConversionError: An operation has no bound.
+    """
+    found = Linearised(program, image, hypothesis)
+    if found.problems:
+        raise ConversionError(f"nothing can be estimated for the network: {'; '.join(map(str, found.problems))}")
+    return found
+
+
 def _pairs(ranges: Linearised, factors: Tensor) -> list[float]:
     """Bounds on the difference of two programs, of which one may have soft attention's tails."""
     found, tails = ranges.reach(factors)
@@ -366,12 +390,12 @@ def _pairs(ranges: Linearised, factors: Tensor) -> list[float]:
 
 
 def truth_of(
-    model: nn.Module, images: Tensor, *, p: float = 1e-9, seed: int | None = None
+    program: Program, images: Tensor, *, p: float = 1e-9, seed: int | None = None
 ) -> list[tuple[Tensor, float | None]]:
     """A network's outputs in float64, and what is proved of them: for those that hold other runs against the truth.
 
     Args:
-        model: As for ``certify_images``; the truth of attention is its convolution.
+        program: The network's; the truth of attention is its convolution.
         images: [count, channels, *size].
         p: As for ``certify_images``.
         seed: As for ``certify_images``.
@@ -383,56 +407,47 @@ def truth_of(
         ConversionError: As ``certify_images``.
     """
     p, seed = checked_probability(p), _seed(seed)
-    program, images = program_for(model, images)
     with torch.device("cpu"):  # whatever torch's default is
         found = [_Image(program, image, EXACT, 2 * p, seed + n) for n, image in enumerate(images.split(1))]
         return [(one.truth, one.reference()[0]) for one in found]
 
 
 def most_at(
-    program: Program, image: Tensor, output: int, number: int, apart: float, *, seed: int
-) -> tuple[float, float | None]:
-    """Bounds on the difference of two programs, sums in any order, at a number of one of a network's outputs.
+    program: Program, image: Tensor, output: int, number: int, apart: float, *, seed: int, is_asked: bool = False
+) -> tuple[float, float | None, str]:
+    """Bounds on the difference of two programs at a number of one of a network's outputs.
 
     Args:
         program: The network's.
         image: [1, channels, *size].
         output: The output's place.
         number: The number's place in it.
-        apart: What two runs differ by there. A bound is proved only where that is more than the estimate, and takes
-            seconds.
-        seed: Of the test's random numbers, of which the bound is wrong with a probability of 1e-9.
+        apart: What two runs differ by there. Unasked, a bound is proved only where that is more than the estimate, and
+            takes seconds.
+        seed: Of the test's random numbers, of which a bound is wrong with a probability of 1e-9.
+        is_asked: Whether a bound is proved in any case: with sums in any order, or else with each operation rounded
+            once.
 
     Returns:
-        The estimate to first order, and a proved bound or None.
+        The estimate to first order with sums in any order; a proved bound or None; and the hypothesis of the bound.
 
     Raises:
         ConversionError: An operation has no rule.
     """
-    with torch.device("cpu"):  # whatever torch's default is
-        return _most_at(program, image, output, number, apart, seed)
-
-
-def _most_at(
-    program: Program, image: Tensor, output: int, number: int, apart: float, seed: int
-) -> tuple[float, float | None]:
-    hypothesis = Hypothesis("any order")
-    first = Linearised(program, image, hypothesis)
-    if first.problems:
-        raise ConversionError(f"nothing can be estimated for the network: {'; '.join(map(str, first.problems))}")
-    before = sum(one.center.numel() for one in first.outputs[:output])
-    factors = torch.zeros(1, len(first.values()[0]), dtype=torch.float64)
-    factors[0, before + number] = 1.0
-    (estimate,) = _pairs(first, factors)
-    if apart <= estimate or _units(first) > SHOWN["once"]:
-        return estimate, None
-    proof = prove(program, image, hypothesis, first, factors, p=1e-9, draws=Draws(seed))
-    return estimate, _pairs(proof.ranges, factors)[0] if isinstance(proof, Proof) else None
-
-
-def _units(first: Linearised) -> int:
-    """Numbers whose ranges would be tested."""
-    return sum(math.prod(step.shape) for step in first.steps if step.is_tested)
+    found: list[float] = []
+    for name in ("any order", "once") if is_asked else ("any order",):
+        hypothesis = Hypothesis(name)
+        with torch.device("cpu"):  # whatever torch's default is
+            first = first_order(program, image, hypothesis)
+            before = sum(one.center.numel() for one in first.outputs[:output])
+            factors = torch.zeros(1, len(first.values()[0]), dtype=torch.float64)
+            factors[0, before + number] = 1.0
+            found += _pairs(first, factors)
+            if is_asked or (apart > found[0] and units_of(first) <= SHOWN["once"]):
+                proof = prove(program, image, hypothesis, first, factors, p=1e-9, draws=Draws(seed))
+                if isinstance(proof, Proof):
+                    return found[0], _pairs(proof.ranges, factors)[0], name
+    return found[0], None, "any order"
 
 
 def run_of(network: nn.Module, image: Tensor, like: Tensor) -> Tensor:

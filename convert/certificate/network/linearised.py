@@ -1,7 +1,7 @@
 r"""A network on one image as one linear map for every program of a class, and what each operation adds to it.
 
 Let c be our own run in float64 and d = a - c the difference of a program's numbers. Each operation is its linear map
-near c (``slopes.py``), its rounding r (``rules.py``, under a hypothesis), and what the map leaves, s. So with fixed
+near c, its rounding r under a hypothesis (``table.py``), and what the map leaves, s. So with fixed
 matrices J_vo, all paths from operation v to o,
 
     d_o = sum_v J_vo (r_v + s_v),        |r_v| + |s_v| <= e_v,        |d_o| <= R_o := sum_v |J_vo| e_v
@@ -26,14 +26,13 @@ import torch
 from torch import Tensor, fx
 
 from ...bounds.rounding import OUTWARD, gamma
-from ...layer.checked import checked_layer
 from ...layer.layer import SelfAttention
-from .attention import bound_program, convolve_unpadded
+from .attention import bound_program, convolution_of
 from .call import Call, intervals_in
 from .interval import U64, Hypothesis, Interval, UnboundedError
-from .program import Program, Walk, name_of
-from .rules import RULES
-from .slopes import SLOPES, Local, Point, like
+from .operation import Local, Point
+from .program import Bounding, Program, name_of
+from .table import bound, near
 
 SUMMED = 1 + 2.0**-20  # of up to 2^30 numbers that are not negative
 _ROWS = 2**24  # numbers of a tensor of columns
@@ -74,7 +73,7 @@ class Step:
         return self.local is not None and self.local.is_sum and self.owed is None
 
 
-class Linearised(Walk):
+class Linearised(Bounding):
     """A network on one image as a linear map.
 
     Args:
@@ -84,7 +83,7 @@ class Linearised(Walk):
         radius: From the number of a step, its node, its center and its pilot columns to D; "rows" for R itself, by a
             backward pass for each number; None for slopes at the image, to first order.
         columns: Pilot columns of the image, zeros [columns, *image], if ``radius`` wants some.
-        draw: From e to Cauchy numbers of that scale for them.
+        draw: From columns and e to columns with Cauchy numbers of that scale added.
 
     Attributes:
         steps: Its operations.
@@ -112,14 +111,11 @@ class Linearised(Walk):
             found = self.values_for(point)
         self.outputs = [one for one in found if isinstance(one, Point)]
 
-    def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+    def bounded(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The operation near the image."""
-        rule, slope = RULES.get(name_of(node)), SLOPES.get(name_of(node))
-        if rule is None or slope is None:
-            raise UnboundedError(f"no bound is known for {name_of(node)}")
         call = Call.at(node, args, kwargs, repeatable=False, hypothesis=self._hypothesis)
         points = [one for one in intervals_in(call.arguments.values()) if isinstance(one, Point)]
-        bounds, local = rule(call.map(lambda one: one.hull if isinstance(one, Point) else one)), slope(call)
+        bounds, local = bound(call.map(lambda one: one.hull if isinstance(one, Point) else one)), near(call)
         if not isinstance(local, list):
             return self._placed(node, local, bounds, points)
         pairs = zip(local, bounds, strict=True)
@@ -127,49 +123,54 @@ class Linearised(Walk):
 
     def attention(self, name: str, layer: SelfAttention, x: Any, node: fx.Node) -> Any:
         """The layer's convolution near the image; the layer's certificate is what programs may differ by."""
-        values, shape = checked_layer(layer), node.meta["val"].shape
-        kernel = values.kernel.detach().double().cpu()
-        size, bias = kernel.abs(), None if values.bias is None else values.bias.detach().double().cpu()
-
-        def run(t: Tensor, kernel: Tensor) -> Tensor:
-            return convolve_unpadded(values.spec, t, like(kernel, t), shape)
-
-        bounds, tail = bound_program(name, layer, x.hull, shape, self._hypothesis)
-        value = convolve_unpadded(values.spec, x.center, kernel, shape, bias)
-        local = Local.weighted(value, lambda t: run(t, kernel), lambda t: run(t, size), terms=kernel[0].numel())
+        shape = node.meta["val"].shape
+        bounds, tail = bound_program(layer, x.hull, shape, self._hypothesis)
+        local = convolution_of(layer, shape).local(x)
         return self._placed(node, local, bounds, [x], tail if bool(tail.any()) else None)
 
     def _placed(
         self, node: fx.Node, local: Local, bounds: Interval, points: Sequence[Point], tail: Tensor | None = None
     ) -> Point:
-        """The result of an operation, whose range is the rule's, and tested if it is a sum."""
-        index, center, absolute = len(self.steps), local.value, local.absolute or local.apply
-        added = bounds.error if local.rest is None else bounds.error + local.rest
-        if points[0].owed is not None:
-            added = added + absolute(points[0].owed) * OUTWARD
-        step = Step(self.program.layer(node), tuple(one.step for one in points), local, center.shape, tail=tail)
+        """The result of an operation, one step more."""
+        step = self._step(node, local, bounds, points, tail)
         self.steps.append(step)
-        if tail is not None and points[0].owed is not None:
+        columns, center = self._columns(step, points), local.value
+        low, high = (center, center) if self._radius is None else self._range(step, node, bounds, points, columns)
+        nothing = torch.zeros((), dtype=torch.float64).expand(center.shape)
+        return Point(low, high, nothing, center, len(self.steps) - 1, step.owed, columns)
+
+    def _step(
+        self, node: fx.Node, local: Local, bounds: Interval, points: Sequence[Point], tail: Tensor | None
+    ) -> Step:
+        """An operation's step; what is added at a sum is owed where nothing but a norm reads it."""
+        added, owed = bounds.error if local.rest is None else bounds.error + local.rest, points[0].owed
+        if owed is not None:
+            added = added + (local.absolute or local.apply)(owed) * OUTWARD
+        if tail is not None and owed is not None:
             raise UnboundedError("attention behind a sum that is not rounded")
-        is_first = next(iter(node.users), None)
-        if is_first is not None and len(node.users) == 1 and name_of(is_first) in NORMS and local.is_sum:
+        step = Step(self.program.layer(node), tuple(one.step for one in points), local, local.value.shape, tail=tail)
+        if local.is_sum and len(node.users) == 1 and name_of(next(iter(node.users))) in NORMS:
             step.owed = added
         elif bool(added.any()):
             step.added = added
-        columns = self._columns(step, points)
-        low, high = (center, center) if self._radius is None else (bounds.low, bounds.high)
-        if self._radius is not None:
-            step.slack = absolute(*[one.radius for one in points])
-            if local.box is not None:
-                low, high = torch.maximum(low, local.box[0] - added), torch.minimum(high, local.box[1] + added)
-            if step.is_tested:
-                given = self._radius
-                step.tested = given(index, node, center, columns) if callable(given) else self._rows(index)
-                outward = step.tested * OUTWARD + 2 * U64 * center.abs()
-                low, high = torch.maximum(low, center - outward), torch.minimum(high, center + outward)
-            high = torch.maximum(low, high)
-        nothing = torch.zeros((), dtype=torch.float64).expand(center.shape)
-        return Point(low, high, nothing, center, index, step.owed, columns)
+        return step
+
+    def _range(
+        self, step: Step, node: fx.Node, bounds: Interval, points: Sequence[Point], columns: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """The ends of the range of a step's result: the rule's, and those that are tested if it is a sum."""
+        local: Any = step.local
+        low, high, center = bounds.low, bounds.high, local.value
+        step.slack = (local.absolute or local.apply)(*[one.radius for one in points])
+        if local.box is not None:
+            added = 0.0 if step.added is None else step.added
+            low, high = torch.maximum(low, local.box[0] - added), torch.minimum(high, local.box[1] + added)
+        if step.is_tested:
+            index, given = len(self.steps) - 1, self._radius
+            step.tested = given(index, node, center, columns) if callable(given) else self._rows(index)
+            outward = step.tested * OUTWARD + 2 * U64 * center.abs()
+            low, high = torch.maximum(low, center - outward), torch.minimum(high, center + outward)
+        return low, torch.maximum(low, high)
 
     def _columns(self, step: Step, points: Sequence[Point]) -> Tensor | None:
         """Pilot columns of a step's result."""
@@ -177,7 +178,7 @@ class Linearised(Walk):
         if self._draw is None or not given or step.local is None:
             return None
         found: Tensor = torch.vmap(step.local.apply)(*given)
-        return found if step.added is None else found + self._draw(found, step.added)
+        return found if step.added is None else self._draw(found, step.added)
 
     def adjoint(self, seeds: Mapping[int, Tensor]) -> tuple[Tensor, Tensor]:
         """sum |J| e of numbers that are sums over steps' results, [columns], and its part that tails alone cause.
@@ -254,7 +255,7 @@ KAPPA = 2.0**-10  # of what is added at a number, most that rounding there may b
 def columns_of(
     steps: Sequence[Step],
     count: int,
-    draw: Callable[[int, Tensor], Tensor],
+    draw: Callable[[Tensor, Tensor], Tensor],
     dtype: torch.dtype,
     seen: Callable[[int, Tensor], None],
 ) -> Tensor:
@@ -263,14 +264,15 @@ def columns_of(
     Args:
         steps: The network's.
         count: Number of columns.
-        draw: From their number and e to numbers of that scale, [columns, *shape].
+        draw: From columns and e to columns with numbers of that scale added.
         dtype: Their precision.
-        seen: Called with each step's number and the absolute values of its columns.
+        seen: Called with each step's number and the absolute values of its columns, in memory that is used again.
     """
     last = {parent: index for index, step in enumerate(steps) for parent in step.parents}
     held: dict[int, Tensor] = {}
     largest: dict[int, Tensor] = {}  # of all columns, at each number
     is_fine = torch.ones(count, dtype=torch.bool)
+    room = torch.empty(count * max(math.prod(step.shape) for step in steps), dtype=dtype)
     for index, step in enumerate(steps):
         if step.local is None:
             held[index] = torch.zeros(count, *step.shape, dtype=dtype)
@@ -279,8 +281,8 @@ def columns_of(
         given = [held[parent] for parent in step.parents]
         found = torch.vmap(step.local.apply)(*given)
         if step.added is not None:
-            found = found + draw(count, step.added)
-        size = found.abs()
+            found = draw(found, step.added)
+        size = torch.abs(found, out=room[: found.numel()].view(found.shape))
         largest[index] = size.amax(0)
         if not _rounds_little(step, [largest[parent] for parent in step.parents], largest[index]):
             each = (_rounds_little(step, [one[n].abs() for one in given], size[n]) for n in range(count))

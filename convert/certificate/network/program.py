@@ -107,7 +107,30 @@ class Program:
 
 
 class Walk(fx.Interpreter):
-    """One walk through a program, with other values in place of the tensors that depend on the images.
+    """One run of an exported graph; ``operation`` says what stands for each operation's result.
+
+    Args:
+        graph: The graph.
+    """
+
+    def __init__(self, graph: fx.GraphModule) -> None:
+        super().__init__(graph)
+        self.extra_traceback = False
+
+    def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        """The value that stands for an operation's result: here, what the network itself computes."""
+        target: Any = node.target
+        return target(*args, **kwargs)
+
+    def run_node(self, n: fx.Node) -> Any:
+        """The value that stands for a node's result."""
+        if n.op != "call_function":
+            return super().run_node(n)
+        return self.operation(n, *self.fetch_args_kwargs_from_env(n))
+
+
+class Bounding(Walk):
+    """A run of a program with bounds, or others' stand-ins, in place of the tensors that depend on the images.
 
     Args:
         program: The program.
@@ -118,13 +141,12 @@ class Walk(fx.Interpreter):
 
     def __init__(self, program: Program) -> None:
         super().__init__(program.exported.graph_module)
-        self.extra_traceback = False
         self.program = program
         self.problems: list[Problem] = []
 
     @abstractmethod
-    def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
-        """The value that stands for an operation's result."""
+    def bounded(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        """The value that stands for the result of an operation on the images."""
 
     @abstractmethod
     def attention(self, name: str, layer: SelfAttention, x: Any, node: fx.Node) -> Any:
@@ -135,14 +157,12 @@ class Walk(fx.Interpreter):
         found = tree_leaves(self.run(*self.program.inputs(images)))
         return [leaf for leaf in found if isinstance(leaf, Known | Tensor) or leaf is UNKNOWN]
 
-    def run_node(self, n: fx.Node) -> Any:
-        """The value that stands for a node's result."""
-        if n.op != "call_function":
-            return super().run_node(n)
+    def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        """The value that stands for an operation's result."""
         try:
-            return self._value(n, *self.fetch_args_kwargs_from_env(n)) if n.users else UNKNOWN
+            return self._value(node, args, kwargs) if node.users else UNKNOWN
         except (UnboundedError, ConversionError) as reason:
-            self.problems.append(Problem(self.program.place(n), str(reason)))
+            self.problems.append(Problem(self.program.place(node), str(reason)))
             return UNKNOWN
 
     def _value(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
@@ -157,7 +177,7 @@ class Walk(fx.Interpreter):
         if target is ATTENTION:
             return self._attended(node, args[0])
         if any(isinstance(operand, Known) for operand in operands):
-            return self.operation(node, args, kwargs)
+            return self.bounded(node, args, kwargs)
         if torch.Tag.nondeterministic_seeded in target.tags:
             raise UnboundedError(f"{name_of(node)} draws random numbers")
         if target._schema.is_mutable:

@@ -21,23 +21,26 @@ a test with a known error makes a proof of it.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import cast
 
+import numpy as np
 import torch
 from torch import Tensor, fx
 
 from ...errors import ConversionError
 from .interval import Hypothesis
 from .linearised import KAPPA, Linearised, Step, columns_of
+from .pointwise import kinks_of
 from .program import Program
-from .slopes import kinks_of
 
 # D / R that a pilot aims at, the widest first, and that which a test is made for: the less, the more columns it takes
 MARGINS = ((64.0, 16.0), (12.0, 6.0), (5.0, 3.5), (3.0, 2.5), (2.2, 2.0), (1.7, 1.6), (1.3, 1.3))
+_TRIED = ((0, 0), (1, 2), (3, 6))  # places of margins; where one closes, those before it from the first are tried
 WIDEST = 1.5  # times the first-order estimate: a wider bound means that ranges open
 ROUNDS = 8
 _GRID, _GRID_SHARE = 2.0**-50, 2.0**-7  # g and kappa'
@@ -93,21 +96,26 @@ class Draws:
     """
 
     def __init__(self, seed: int) -> None:
-        self._generator = torch.Generator("cpu").manual_seed(seed)
+        self._generator = np.random.Generator(np.random.SFC64(seed))  # in less than half the time of torch's own
+        self._room: dict[torch.dtype, Tensor] = {}
 
-    def cauchy(self, count: int, scale: Tensor, dtype: torch.dtype = torch.float64) -> Tensor:
-        """Independent Cauchy numbers of the scales, [count, *shape]."""
-
-        def drawn(*shape: int) -> Tensor:
-            uniform = torch.rand(count, *shape, dtype=dtype, generator=self._generator, device="cpu")
-            return uniform.sub_(0.5).mul_(math.pi).tan_()
-
+    def added(self, columns: Tensor, scale: Tensor) -> Tensor:
+        """Columns with independent Cauchy numbers of these scales added, [count, *shape], in the columns' precision."""
+        count, scale = len(columns), scale.to(columns.dtype)
         if int((scale > 0).sum()) * 4 > scale.numel():
-            return drawn(*scale.shape).mul_(scale.to(dtype))
-        places = scale.flatten().nonzero().flatten()
-        found = torch.zeros(count, scale.numel(), dtype=dtype)
-        found[:, places] = drawn(len(places)) * scale.flatten()[places].to(dtype)
-        return found.view(count, *scale.shape)
+            return torch.addcmul(columns, self._drawn(columns, count, *scale.shape), scale)
+        places, found = scale.flatten().nonzero().flatten(), columns.flatten(1).clone()
+        found[:, places] += self._drawn(columns, count, len(places)) * scale.flatten()[places]
+        return found.view(columns.shape)
+
+    def _drawn(self, like: Tensor, *shape: int) -> Tensor:
+        """Standard numbers, in memory that the next ones are drawn into, too."""
+        room, count = self._room.get(like.dtype), math.prod(shape)
+        if room is None or room.numel() < count:
+            room = self._room[like.dtype] = torch.empty(count, dtype=like.dtype, device="cpu")
+        uniform = room[:count]
+        self._generator.random(out=uniform.numpy(), dtype=uniform.numpy().dtype)
+        return uniform.mul_(math.pi).tan_().view(shape)
 
 
 def share_within(margin: float, numbers: int, *, dtype: torch.dtype = torch.float64) -> Fraction:
@@ -168,20 +176,21 @@ def prove(
         p: Probability that ranges are wrong and yet pass.
         draws: Where random numbers come from.
     """
-    estimate = float(first.reach(top)[0])
-    if sum(math.prod(step.shape) for step in first.steps if step.is_tested) <= _SMALL:
+    prover = _Prover(program, image, draws, top, float(first.reach(top)[0]))
+    if units_of(first) <= _SMALL:
         ranges = Linearised(program, image, hypothesis, radius="rows")
-        failed = _trouble(ranges)
-        return failed or Proof(ranges, ranges.values()[1])
-    reasons = []
-    for wide, margin in MARGINS:
-        found = _pilot(program, image, hypothesis, wide, top, estimate, draws)
-        if isinstance(found, Linearised):
-            return _tested(program, image, hypothesis, found, margin, p, draws)
-        reasons.append(found)
-    layer, _, why = reasons[-1].partition("\n")
-    scale = None if why else _closing(program, image, hypothesis, top, estimate, draws)
+        return _trouble(ranges) or Proof(ranges, ranges.values()[1])
+    found = prover.narrowest_needed(hypothesis)
+    if isinstance(found, tuple):
+        return prover.tested(hypothesis, *found, p)
+    layer, _, why = found.partition("\n")
+    scale = None if why else prover.closing(hypothesis)
     return Opens(layer, scale, why or "ranges open there")
+
+
+def units_of(first: Linearised) -> int:
+    """Numbers whose ranges would be tested."""
+    return sum(math.prod(step.shape) for step in first.steps if step.is_tested)
 
 
 def _trouble(ranges: Linearised) -> Opens | None:
@@ -191,44 +200,119 @@ def _trouble(ranges: Linearised) -> Opens | None:
     return Opens(ranges.problems[0].name, None, ranges.problems[0].reason)
 
 
-def _pilot(
-    program: Program,
-    image: Tensor,
-    hypothesis: Hypothesis,
-    margin: float,
-    top: Tensor,
-    estimate: float,
-    draws: Draws,
-) -> Linearised | str:
-    """The network with ranges of a pilot, or where they open, and why if that is not their width."""
+@dataclass(frozen=True)
+class _Prover:
+    """One network and image.
 
-    def radius(index: int, node: fx.Node, center: Tensor, columns: Tensor | None) -> Tensor:
-        typical = _typical(columns) if columns is not None else torch.zeros_like(center)
-        found = _radius(typical, node, center, margin)
-        size, mean = float(center.std(correction=0) + center.abs().mean()), float(found.mean())
-        is_wide = center.numel() >= 64 and mean > max(size / 8, 1e-200)  # a norm's scale may be 0
-        far = [(center - kink).abs() for kink in kinks_of(node)]
-        passing = sum(float(((one < found) & (one > 0)).double().mean()) for one in far)  # a dead unit may lie on it
-        if is_wide or (center.numel() >= _MANY and passing > _PASSING):
-            raise OpenedError(program.layer(node))
-        return found
+    Attributes:
+        program: The network's.
+        image: [1, channels, *size].
+        draws: Where random numbers come from.
+        top: Factors of the outputs whose bound says whether ranges are narrow enough, [1, outputs].
+        estimate: Of these, to first order.
+    """
 
-    try:
-        ranges = Linearised(
-            program,
-            image,
-            hypothesis,
-            radius=radius,
-            columns=torch.zeros(_PILOT, *image.shape),
-            draw=lambda like, scale: draws.cauchy(len(like), scale, torch.float32),
-        )
-    except OpenedError as opened:
-        return str(opened)
-    failed = _trouble(ranges)
-    if failed is not None:
-        return f"{failed.layer}\n{failed.reason}"
-    bound = float(ranges.reach(top)[0])
-    return ranges if bound <= WIDEST * estimate else _widest(ranges)
+    program: Program
+    image: Tensor
+    draws: Draws
+    top: Tensor
+    estimate: float
+
+    def narrowest_needed(self, hypothesis: Hypothesis) -> tuple[Linearised, float] | str:
+        """A pilot's ranges of the widest margin that closes, and that which to test; or where the narrowest open."""
+        opened = ""
+        for first, place in _TRIED:
+            found = self.pilot(hypothesis, MARGINS[place][0])
+            if isinstance(found, str):
+                opened = found
+                continue
+            for wide, margin in MARGINS[first:place]:
+                wider = self.pilot(hypothesis, wide)
+                if isinstance(wider, Linearised):
+                    return wider, margin
+            return found, MARGINS[place][1]
+        return opened
+
+    def pilot(self, hypothesis: Hypothesis, margin: float) -> Linearised | str:
+        """The network with ranges of a pilot, or where they open, and why if that is not their width."""
+
+        def radius(index: int, node: fx.Node, center: Tensor, columns: Tensor | None) -> Tensor:
+            typical = _typical(columns) if columns is not None else torch.zeros_like(center)
+            found = _radius(typical, node, center, margin)
+            if _is_open(found, node, center):
+                raise OpenedError(self.program.layer(node))
+            return found
+
+        try:
+            ranges = Linearised(
+                self.program,
+                self.image,
+                hypothesis,
+                radius=radius,
+                columns=torch.zeros(_PILOT, *self.image.shape, dtype=torch.float32),
+                draw=self.draws.added,
+            )
+        except OpenedError as opened:
+            return str(opened)
+        failed = _trouble(ranges)
+        if failed is not None:
+            return f"{failed.layer}\n{failed.reason}"
+        bound = float(ranges.reach(self.top)[0])
+        return ranges if bound <= WIDEST * hypothesis.scale * self.estimate else _widest(ranges)
+
+    def closing(self, hypothesis: Hypothesis) -> float | None:
+        """The largest power of two, as a factor of all rounding, with which a pilot's ranges close."""
+        for scale in (2.0**-halvings for halvings in range(1, _SCALES + 1)):
+            if isinstance(self.pilot(Hypothesis(hypothesis.name, scale), MARGINS[-1][0]), Linearised):
+                return scale
+        return None
+
+    def tested(self, hypothesis: Hypothesis, ranges: Linearised, margin: float, p: float) -> Proof | Opens:
+        """Widens ranges by rehearsals in single precision, then tests them, in rounds.
+
+        Ranges that a round passes by luck are widened, too, for the next one.
+        """
+        most = 4 * _drawn(ranges)  # numbers of a column; a few more units may pass kinks in wider ranges
+        try:
+            columns, needed = plan(margin, most, p / 2 / ROUNDS)
+        except OpenedError as reason:
+            return Opens("the network", None, str(reason))
+        rehearsals, failing = 2 if margin < MARGINS[1][1] else 0, dict[int, Tensor]()
+        for turn in range(rehearsals + ROUNDS):
+            is_rehearsal = turn < rehearsals
+            count = max(64, columns // 2) if is_rehearsal else columns
+            dtype = torch.float32 if is_rehearsal else torch.float64
+            votes, outputs = votes_of(ranges, count, margin, self.draws, dtype=dtype, is_rehearsal=is_rehearsal)
+            failing = {index: one < needed for index, one in votes.items()}
+            if not is_rehearsal and not any(bool(one.any()) for one in failing.values()) and _drawn(ranges) <= most:
+                reach = reach_of_outputs(outputs, most, p / 2 / ROUNDS)
+                return Proof(ranges, torch.minimum(ranges.values()[1], reach), columns, turn - rehearsals + 1)
+            likely = count * needed / columns + math.sqrt(count) / 2 + count / math.sqrt(columns)  # to pass afterwards
+            short = {index: one < likely for index, one in votes.items()}
+            if any(bool(one.any()) for one in short.values()):
+                given = {
+                    index: _wider(ranges.steps[index], votes[index], short[index], count, margin) for index in votes
+                }
+                ranges = Linearised(self.program, self.image, hypothesis, radius=functools.partial(_given, given))
+                failed = _trouble(ranges)
+                if failed is not None:
+                    return failed
+        place = max(failing, key=lambda index: int(failing[index].sum()))
+        total = sum(int(one.sum()) for one in failing.values())
+        return Opens(ranges.steps[place].place, None, f"{total:,} ranges failed in the last of {ROUNDS} rounds")
+
+
+def _given(ranges: Mapping[int, Tensor], index: int, *_: object) -> Tensor:
+    return ranges[index]
+
+
+def _is_open(radius: Tensor, node: fx.Node, center: Tensor) -> bool:
+    """Whether ranges are as wide as the values of an operation, or many of them pass a kink."""
+    size, mean = float(center.std(correction=0) + center.abs().mean()), float(radius.mean())
+    is_wide = center.numel() >= 64 and mean > max(size / 8, 1e-200)  # a norm's scale may be 0
+    far = [(center - kink).abs() for kink in kinks_of(node)]
+    passing = sum(float(((one < radius) & (one > 0)).double().mean()) for one in far)  # a dead unit may lie on it
+    return is_wide or (center.numel() >= _MANY and passing > _PASSING)
 
 
 def _widest(ranges: Linearised) -> str:
@@ -239,18 +323,6 @@ def _widest(ranges: Linearised) -> str:
         return 0.0 if rest is None else float(rest.sum())
 
     return max(ranges.steps, key=left).place
-
-
-def _closing(
-    program: Program, image: Tensor, hypothesis: Hypothesis, top: Tensor, estimate: float, draws: Draws
-) -> float | None:
-    """The largest power of two, as a factor of all rounding, with which a pilot's ranges close."""
-    for scale in (2.0**-halvings for halvings in range(1, _SCALES + 1)):
-        smaller = Hypothesis(hypothesis.name, scale)
-        found = _pilot(program, image, smaller, MARGINS[-1][0], top, scale * estimate, draws)
-        if isinstance(found, Linearised):
-            return scale
-    return None
 
 
 def _typical(columns: Tensor) -> Tensor:
@@ -290,48 +362,9 @@ def _radius(typical: Tensor, node: fx.Node, center: Tensor, margin: float) -> Te
     return torch.maximum(margin * least, torch.minimum(far * (1 - 2.0**-30), _LOOSE * least))
 
 
-def _tested(
-    program: Program, image: Tensor, hypothesis: Hypothesis, ranges: Linearised, margin: float, p: float, draws: Draws
-) -> Proof | Opens:
-    """Widens ranges by rehearsals in single precision, then tests them, in rounds."""
-    most = 4 * _drawn(ranges)  # numbers of a column; a few more units may pass kinks in wider ranges
-    try:
-        columns, needed = plan(margin, most, p / 2 / ROUNDS)
-    except OpenedError as reason:
-        return Opens("the network", None, str(reason))
-    rehearsals, count = 2 if margin < MARGINS[1][1] else 0, max(64, columns // 2)
-    likely = count * needed / columns + math.sqrt(count) / 2 + count / math.sqrt(columns)  # to pass afterwards
-    failing: dict[int, Tensor] = {}
-    for turn in range(rehearsals + ROUNDS):
-        if turn < rehearsals:
-            votes, _ = votes_of(ranges, count, margin, draws, dtype=torch.float32, is_rehearsal=True)
-            failing = {index: one < likely for index, one in votes.items()}
-        else:
-            votes, outputs = votes_of(ranges, columns, margin, draws)
-            failing = {index: one < needed for index, one in votes.items()}
-            if not any(bool(one.any()) for one in failing.values()) and _drawn(ranges) <= most:
-                reach = reach_of_outputs(outputs, most, p / 2 / ROUNDS)
-                return Proof(ranges, torch.minimum(ranges.values()[1], reach), columns, turn - rehearsals + 1)
-        if any(bool(one.any()) for one in failing.values()):
-            made = count if turn < rehearsals else columns
-            given = {index: _wider(ranges.steps[index], votes[index], failing[index], made, margin) for index in votes}
-            ranges = _with(program, image, hypothesis, given)
-            failed = _trouble(ranges)
-            if failed is not None:
-                return failed
-    place = max(failing, key=lambda index: int(failing[index].sum()))
-    total = sum(int(one.sum()) for one in failing.values())
-    return Opens(ranges.steps[place].place, None, f"{total:,} ranges failed in the last of {ROUNDS} rounds")
-
-
 def _drawn(ranges: Linearised) -> int:
     """Numbers that are drawn for a column."""
     return sum(int((step.added > 0).sum()) for step in ranges.steps if step.added is not None)
-
-
-def _with(program: Program, image: Tensor, hypothesis: Hypothesis, given: Mapping[int, Tensor]) -> Linearised:
-    """The network with given ranges."""
-    return Linearised(program, image, hypothesis, radius=lambda index, *_: given[index])
 
 
 def votes_of(
@@ -361,15 +394,15 @@ def votes_of(
 
         def seen(index: int, columns: Tensor, found: dict[int, Tensor] = found, last: dict[int, Tensor] = last) -> None:
             if index in within:
-                found[index] = columns.abs() <= within[index]
+                found[index] = columns <= within[index]
             if index in ends:
-                last[index] = columns.abs().flatten(1)
+                last[index] = columns.flatten(1).clone()
 
         with torch.no_grad():
-            is_fine = columns_of(ranges.steps, len(number), lambda n, scale: draws.cauchy(n, scale, dtype), dtype, seen)
+            is_fine = columns_of(ranges.steps, len(number), draws.added, dtype, seen)
         is_fine |= torch.tensor(is_rehearsal)
         for index, one in found.items():
-            votes[index] += one[is_fine].sum(0, dtype=torch.int16)
+            votes[index] += (one if bool(is_fine.all()) else one[is_fine]).sum(0, dtype=torch.int16)
         whole = torch.cat([last[index] for index in ends], 1)
         outputs.append(whole.masked_fill(~is_fine[:, None], math.inf))
     return votes, torch.cat(outputs)

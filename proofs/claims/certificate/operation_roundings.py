@@ -1,4 +1,4 @@
-"""Justifies ``convert/certificate/network/roundings.py``: how often each operation rounds a term, and to what."""
+"""Justifies ``convert/certificate/network/table.py``: how often each operation rounds a term, and to what."""
 
 from __future__ import annotations
 
@@ -147,8 +147,8 @@ def count_failures(*, fewer: Mapping[str, tuple[int, int]] | None = None) -> Fai
     r"what torch may store between two steps is rounded to $v$. `exp` errs by at most 32 units in the last place, "
     r"activations by 32 of the larger of 1 and $\vert x \vert$. Without overflow; underflow is another claim's.",
     justifies=(
-        "convert/certificate/network/roundings.py: ROUNDINGS",
-        "convert/certificate/network/rules.py: normalise",
+        "convert/certificate/network/table.py: TABLE",
+        "convert/certificate/network/normalised.py: norm",
     ),
     tests=(
         "proofs/claims/test_rounding.py: test_the_roundings_of_the_code_are_those_of_the_proof",

@@ -118,7 +118,7 @@ def error_propagation(*, own: int = 1, inherited: int = 1) -> Checks:
 @claim(
     status=Status.ALGEBRA,
     scope=r"All real $x$; $\sigma$ is the sigmoid, and GELU is $x \Phi(x)$ without an approximation.",
-    justifies=("convert/certificate/network/rules.py: Activation",),
+    justifies=("convert/certificate/network/pointwise.py: Curve",),
     tests=("proofs/claims/test_rounding.py: test_the_slopes_of_the_code_are_those_of_the_proof",),
     is_lemma=True,
 )
@@ -194,7 +194,7 @@ def gate_failures(*, low: Callable[[Expr, Expr], Expr] = lambda positive, x: sym
     r"Both networks compute the same operation by the same program, which gives equal results on equal numbers.",
     justifies=(
         "convert/certificate/network/interval.py: checked, Arithmetic.rounded",
-        "convert/certificate/network/rules.py: Activation",
+        "convert/certificate/network/pointwise.py: Curve",
     ),
     tests=("convert/certificate/network/test_rules.py: test_an_operation_stays_within_its_bounds",),
     is_lemma=True,

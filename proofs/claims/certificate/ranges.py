@@ -96,7 +96,11 @@ def curvature_pairs(*, variance: Expr = 1, turned: Expr = 3) -> Mapping[str, tup
 @claim(
     status=Status.ALGEBRA,
     scope="Real numbers. A range that passes a kink has it inside; other ranges lie on one piece of the function.",
-    justifies=("convert/certificate/network/slopes.py: curved, maximum, softmax, normalised, multiplied",),
+    justifies=(
+        "convert/certificate/network/pointwise.py: Curve, multiplied",
+        "convert/certificate/network/moved.py: maximum",
+        "convert/certificate/network/normalised.py: norm, shared",
+    ),
     tests=(
         "convert/certificate/network/test_slopes.py: test_an_operation_is_its_map_up_to_what_it_leaves, "
         "test_a_chord_through_the_wrong_end_is_caught, test_a_slope_at_the_center_in_place_of_the_middle_is_caught",

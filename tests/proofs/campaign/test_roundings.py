@@ -8,10 +8,8 @@ import pytest
 import torch
 
 from conv2attn.convert.arguments import Size
-from conv2attn.convert.certificate.network import roundings
 from conv2attn.convert.certificate.network.interval import UnboundedError
-from conv2attn.convert.certificate.network.roundings import ROUNDINGS
-from conv2attn.convert.certificate.network.rules import RULES
+from conv2attn.convert.certificate.network.table import TABLE
 from conv2attn.convert.spec import ConvSpec
 from conv2attn.proofs.campaign.layers import may_be_wrong
 from conv2attn.proofs.campaign.rounding_draws import DRAWS, HALF, DrawnCall, aten, draw, precisions
@@ -30,8 +28,7 @@ DRAWS_EACH = 500
 
 
 def test_every_operation_whose_roundings_are_counted_is_drawn() -> None:
-    assert set(DRAWS) == set(ROUNDINGS) | COUNTED_BY_ITS_RULE
-    assert set(DRAWS) <= set(RULES)
+    assert set(DRAWS) == {name for name, row in TABLE.items() if row.terms is not None} | COUNTED_BY_ITS_RULE
 
 
 @pytest.mark.parametrize("name", DRAWS)
@@ -44,8 +41,9 @@ def test_no_operation_errs_by_more_than_its_rule_claims(name: str) -> None:
 @pytest.mark.fault
 @pytest.mark.parametrize("name", TIGHT_TERMS)
 def test_a_rounding_too_few_is_caught(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    terms = ROUNDINGS[name].terms
-    monkeypatch.setitem(roundings.ROUNDINGS, name, replace(ROUNDINGS[name], terms=lambda call: terms(call) - 1))
+    terms = TABLE[name].terms
+    assert terms is not None
+    monkeypatch.setitem(TABLE, name, replace(TABLE[name], terms=lambda call: terms(call) - 1))
     assert compare_operation(name, torch.float32, DRAWS_EACH).violations > 0
 
 
@@ -55,9 +53,9 @@ def test_a_rounding_too_few_is_caught(name: str, monkeypatch: pytest.MonkeyPatch
 def test_a_result_that_is_taken_for_unrounded_is_caught(
     name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    narrowings = ROUNDINGS[name].narrowings
-    fewer = replace(ROUNDINGS[name], narrowings=lambda call: narrowings(call) - 1)
-    monkeypatch.setitem(roundings.ROUNDINGS, name, fewer)
+    narrowings = TABLE[name].narrowings
+    fewer = replace(TABLE[name], narrowings=lambda call: narrowings(call) - 1)
+    monkeypatch.setitem(TABLE, name, fewer)
     assert compare_operation(name, dtype, DRAWS_EACH).violations > 0
 
 

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import sympy
 
-from conv2attn.convert.certificate.network.slopes import CURVES
+from conv2attn.convert.certificate.network.pointwise import CURVES
 from conv2attn.proofs.claims.certificate.ranges import (
     SIGMOID_BEND,
     TANH_BEND,

@@ -12,8 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from conv2attn.convert.bounds import rounding as code
-from conv2attn.convert.certificate.network import rules as pointwise
-from conv2attn.convert.certificate.network.roundings import ROUNDINGS as ROUNDINGS_OF_CALLS
+from conv2attn.convert.certificate.network.pointwise import CURVES
+from conv2attn.convert.certificate.network.table import TABLE
 from conv2attn.proofs.claims.certificate import accumulation, propagation, underflow
 from conv2attn.proofs.claims.certificate import operation_roundings as roundings
 from conv2attn.proofs.claims.certificate import propagation as rules
@@ -141,8 +141,7 @@ def test_the_rounding_of_the_proof_is_that_of_binary64(value: Fraction) -> None:
 
 
 def test_the_slopes_of_the_code_are_those_of_the_proof() -> None:
-    slopes = {name.upper(): activation.slope for name, activation in pointwise.ACTIVATIONS.items()}
-    slopes |= {"GELU": pointwise.GELU_SLOPE}
+    slopes = {name.upper(): curve.steepest for name, curve in CURVES.items()}
     for name in ("SILU", "GELU", "HARDSWISH", "SIGMOID", "TANH"):
         assert sympy.Rational(str(slopes[name])) == getattr(propagation, f"{name}_SLOPE")
 
@@ -167,6 +166,7 @@ def test_the_roundings_of_the_code_are_those_of_the_proof() -> None:
         number = {"add": 3}.get(name, 0)  # the call with a factor
         operation, (terms, stored) = OPERATIONS[name][number], COUNTS.get(name, (1, 1))
         call = operation.call([box(numbers(*shape)) for shape in operation.shapes], torch.float32)
-        counted = ROUNDINGS_OF_CALLS[name]
+        counted = TABLE[name]
+        assert counted.terms is not None
         assert counted.terms(call) == roundings.TABLE[name](terms)[0], name
         assert counted.narrowings(call) == roundings.TABLE[name](stored)[1], name

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from conv2attn.convert.certificate.network.call import Call
 from conv2attn.convert.certificate.network.interval import Arithmetic, Interval
-from conv2attn.convert.certificate.network.rules import bound
+from conv2attn.convert.certificate.network.table import bound
 
 aten = torch.ops.aten
 SHAPE = (2, 4, 6, 5)  # [batch, channels, rows, columns]

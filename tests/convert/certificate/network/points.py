@@ -7,7 +7,7 @@ from torch import Tensor
 
 from conv2attn.convert.certificate.network.call import Call
 from conv2attn.convert.certificate.network.interval import Arithmetic, Hypothesis
-from conv2attn.convert.certificate.network.slopes import Point
+from conv2attn.convert.certificate.network.operation import Point
 from tests.convert.certificate.network.operations import Operation
 
 

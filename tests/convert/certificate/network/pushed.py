@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map
 from conv2attn.convert import certify_images
 from conv2attn.convert.certificate.network.images import ImageCertificate, program_for
 from conv2attn.convert.certificate.network.program import Program, name_of
-from conv2attn.convert.certificate.network.roundings import ROUNDINGS
+from conv2attn.convert.certificate.network.table import TABLE
 from tests.convert.certificate.network.networks import CHANNELS, SIZE, Apply, part
 
 UNIT = 2.0**-24 * (1 - 2.0**-20)
@@ -87,7 +87,7 @@ class _Run(fx.Interpreter):
             args = (args[0].clone(), *args[1:])
         found = target(*args, **kwargs)
         name = name_of(n)
-        if name not in ROUNDINGS or not isinstance(found, Tensor):
+        if name not in TABLE or TABLE[name].terms is None or not isinstance(found, Tensor):
             return found
         if self._signs is None:
             self.noted[n.name] = found

@@ -284,7 +284,7 @@ def test_a_class_whose_roundings_are_a_hundredth_smaller_is_broken_by_pushed_one
 
 def test_the_truth_has_a_proved_error_for_whoever_compares_with_it() -> None:
     cnn, _ = classifier()
-    ((truth, error),) = rooms.truth_of(cnn, pictures(1), seed=0)
+    ((truth, error),) = rooms.truth_of(*rooms.program_for(cnn, pictures(1)), seed=0)
     (found,) = certify_images(cnn, pictures(1), margins=0, seed=0).images
     assert error == found.reference
     assert float((outputs(cnn, pictures(1))[0] - truth).abs().max()) == found.measured
@@ -319,7 +319,7 @@ def test_columns_have_the_scale_of_rows() -> None:
             found[index] = size.median(0).values
 
     with torch.no_grad():
-        is_fine = linearised.columns_of(rows.steps, 4001, draws.cauchy, torch.float64, seen)
+        is_fine = linearised.columns_of(rows.steps, 4001, draws.added, torch.float64, seen)
     assert bool(is_fine.all())
     for index, median in found.items():
         tested = rows.steps[index].tested

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from conv2attn.convert.bounds.rounding import gamma
-from conv2attn.convert.certificate.network.roundings import ACTIVATION_ULPS
+from conv2attn.convert.certificate.network.table import ACTIVATION_ULPS
 from tests.convert.certificate.network.operations import OPERATIONS, box, numbers
 
 MONOTONE = (

@@ -16,7 +16,7 @@ from conv2attn.convert.certificate.network import images, linearised, proof
 from conv2attn.convert.certificate.network.interval import Hypothesis
 from conv2attn.convert.certificate.network.linearised import KAPPA, Linearised, Step
 from conv2attn.convert.certificate.network.proof import Draws, binomial_tail, plan, share_within, votes_of
-from conv2attn.convert.certificate.network.slopes import SLOPES
+from conv2attn.convert.certificate.network.table import near
 from tests.convert.certificate.network.operations import Operation, aten, numbers
 from tests.convert.certificate.network.points import called, ranges
 
@@ -69,7 +69,8 @@ def test_ranges_that_are_too_narrow_do_not_pass() -> None:
 @pytest.mark.fault
 def test_a_range_chosen_after_the_draws_needs_its_share_of_p(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 20,000 units with R = 1, no chosen D is below R with p / 20,000 each; hundreds are with p."""
-    columns = Draws(7).cauchy(72, torch.ones(20_000, dtype=torch.float64)).abs()
+    ones = torch.ones(20_000, dtype=torch.float64)
+    columns = Draws(7).added(torch.zeros(72, 20_000, dtype=torch.float64), ones).abs()
     assert float(proof.reach_of_outputs(columns, MANY, 1e-2).min()) >= 1
     tail = proof.binomial_tail
     monkeypatch.setattr(proof, "binomial_tail", lambda *call: tail(*call) / columns.shape[1])
@@ -79,7 +80,8 @@ def test_a_range_chosen_after_the_draws_needs_its_share_of_p(monkeypatch: pytest
 @pytest.mark.fault
 def test_numbers_that_are_not_fresh_in_each_round_are_caught() -> None:
     draws = Draws(1)
-    first, second = (draws.cauchy(4, torch.ones(3, dtype=torch.float64)) for _ in range(2))
+    nothing = torch.zeros(4, 3, dtype=torch.float64)
+    first, second = (draws.added(nothing, torch.ones(3, dtype=torch.float64)) for _ in range(2))
     assert not bool((first == second).any())
 
 
@@ -90,10 +92,10 @@ def test_a_column_whose_own_rounding_is_large_is_told_from_others() -> None:
     count = 5
 
     def fine(change: float) -> Tensor:
-        def draw(columns: int, scale: Tensor) -> Tensor:
-            drawn = torch.ones(columns, *scale.shape, dtype=torch.float64) * scale
+        def draw(columns: Tensor, scale: Tensor) -> Tensor:
+            drawn = torch.ones_like(columns) * scale
             drawn[2] *= change
-            return drawn
+            return columns + drawn
 
         return linearised.columns_of(found.steps, count, draw, torch.float64, lambda index, size: None)
 
@@ -124,7 +126,7 @@ def test_our_own_run_s_rounding_counts() -> None:
     operation = Operation(aten.linear.default, (numbers(2, 200), None), (1, 200))
     (point,) = (ranges(numbers(1, 200), 0.0, 0) for _ in range(1))
     call = called(operation, [point])
-    value = SLOPES["linear"](call).value
+    value = near(call).value
     weight = [[Fraction(float(w)) for w in row] for row in numbers(2, 200)]
     exact = [
         sum((w * Fraction(float(x)) for w, x in zip(row, point.center[0], strict=True)), Fraction()) for row in weight

@@ -10,12 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from conv2attn.convert.certificate.network import roundings
-from conv2attn.convert.certificate.network import rules as moving
-from conv2attn.convert.certificate.network import rules as weighted
+from conv2attn.convert.certificate.network import moved as moving
+from conv2attn.convert.certificate.network import products as weighted
 from conv2attn.convert.certificate.network.interval import Hypothesis, Interval, UnboundedError
-from conv2attn.convert.certificate.network.roundings import ROUNDINGS
-from conv2attn.convert.certificate.network.rules import RULES
+from conv2attn.convert.certificate.network.table import TABLE
 from tests.convert.certificate.network.operations import (
     DTYPES,
     HALF,
@@ -45,8 +43,7 @@ def near(x: Tensor, width: float, trial: int) -> Tensor:
 
 
 def test_every_rule_is_tested() -> None:
-    assert set(RULES) - set(OPERATIONS) <= ALIKE
-    assert set(ROUNDINGS) <= set(RULES)
+    assert set(TABLE) - set(OPERATIONS) <= ALIKE
 
 
 def precisions(name: str) -> tuple[torch.dtype, ...]:
@@ -85,14 +82,14 @@ def lost(operation: Operation, dtype: torch.dtype, trial: int) -> float:
     return worst
 
 
-@pytest.mark.parametrize("name", [name for name in OPERATIONS if name in ROUNDINGS])
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if TABLE[name].terms is not None])
 def test_no_layout_rounds_more_often_than_the_table_says(name: str) -> None:
     for operation, dtype in itertools.product(OPERATIONS[name], precisions(name)[1:]):
         assert max(lost(operation, dtype, trial) for trial in range(10)) <= 1, (operation, dtype)
 
 
 @pytest.mark.parametrize("hypothesis", ["once", "any order"])
-@pytest.mark.parametrize("name", [name for name in OPERATIONS if name in ROUNDINGS])
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if TABLE[name].terms is not None])
 def test_one_program_rounds_no_more_than_its_hypothesis_says(name: str, hypothesis: str) -> None:
     for operation, trial in itertools.product(OPERATIONS[name], range(4)):
         inputs = inputs_of(operation, torch.float32, trial)
@@ -107,7 +104,7 @@ def test_one_program_rounds_no_more_than_its_hypothesis_says(name: str, hypothes
 @pytest.mark.parametrize("name", ["batch_norm", "linear", "conv_transpose2d", "adaptive_avg_pool3d"])
 def test_one_rounding_instead_of_the_table_s_is_too_few(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted faults: what was counted before the table was derived. On some processors oneDNN rounds less often."""
-    monkeypatch.setitem(roundings.ROUNDINGS, name, replace(ROUNDINGS[name], narrowings=lambda call: 1))
+    monkeypatch.setitem(TABLE, name, replace(TABLE[name], narrowings=lambda call: 1))
     with torch.backends.mkldnn.flags(enabled=False):
         shown = [lost(OPERATIONS[name][0], dtype, trial) for dtype in HALF for trial in range(30)]
     assert max(shown) > 1

@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from conv2attn.convert.certificate.network import slopes
+from conv2attn.convert.certificate.network import pointwise
 from conv2attn.convert.certificate.network.interval import UnboundedError
-from conv2attn.convert.certificate.network.rules import RULES
-from conv2attn.convert.certificate.network.slopes import SLOPES, Local, Point
+from conv2attn.convert.certificate.network.operation import Local, Point
+from conv2attn.convert.certificate.network.table import TABLE, bound, near
 from tests.convert.certificate.network.operations import OPERATIONS, SHAPE, Operation, aten, numbers
 from tests.convert.certificate.network.points import called, ranges
 
@@ -34,10 +34,6 @@ KINKED = [
 ]
 
 
-def test_every_operation_with_a_rule_has_a_slope() -> None:
-    assert set(RULES) == set(SLOPES)
-
-
 def within(point: Point, trial: int) -> Iterator[Tensor]:
     """Tensors of a range: its ends, random ends, and random numbers in it."""
     generator = torch.Generator().manual_seed(trial)
@@ -54,8 +50,8 @@ def excess(operation: Operation, width: float, trial: int) -> float | None:
     points = [ranges(numbers(*s, seed=trial + n) + shift, width, trial) for n, s in enumerate(operation.shapes)]
     call = called(operation, points)
     try:
-        bounds = RULES[call.name](call.map(lambda one: one.hull))  # type: ignore[attr-defined]
-        local = SLOPES[call.name](call)
+        bounds = bound(call.map(lambda one: one.hull))  # type: ignore[attr-defined]
+        local = near(call)
     except UnboundedError:
         return None
     local, bounds = (one[0] if isinstance(one, list) else one for one in (local, bounds))
@@ -86,8 +82,9 @@ def test_an_operation_is_its_map_up_to_what_it_leaves(name: str) -> None:
 def planted(name: str, change: Any, monkeypatch: pytest.MonkeyPatch, width: float = 0.3) -> float:
     """The excess of an operation of ``CASES`` whose map a fault changes."""
     operation = CASES[name][0]
-    rule = SLOPES[operation.target._schema.name.split("::")[1]]
-    monkeypatch.setitem(SLOPES, operation.target._schema.name.split("::")[1], lambda call: change(rule(call)))
+    kind = operation.target._schema.name.split("::")[1]
+    row = TABLE[kind]
+    monkeypatch.setitem(TABLE, kind, replace(row, near=lambda call: change(row.near(call))))
     found = [excess(operation, width, trial) for trial in range(8)]
     return max(one for one in found if one is not None)
 
@@ -134,9 +131,9 @@ def doubled(center: float, width: float) -> list[Local]:
     found = []
     for _ in range(2):
         call = called(Operation(aten.relu.default), [point])
-        local = SLOPES["relu"](call)
+        local = near(call)
         found.append(local)
-        bounds = RULES["relu"](call.map(lambda one: one.hull))  # type: ignore[attr-defined]
+        bounds = bound(call.map(lambda one: one.hull))  # type: ignore[attr-defined]
         point = Point(bounds.low, bounds.high, bounds.error, local.value, 0)
     return found
 
@@ -157,9 +154,8 @@ def test_a_slope_at_the_center_in_place_of_the_middle_is_caught() -> None:
     low = torch.zeros(SHAPE, dtype=torch.float64)
     point = Point(low, low + 1, low, low, 0)
     call = called(Operation(aten.relu.default), [point])
-    local = SLOPES["relu"](call)
-    curve = slopes.curve_of(call)
-    assert curve is not None
+    local = near(call)
+    curve = pointwise.clamp(call)
     assert bool((local.apply(low + 1) == 1).all())
     assert not bool(curve.slope(point.center).any())
     missed = curve.function(point.high) - (curve.function(point.center) + curve.slope(point.center))

@@ -1,0 +1,169 @@
+"""Operations that move entries, repeat or leave them out, or take maxima of them: each bound goes where the value goes.
+
+A maximum of values moves by at most the largest error among them. Near a point it is the value at the place that is
+largest there, and half of what others may exceed it by. A constant is the same in both programs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ...bounds.rounding import OUTWARD
+from .call import Call, intervals_in
+from .interval import U64, Interval, UnboundedError, checked
+from .operation import Exact, Local, number, point_of
+
+MOVES = (
+    *("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "repeat"),
+    *("permute", "transpose", "t", "movedim", "slice", "select", "narrow", "chunk", "split", "split_with_sizes"),
+    *("unbind", "flip", "roll", "clone", "contiguous", "alias", "detach", "lift_fresh_copy", "copy", "slice_scatter"),
+    *("select_scatter", "index_select", "cat", "stack", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle"),
+    *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "repeat_interleave", "tile", "unfold"),
+    *(f"max_pool{axes}d" for axes in (1, 2, 3)),
+    *(f"adaptive_max_pool{axes}d" for axes in (1, 2, 3)),
+    "amax",
+)
+_SHAPED = ("view", "_unsafe_view")  # the memory layout may differ here
+
+
+def move(call: Call) -> Any:
+    """The operation on each of the bounds."""
+    if "dtype" in call.arguments and call.name == "view":
+        raise UnboundedError("it reads bits as other numbers")
+    if call.name in _SHAPED:
+        return call.x.map(lambda bound: bound.reshape(call["size"]))
+    parts = call.each("low"), call.each("high"), call.each("error")
+    if isinstance(parts[0], Tensor):
+        return _finite(Interval(*parts))
+    return [_finite(Interval(*part)) if part[0].is_floating_point() else None for part in zip(*parts, strict=True)]
+
+
+def pad(call: Call) -> Interval:
+    """The image with pixels around it, of which constants are the same in both programs.
+
+    Raises:
+        UnboundedError: The constant is no number of the dtype.
+    """
+    value, padded = _padding(call)
+    if not abs(value) < math.inf:
+        raise UnboundedError(f"it pads with {value}, which is no finite number of {call.arithmetic.dtype}")
+    return Interval(padded(call.x.low, value), padded(call.x.high, value), padded(call.x.error, 0.0))
+
+
+def padded(call: Call) -> Local:
+    """Pixels around the image near a point, of which constants do not differ."""
+    value, padded = _padding(call)
+    return Local(padded(point_of(call).center, value), lambda t: padded(t, 0.0), is_sum=False)
+
+
+def _padding(call: Call) -> tuple[float, Callable[[Tensor, float], Tensor]]:
+    """The number that pixels around the image have, as the dtype holds it, and what adds such pixels."""
+    mode, pads = call.arguments.get("mode", "constant"), call["pad"]
+    value = call.arithmetic.held(call.arguments.get("value") or 0.0)
+    return value, lambda t, value: F.pad(t, pads, mode, value if mode == "constant" else None)
+
+
+def _finite(interval: Interval) -> Interval:
+    """Refuses a window of padding alone, whose maximum is minus infinity."""
+    try:
+        return checked(interval)
+    except UnboundedError:
+        raise UnboundedError("a window of its maxima sees padding alone, which is minus infinity") from None
+
+
+def moved(call: Call) -> Any:
+    """Operations that only move numbers; constants among them do not differ."""
+
+    def run(tensors: Sequence[Tensor], constant: Callable[[Tensor], Tensor]) -> Any:
+        given = iter(tensors)
+        if call.name in _SHAPED:
+            return next(given).reshape(call["size"])
+        return call.with_each(lambda _: next(given), constant)
+
+    found = run([number(one) for one in intervals_in(call.arguments.values())], Tensor.double)
+    if isinstance(found, Tensor):
+        return Local(found, lambda *ts: run(ts, lambda one: torch.zeros_like(one, dtype=ts[0].dtype)), is_sum=False)
+
+    def one(place: int) -> Local:  # of one tensor: no operation that gives several reads several
+        return Local(found[place], lambda t: run([t], torch.zeros_like)[place], is_sum=False)
+
+    return [one(place) for place in range(len(found))]
+
+
+def unchanged(call: Call) -> Interval:
+    """The same numbers.
+
+    Raises:
+        UnboundedError: Dropout trains.
+    """
+    if call.arguments.get("train", False):
+        raise UnboundedError("dropout draws random numbers while it trains")
+    return call.x
+
+
+def kept(call: Call) -> Local:
+    """The same numbers near a point."""
+    return Local(point_of(call).center, lambda t: t, is_sum=False)
+
+
+def cast(call: Call) -> Exact | Interval:
+    """The same numbers in another precision."""
+    return call.x if call.arithmetic.dtype == torch.float64 else Exact(call.x, call.x.largest)
+
+
+def maximum(call: Call) -> Local:
+    """Maxima over windows, or over dimensions, near a point."""
+    x, gathered = point_of(call), _gathering(call)
+    chosen = gathered(x.center, -math.inf).argmax(-1, keepdim=True)
+    places = gathered(torch.arange(x.center.numel()).view(x.center.shape), 0).gather(-1, chosen).flatten()
+
+    def take(t: Tensor) -> Tensor:
+        return t.flatten().index_select(0, places).view(call.shape)
+
+    others = gathered(x.high, -math.inf).scatter(-1, chosen, -math.inf).amax(-1).view(call.shape)
+    value, more = take(x.center), (others - take(x.low)).clamp(min=0)
+    rest = more / 2 * OUTWARD + U64 * 4 * value.abs() * (more > 0)
+    return Local(value + more / 2, take, rest=rest, is_sum=False, passes=more > 0)
+
+
+def _gathering(call: Call) -> Callable[[Tensor, float], Tensor]:
+    """What lays the numbers of each window along a last dimension, with another number in place of those outside."""
+    if call.name == "amax":
+        dims = sorted(d % call.x.low.ndim for d in (call["dim"] or range(call.x.low.ndim)))
+        return lambda t, fill: t.movedim(dims, list(range(-len(dims), 0))).flatten(-len(dims))
+    axes = int(call.name[-2])
+    sizes, counts = call.x.low.shape[-axes:], call.shape[-axes:]
+    along = [_windows_along(call, axis, axes, sizes[axis], counts[axis]) for axis in range(axes)]
+
+    def gathered(t: Tensor, fill: float) -> Tensor:
+        before = t.ndim - axes
+        for windows in along:  # each axis goes to the end, as windows and their pixels
+            t = F.pad(t.movedim(before, -1), (0, 1), value=fill)[..., windows]
+        return t.movedim([before + 2 * axis + 1 for axis in range(axes)], list(range(-axes, 0))).flatten(-axes)
+
+    return gathered
+
+
+def _windows_along(call: Call, axis: int, axes: int, size: int, count: int) -> Tensor:
+    """The pixels of an axis in each of its windows, [windows, pixels]; -1 for none."""
+    starts = torch.arange(count)
+    if call.name.startswith("adaptive"):
+        first, last = starts * size // count, -(-(starts + 1) * size // count)
+        steps = torch.arange(int((last - first).max()))
+        found = first[:, None] + steps
+        return found.masked_fill(found >= last[:, None], -1)
+
+    def of_axis(name: str, default: int) -> int:
+        given = call.arguments.get(name) or [default]
+        return int((list(given) * axes)[axis] if len(given) == 1 else given[axis])
+
+    kernel = of_axis("kernel_size", 1)
+    stride, padding, dilation = of_axis("stride", kernel), of_axis("padding", 0), of_axis("dilation", 1)
+    found = starts[:, None] * stride - padding + torch.arange(kernel) * dilation
+    return found.masked_fill((found < 0) | (found >= size), -1)
