@@ -401,6 +401,9 @@ def same(
     std: StdOption = None,
     dtype: DtypeOption = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of inputs and of noise.")] = 0,
+    prove: Annotated[
+        bool, typer.Option("--prove", help="Prove the truth's error and the worst case; some hundred runs an image.")
+    ] = False,
     out: ResultOption = None,
 ) -> Outcome:
     """Say whether the difference of two networks is rounding.
@@ -423,6 +426,7 @@ def same(
             specs=parse_inputs(shape or ()),
             normalization=normalization_of(mean, std),
             dtype=torch_dtype(dtype),
+            prove=prove,
             progress=partial(progress, "Running both networks, and rounding"),
         )
         write(found)

@@ -78,6 +78,7 @@ def same_files(
     specs: Sequence[InputSpec],
     normalization: Normalization | None,
     dtype: torch.dtype | None,
+    prove: bool,
     progress: Progress,
 ) -> SameCheck:
     """``conv2attn same``. The arguments are the command's options.
@@ -98,7 +99,8 @@ def same_files(
         inputs = _random(sides, (a, b), count, size, seed, specs)
     one, other = (_network(each) for each in sides)
     with progress(total=STEPS) as advance:
-        return SameCheck(compare(one, other, inputs, dtype=dtype, seed=seed, progress=advance), (a, b))
+        found = compare(one, other, inputs, dtype=dtype, seed=seed, progress=advance, prove=prove)
+        return SameCheck(found, (a, b))
 
 
 def _opened(path: Path, opening: Opening) -> Network | Path:
