@@ -51,6 +51,14 @@ FALSE_VARIANTS = {
     "reflection by the whole image": ("Padding", "(low < n /\\ high < n)%nat", "(low <= n /\\ high <= n)%nat"),
     "padding that may exceed the bound": ("Padding", "  0 <= B -> (forall k p", "  - 1 <= B -> (forall k p"),
     "circular padding the other way": ("Padding", "Some (p mod Z.of_nat n)", "Some ((- p) mod Z.of_nat n)"),
+    "a chord of half the slope": ("Ranges", "((s + d) * q + s * p) / (p + q)", "((s + d) * q + s * p) / (2 * (p + q))"),
+    "a quarter of what a chord leaves": ("Ranges", "d * (p * q / (p + q)) / 2 in", "d * (p * q / (p + q)) / 4 in"),
+    "ranges of half the reach": ("Ranges", "(forall u, reach u <= D u)", "(forall u, reach u <= 2 * D u)"),
+    "a backward pass whose error is taken off": (
+        "Ranges",
+        "+ Sum x in seq 0 n, h x * d x.",
+        "- Sum x in seq 0 n, h x * d x.",
+    ),
     "D_p = n": ("TheoremN", "(length (axes g) + 1 <= positional d)", "(length (axes g) <= positional d)"),
     "D_k = n": ("TheoremN", "(length (axes g) + 1 <= key_dim d)", "(length (axes g) <= key_dim d)"),
     "queries and keys of no dimension": (

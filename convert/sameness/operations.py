@@ -91,7 +91,7 @@ class _Beside(Walk):
         moved = noisy(node, moved_args, moved_kwargs, self._noise)
         if not isinstance(plain, Tensor) or not plain.is_floating_point() or not plain.numel():
             if suspects and isinstance(plain, list | tuple):
-                self._several[n] = self._on_theirs(n)
+                self._several[node] = self._on_theirs(node)
             return _Twin(plain, moved, suspects)
         return self._held(node, _Twin(plain, moved, suspects))
 

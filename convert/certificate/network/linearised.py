@@ -158,18 +158,20 @@ class Linearised(Bounding):
     def _range(
         self, step: Step, node: fx.Node, bounds: Interval, points: Sequence[Point], columns: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """The ends of the range of a step's result: the rule's, and those that are tested if it is a sum."""
+        """The ends of the range of a step's result: the rule's, the map's, and those that are tested if it is a sum."""
         local: Any = step.local
-        low, high, center = bounds.low, bounds.high, local.value
+        center, added = local.value, step.added if step.owed is None else step.owed
+        added = torch.zeros(()) if added is None else added
         step.slack = (local.absolute or local.apply)(*[one.radius for one in points])
-        if local.box is not None:
-            added = 0.0 if step.added is None else step.added
-            low, high = torch.maximum(low, local.box[0] - added), torch.minimum(high, local.box[1] + added)
+        radius = step.slack + added
         if step.is_tested:
             index, given = len(self.steps) - 1, self._radius
             step.tested = given(index, node, center, columns) if callable(given) else self._rows(index)
-            outward = step.tested * OUTWARD + 2 * U64 * center.abs()
-            low, high = torch.maximum(low, center - outward), torch.minimum(high, center + outward)
+            radius = torch.minimum(radius, step.tested)
+        radius = radius * OUTWARD + 2 * U64 * center.abs()
+        low, high = torch.maximum(bounds.low, center - radius), torch.minimum(bounds.high, center + radius)
+        if local.box is not None:
+            low, high = torch.maximum(low, local.box[0] - added), torch.minimum(high, local.box[1] + added)
         return low, torch.maximum(low, high)
 
     def _columns(self, step: Step, points: Sequence[Point]) -> Tensor | None:
@@ -258,6 +260,8 @@ def columns_of(
     draw: Callable[[Tensor, Tensor], Tensor],
     dtype: torch.dtype,
     seen: Callable[[int, Tensor], None],
+    *,
+    is_rehearsal: bool = False,
 ) -> Tensor:
     """Runs columns of drawn numbers forward; the columns whose rounding is at most ``KAPPA`` e everywhere, [count].
 
@@ -267,6 +271,7 @@ def columns_of(
         draw: From columns and e to columns with numbers of that scale added.
         dtype: Their precision.
         seen: Called with each step's number and the absolute values of its columns, in memory that is used again.
+        is_rehearsal: Whether rounding is not looked at, and all columns are taken for fine.
     """
     last = {parent: index for index, step in enumerate(steps) for parent in step.parents}
     held: dict[int, Tensor] = {}
@@ -283,15 +288,17 @@ def columns_of(
         if step.added is not None:
             found = draw(found, step.added)
         size = torch.abs(found, out=room[: found.numel()].view(found.shape))
-        largest[index] = size.amax(0)
-        if not _rounds_little(step, [largest[parent] for parent in step.parents], largest[index]):
-            each = (_rounds_little(step, [one[n].abs() for one in given], size[n]) for n in range(count))
-            is_fine &= torch.tensor(list(each))
+        if not is_rehearsal:
+            largest[index] = size.amax(0)
+            if not _rounds_little(step, [largest[parent] for parent in step.parents], largest[index]):
+                each = (_rounds_little(step, [one[n].abs() for one in given], size[n]) for n in range(count))
+                is_fine &= torch.tensor(list(each))
         held[index] = found
         seen(index, size)
         for parent in set(step.parents):
             if last[parent] == index:
-                del held[parent], largest[parent]
+                del held[parent]
+                largest.pop(parent, None)
         if index not in last:
             del held[index]
     return is_fine

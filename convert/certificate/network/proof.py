@@ -43,6 +43,7 @@ MARGINS = ((64.0, 16.0), (12.0, 6.0), (5.0, 3.5), (3.0, 2.5), (2.2, 2.0), (1.7, 
 _TRIED = ((0, 0), (1, 2), (3, 6))  # places of margins; where one closes, those before it from the first are tried
 WIDEST = 1.5  # times the first-order estimate: a wider bound means that ranges open
 ROUNDS = 8
+_REHEARSALS = 3  # in single precision, each for a third of a round's time
 _GRID, _GRID_SHARE = 2.0**-50, 2.0**-7  # g and kappa'
 _SMALL = 2048  # units of a network whose R are taken as they are
 _PILOT = 32  # columns
@@ -277,7 +278,7 @@ class _Prover:
             columns, needed = plan(margin, most, p / 2 / ROUNDS)
         except OpenedError as reason:
             return Opens("the network", None, str(reason))
-        rehearsals, failing = 2 if margin < MARGINS[1][1] else 0, dict[int, Tensor]()
+        rehearsals, failing = _REHEARSALS if margin < MARGINS[1][1] else 0, dict[int, Tensor]()
         for turn in range(rehearsals + ROUNDS):
             is_rehearsal = turn < rehearsals
             count = max(64, columns // 2) if is_rehearsal else columns
@@ -399,8 +400,8 @@ def votes_of(
                 last[index] = columns.flatten(1).clone()
 
         with torch.no_grad():
-            is_fine = columns_of(ranges.steps, len(number), draws.added, dtype, seen)
-        is_fine |= torch.tensor(is_rehearsal)
+            made = len(number)
+            is_fine = columns_of(ranges.steps, made, draws.added, dtype, seen, is_rehearsal=is_rehearsal)
         for index, one in found.items():
             votes[index] += (one if bool(is_fine.all()) else one[is_fine]).sum(0, dtype=torch.int16)
         whole = torch.cat([last[index] for index in ends], 1)

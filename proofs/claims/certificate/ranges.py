@@ -96,6 +96,7 @@ def curvature_pairs(*, variance: Expr = 1, turned: Expr = 3) -> Mapping[str, tup
 @claim(
     status=Status.ALGEBRA,
     scope="Real numbers. A range that passes a kink has it inside; other ranges lie on one piece of the function.",
+    coq=("Ranges.v: chord_encloses, chord_in_the_middle",),
     justifies=(
         "convert/certificate/network/pointwise.py: Curve, multiplied",
         "convert/certificate/network/moved.py: maximum",
@@ -186,10 +187,11 @@ def induction_failures(*, factor: Fraction = Fraction(1), rest: Fraction = Fract
 
 
 @claim(
-    status=Status.INSTANCES,
+    status=Status.COQ,
     scope="A finite graph of operations. Each is, on the ranges of its operands, a linear map, what the map leaves and "
     "a rounding, both bounded; the ranges that are tested are $c_u \\pm D_u$, all others follow from them.",
     justifies=("convert/certificate/network/linearised.py: Linearised",),
+    coq=("Ranges.v: every_number_is_in_range, ranges_hold, a_backward_pass_that_errs",),
     tests=(
         "convert/certificate/network/test_images.py: "
         "test_programs_of_a_network_stay_within_the_bound_and_the_estimate, test_columns_have_the_scale_of_rows",
