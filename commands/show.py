@@ -46,7 +46,7 @@ from ..learn.experiment.folder import (
     read_results,
 )
 from ..learn.networks import BLOCKS
-from ..show.page.data import own_views
+from ..show.page.look import own_views
 from ..show.page.write import film_page
 from ..show.pictures.limits import too_large
 from ..show.pictures.scene import Scene, find_layer, scenes, set_alpha, undrawable

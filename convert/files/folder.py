@@ -88,8 +88,8 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
     if said.get("format_version") != FORMAT_VERSION:
         version, own = said.get("format_version"), metadata.version("conv2attn")
         raise CheckpointError(f"{path} has format version {version!r:.100}; conv2attn {own} reads {FORMAT_VERSION}")
-    if isinstance(said.get("layers"), list):  # before spare heads there was no word on them
-        said["layers"] = [{"spare": None} | each if isinstance(each, dict) else each for each in said["layers"]]
+    if isinstance(said.get("layers"), list):
+        said["layers"] = [_as_now(each) if isinstance(each, dict) else each for each in said["layers"]]
     try:
         config = from_plain(Config, {each.name: said.get(each.name) for each in fields(Config)})
     except ValueError as error:
@@ -105,6 +105,12 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
     layers = {name: described(record, name, state) for record in config.layers for name in record.names}
     versions = {name: {"version": version} for name, version in (config.class_versions or {}).items()}
     return config, Checkpoint(folder, state, sha256, layers, (path, weights), versions=versions or None)
+
+
+def _as_now(layer: dict[str, Any]) -> dict[str, Any]:
+    """A layer's entry with what was not told before there were spare heads, or of the seed of their first weights."""
+    spare = layer.get("spare")
+    return layer | {"spare": {"seed": None} | spare if isinstance(spare, dict) else spare}
 
 
 def save_converted(

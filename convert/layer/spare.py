@@ -28,9 +28,10 @@ layers and convolutions, leaves W_out at 0.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
@@ -67,6 +68,7 @@ class SpareHeads:
         beside: Whether they stand beside the taps, at the outputs; else in front of them, at the input.
         positions: Whether scores have the quadratic relative term, too.
         in_place_of_conv: Whether the graft made the layer of a convolution, so that ``ungraft`` makes it one again.
+        seed: Seed of their first weights; None in folders that do not tell.
     """
 
     heads: int
@@ -75,6 +77,7 @@ class SpareHeads:
     beside: bool = False
     positions: bool = False
     in_place_of_conv: bool = True
+    seed: int | None = 0
 
     def __str__(self) -> str:
         """The heads, as a table has them."""
@@ -105,13 +108,12 @@ class WithSpareHeads(HeadPositions):
     spare_out: nn.Parameter
     spare_position: nn.Parameter
 
-    def add_spare_heads(self, spare: SpareHeads, *, seed: int = 0) -> None:
+    def add_spare_heads(self, spare: SpareHeads) -> None:
         """Adds spare heads, in place; while W_out = 0 the layer computes what it computed.
 
         Args:
-            spare: What heads.
-            seed: Of the generator that draws their weights, uniformly within 1 / sqrt(in_channels), as PyTorch's
-                1x1 convolutions start; the global generator is not used.
+            spare: What heads. A generator with their seed draws their weights, uniformly within 1 / sqrt(in_channels),
+                as PyTorch's 1x1 convolutions start; the global generator is not used.
 
         Raises:
             ConversionError: The layer has spare heads, or is transposed and they stand beside its taps.
@@ -120,15 +122,39 @@ class WithSpareHeads(HeadPositions):
             raise ConversionError(f"the layer has {self.spare} already")
         if spare.beside and self.spec.transposed:
             raise ConversionError(TRANSPOSED)
+        for name, start in self._first_weights(spare).items():
+            self.register_parameter(name, nn.Parameter(start))
+        self.spare = spare
+
+    def with_first_spare_weights(self) -> Self:
+        """A copy whose spare heads have the weights that they started with, and look where they did then.
+
+        Raises:
+            ConversionError: The layer has no spare heads, or their seed is not known.
+        """
+        if self.spare is None or self.spare.seed is None:
+            raise ConversionError("the first weights of the layer's spare heads are not known")
+        first = copy.deepcopy(self)
+        for name, start in self._first_weights(self.spare).items():
+            first.get_parameter(name).data = start
+        return first
+
+    @torch.no_grad()
+    def read_by_taps(self, x: Tensor) -> Tensor:
+        """What the taps read of an input [batch, in_channels, *size]: with what heads in front of them add."""
+        return x if self.spare is None or self.spare.beside else x + self._added(self.spare, x, self.spec)
+
+    def _first_weights(self, spare: SpareHeads) -> dict[str, Tensor]:
         like, bound = next(self.parameters()), self.spec.in_channels**-0.5
-        generator = torch.Generator().manual_seed(seed)
+        generator = torch.Generator().manual_seed((spare.seed or 0) % 2**63)
+        found = {}
         for name, shape in self._spare_shapes(spare).items():
             start = torch.zeros(shape, dtype=torch.float64)
             if name not in (OUT, POSITION):
                 start.uniform_(-bound, bound, generator=generator)
             dtype = compute_dtype(like.dtype) if name == POSITION else like.dtype
-            self.register_parameter(name, nn.Parameter(start.to(device=like.device, dtype=dtype)))
-        self.spare = spare
+            found[name] = start.to(device=like.device, dtype=dtype)
+        return found
 
     def remove_spare_heads(self) -> None:
         """Takes the spare heads off, in place."""
@@ -228,11 +254,37 @@ class WithSpareHeads(HeadPositions):
             positions: Places of the queries on the padded input, [num_queries, axes]. In front of the taps a query in
                 the padding is none, and looks nowhere: zeros.
         """
+        asked, shown = self.spare_products(x, positions)
+        maps = (asked @ shown.transpose(-1, -2)).softmax(-1)
+        spec, size = self.spec, Size(*x.shape[2:])
+        if self.spare is not None and not self.spare.beside:
+            maps = maps * self.are_pixels(size, positions)[:, None]
+        return _on_the_padded_grid(spec, size, maps.unflatten(-1, tuple(size)))
+
+    def are_pixels(self, size: Size, positions: Tensor) -> Tensor:
+        """Whether places on the padded input, [number, axes], are pixels of the unpadded one, [number]."""
+        places = _unpadded(self.spec, size, positions)
+        lengths = torch.tensor(size, dtype=places.dtype, device=places.device)
+        return ((places >= 0) & (places < lengths) & (places == places.round())).all(1)
+
+    @torch.no_grad()
+    def spare_products(self, x: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        """Vectors of queries and of keys, whose dot products are the spare heads' scores.
+
+        Args:
+            x: The unpadded input, [batch, in_channels, *size], whose pixels are the keys.
+            positions: Places of the queries on the padded input, [num_queries, axes].
+
+        Returns:
+            [batch, heads, num_queries, D] and [batch, heads, pixels, D], in at least float32.
+
+        Raises:
+            ConversionError: The layer has no spare heads.
+        """
         spare, spec, size = self.spare, self.spec, Size(*x.shape[2:])
         if spare is None:
             raise ConversionError("the layer has no spare heads: graft(model) adds them")
         dtype = compute_dtype(self.spare_query.dtype)
-        places = _unpadded(spec, size, positions)
         padded = spec.pad(x).to(dtype)
         places_of_queries: tuple[Any, ...] = tuple(positions.long().T)
         queries = padded[(..., *places_of_queries)].transpose(1, 2)
@@ -240,15 +292,8 @@ class WithSpareHeads(HeadPositions):
         shown = F.linear(x.to(dtype).flatten(2).transpose(1, 2), self.spare_key.to(dtype))
         asked, shown = _by_head(asked, spare.heads), _by_head(shown, spare.heads)
         if spare.positions:
-            asked, shown = self._placed(spare, asked, shown, size, places)
-        else:
-            asked = asked * spare.key_dim**-0.5
-        maps = (asked @ shown.transpose(-1, -2)).softmax(-1)
-        if not spare.beside:
-            lengths = torch.tensor(size, dtype=places.dtype, device=places.device)
-            inside = ((places >= 0) & (places < lengths) & (places == places.round())).all(1)
-            maps = maps * inside[:, None]
-        return _on_the_padded_grid(spec, size, maps.unflatten(-1, tuple(size)))
+            return self._placed(spare, asked, shown, size, _unpadded(spec, size, positions))
+        return asked * spare.key_dim**-0.5, shown
 
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         """As ``nn.Module``'s, which assigning a parameter calls.

@@ -421,8 +421,10 @@ def _add(layer: SelfAttention, name: str, wanted: dict[str, int | None], **optio
     """Adds heads to a layer, whose start depends on its name and on the global generator's seed, not on its state."""
     heads = wanted["heads"] or 1
     share = max(1, layer.spec.in_channels // 2 // heads)
-    spare = SpareHeads(heads, wanted["key_dim"] or share, wanted["value_dim"] or share, **options)
-    layer.add_spare_heads(spare, seed=(torch.initial_seed() ^ crc32(name.encode())) % 2**63)
+    seed = (torch.initial_seed() ^ crc32(name.encode())) % 2**63
+    layer.add_spare_heads(
+        SpareHeads(heads, wanted["key_dim"] or share, wanted["value_dim"] or share, seed=seed, **options)
+    )
 
 
 def _cost(layer: GraftedLayer) -> str:

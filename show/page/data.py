@@ -10,6 +10,9 @@ The page computes, for the query q and in double precision,
 It gets the values v_h of all heads, or the input's channels x_c and the weights W, whichever are fewer numbers: two of
 the ways to split W_Delta = W_val W_out. Tensors are base64 of little-endian numbers, and JSON has no NaN.
 
+Spare heads are vectors of queries and keys, whose dot products are their scores; the taps of a layer that has some read
+what these add to its input. The page shows such taps without a bound once the heads are trained.
+
 A network that does not run on the image shows the input of no layer. Of layers alone, each sees an image of its own,
 or none where that would be too large.
 """
@@ -18,37 +21,38 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from itertools import product
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ...convert.arguments import Size
 from ...convert.bounds.rounding import OUTWARD
 from ...convert.bounds.tail import absolute_products
 from ...convert.certificate.data import convolve_padded
 from ...convert.certificate.distance import told_distance
 from ...convert.certificate.layer import padded_range
 from ...convert.certificate.literal import sample_layer
-from ...convert.certificate.network.images import certify_shown
-from ...convert.errors import ConversionError, SelectionError
+from ...convert.certificate.network.images import SHOWN, certify_shown
+from ...convert.errors import ConversionError
 from ...convert.files.layers import Layers, attention_named
 from ...convert.files.report import Summary, is_the_cnn
 from ...convert.layer.construction import not_a_convolution
 from ...convert.layer.layer import SelfAttention, SelfAttention2d
 from ...convert.network.report import LayerReport, Report
 from ...convert.sameness.agreement import Agreement
-from ...convert.spec import ConvSpec
-from ..pictures.curve import bounds_or_none, error_curve, input_range, with_alpha
-from ..pictures.limits import too_large
-from ..pictures.scene import Scene, own_scene, query_pixel, scenes, undrawable
+from ..pictures.curve import bounds_or_none, input_range, with_alpha
+from ..pictures.scene import Scene
 from ..text import CELL, printable
+from .look import look
 
 BUDGET = 400_000  # numbers of four bytes in all channels: 2.1 MB of base64
 MOST_CHANNELS = 3
+SPARE_BUDGET = 250_000  # numbers of four bytes in the vectors of all spare heads
 _SAMPLED = "difference", "bound", "outputs"
 MOST_NAMES = 10  # shown names of a shared layer
 
@@ -78,7 +82,7 @@ def page_data(
     found, unseen, left_out = look(model, entries, image, pixel, limit)
     trouble = unseen.get("")
     counts = _channel_counts([found[name] for name in found if trouble is None and name not in unseen])
-    layers = []
+    layers, spare_budget = [], SPARE_BUDGET
     samples = {} if summary is None else dict(summary.samples)
     for entry in entries:
         scene = found.get(entry.name)
@@ -87,6 +91,9 @@ def page_data(
         if scene is not None:
             data |= _scene_data(scene, counts.get(entry.name, 0))
             data["seen"] = trouble is None and unknown is None
+            if data["seen"] and scene.layer.spare is not None:
+                data["spare"] = spare = spare_data(scene, spare_budget)
+                spare_budget -= spare["numbers"]
             if data["seen"] and summary is None:
                 with contextlib.suppress(ConversionError):
                     samples[entry.name] = sample_layer(scene.layer, scene.x)
@@ -98,7 +105,7 @@ def page_data(
         summary = Summary(len(entries), heads, samples, trouble is None and is_the_cnn(model, image))
     return {
         "in_words": summary.in_words,
-        "on_image": None if trouble is not None else _on_image(model, image),
+        "on_image": None if trouble is not None else _on_image(model, image, found.values()),
         "image_size": list(image.shape[-2:]),
         "trouble": None if trouble is None else printable(trouble),
         "layers": layers,
@@ -112,10 +119,18 @@ def page_data(
     }
 
 
-def _on_image(model: nn.Module, image: Tensor) -> str | None:
-    """The run's proved error, who may change the class, and the estimate; None where the network has none."""
+def _on_image(model: nn.Module, image: Tensor, seen: Iterable[Scene]) -> str | None:
+    """The run's proved error, who may change the class, and the estimate; None where the network has none.
+
+    A network whose layers have more outputs than pages prove in seconds is not walked through: nothing would be proved.
+    """
     if isinstance(model, Layers):
         return None
+    units = sum(scene.layer.out_channels * math.prod(scene.layer.spec.output_size(scene.size)) for scene in seen)
+    if units > max(SHOWN.values()):
+        return (
+            f"What rounding does to this run is not proved here, since it has {units:,} numbers: certify_images does."
+        )
     try:
         first = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
         return certify_shown(model, image.to(first)).in_words
@@ -155,7 +170,7 @@ def _entry_data(entry: LayerReport, layer: SelfAttention, left_out: str | None, 
     if layer.regime.is_read and (reason := not_a_convolution(layer, tolerance=math.inf)) is not None:
         notes.append(f"no longer a convolution: {reason}{told_distance(layer)}")
     if layer.spare is not None:
-        notes.append(f"{layer.spare}; conv2attn show --out maps.png draws where they look")
+        notes.append(f"{layer.spare}, {'at 0' if layer.spare_heads_are_off() else 'trained'}")
     if left_out or unknown:
         notes.append(not_drawn(left_out) if left_out else f"not computed: {unknown}")
     alphas, more = list(layer.regime.alpha), len(entry.names) - MOST_NAMES
@@ -175,7 +190,7 @@ def _entry_data(entry: LayerReport, layer: SelfAttention, left_out: str | None, 
 @torch.no_grad()
 def _scene_data(scene: Scene, channels: int) -> dict[str, Any]:
     """A layer's geometry, its input as a picture, and its channels."""
-    layer, spec = scene.layer, scene.layer.spec
+    layer, spec, taps = scene.layer, scene.layer.spec, _taps_of(scene)
     centres = [list(centre) for centre in layer.regime.centers]
     data = {
         "kernel_size": list(spec.kernel_size),
@@ -190,15 +205,53 @@ def _scene_data(scene: Scene, channels: int) -> dict[str, Any]:
         "centers": finite(centres),
         "middle": list(spec.middle),
         "query": list(scene.query),
-        "positional": scene.is_positional,
+        "positional": taps.is_positional,
         "at_taps": layer.regime.at_taps,
         "picture": _picture(scene),
         "drawn": scene.note,
         "alpha": finite(list(layer.regime.alpha)),
     }
     if channels and data["positional"]:
-        data |= channels_data(scene, channels)
+        data |= channels_data(taps, channels)
+        if taps is not scene:  # a bound would leave the trained heads out
+            data["channels"] = [each | {"scale": None, "rounding": None} for each in data["channels"]]
     return data
+
+
+def _taps_of(scene: Scene) -> Scene:
+    """A layer with trained spare heads without them, before what its taps read; others as they are."""
+    if scene.layer.spare_heads_are_off():
+        return scene
+    bare = copy.deepcopy(scene.layer)
+    bare.remove_spare_heads()
+    return replace(scene, layer=bare, x=scene.layer.read_by_taps(scene.x))
+
+
+@torch.no_grad()
+def spare_data(scene: Scene, budget: int) -> dict[str, Any]:
+    """A layer's spare heads as plain data: vectors of queries (the layer's outputs) and of keys (pixels of its input).
+
+    Args:
+        scene: The layer before its input.
+        budget: Most numbers of these vectors; of heads as many are held as fit.
+
+    Returns:
+        ``now`` are the heads' vectors, ``first`` those of the weights that trained heads started with, or None.
+    """
+    layer, spare = scene.layer, scene.layer.spare
+    if spare is None:
+        raise ConversionError("the layer has no spare heads")
+    is_trained = not layer.spare_heads_are_off()
+    first = layer.with_first_spare_weights() if is_trained and spare.seed is not None else None
+    places = torch.tensor(list(product(*layer.spec.query_positions(scene.size))), device=scene.x.device)
+    pairs = [None if each is None else each.spare_products(scene.x, places) for each in (layer, first)]
+    each = sum(part[0, 0].numel() for pair in pairs if pair is not None for part in pair)
+    count = min(spare.heads, budget // each)
+    now, before = (
+        None if pair is None else [[encoded(part[0, head]) for part in pair] for head in range(count)] for pair in pairs
+    )
+    about = {"in_words": str(spare), "heads": spare.heads, "beside": spare.beside, "trained": is_trained}
+    return about | {"now": now, "first": before, "numbers": count * each}
 
 
 def _picture(scene: Scene) -> dict[str, Any]:
@@ -224,9 +277,6 @@ def _agreement_data(agreement: Agreement) -> dict[str, Any]:
             printable(layer.name, CELL): finite([layer.own, layer.bound, layer.outputs]) for layer in first.layers
         },
     }
-
-
-ALPHAS = (*(2.0**k for k in range(-5, 0)), *(2.0 ** (k / 2) for k in range(9)), *(2.0**k for k in range(5, 11)))
 
 
 def finite(value: Any) -> Any:
@@ -284,9 +334,9 @@ def numbers_of(scene: Scene, count: int) -> int:
 
 @torch.no_grad()
 def channels_data(scene: Scene, count: int) -> dict[str, Any]:
-    """The first channels as plain data: what heads mix, the convolution's result, and the error on this input."""
+    """The first channels as plain data: what heads mix, the convolution's result, and the two parts of their bounds."""
     layer, x = first_channels(scene.layer, scene.x, count)
-    spec, curve = layer.spec, error_curve(layer, x, ALPHAS)
+    spec = layer.spec
     expected = convolve_padded(spec, spec.pad(x), layer.kernel, layer.bias)
     width, per_group = spec.in_channels // spec.groups, spec.out_channels // spec.groups
     reads_input = _reads_input(width, spec.num_heads)
@@ -301,7 +351,6 @@ def channels_data(scene: Scene, count: int) -> dict[str, Any]:
             "convolution": encoded(expected[0, number]),
             "scale": scales and finite(scales[number]),
             "rounding": roundings and finite(roundings[number]),
-            "curve": [finite([p.alpha, p.differences[number], p.bounds and p.bounds[number]]) for p in curve],
         }
         for number in range(spec.out_channels)
     ]
@@ -331,74 +380,3 @@ def _limits(layer: SelfAttention2d, x: Tensor) -> tuple[list[float] | None, Sequ
         return None, None
     (scale,) = absolute_products(layer.values(), layer.weight, high - low)
     return (scale * OUTWARD).tolist(), bounds_or_none(with_alpha(layer, None), limits)
-
-
-_UNSEEN = 32  # pixels of the side of an input that no network has computed
-
-
-class Look(NamedTuple):
-    """The page's view of layers, by their names."""
-
-    found: dict[str, Scene]  # before their inputs, or empty ones
-    unseen: dict[str, str]  # why an input is not known; "" is the whole network
-    left_out: dict[str, str]  # why a layer is not drawn
-
-
-def look(
-    model: nn.Module, entries: Sequence[LayerReport], image: Tensor, pixel: tuple[int, int] | None, limit: float
-) -> Look:
-    """Finds the view of each layer that is not too large; layers alone each see an image of their own.
-
-    Raises:
-        SelectionError: The pixel is outside the image.
-    """
-    if isinstance(model, Layers):
-        seen, unseen = own_views(model, entries, image, pixel)
-    else:
-        try:
-            seen, unseen = {scene.name: scene for scene in scenes(model, image, pixel=pixel, limit=limit)}, {}
-        except SelectionError:
-            raise
-        except ConversionError as error:
-            seen, unseen = {}, {"": str(error)}
-    found, left_out = dict[str, Scene](), dict[str, str]()
-    for entry in entries:
-        if (reason := undrawable(entry.spec)) is not None:
-            left_out[entry.name] = reason
-            continue
-        scene = seen.get(entry.name)
-        if scene is None and unseen.keys().isdisjoint(("", entry.name)):
-            continue  # the network does not use it
-        spec, size = (entry.spec, _unseen_size(entry.spec)) if scene is None else (scene.layer.spec, scene.size)
-        try:
-            if reason := too_large(spec, size):
-                raise ConversionError(reason)
-            if scene is None:
-                layer, x = attention_named(model, entry.name), torch.zeros(1, spec.in_channels, *size)
-                scene = Scene.of(entry.name, layer, x, lambda output: (output.rows // 2, output.columns // 2))
-            found[entry.name] = scene
-        except ConversionError as error:
-            left_out[entry.name] = str(error)
-    return Look(found, unseen, left_out)
-
-
-def own_views(
-    model: nn.Module, entries: Sequence[LayerReport], image: Tensor, pixel: tuple[int, int] | None
-) -> tuple[dict[str, Scene], dict[str, str]]:
-    """The scenes of layers without their network, by name, and reasons for those without one, "" if all."""
-    query, seen, unseen = query_pixel(image, pixel), {}, {}
-    for entry in entries:
-        try:
-            seen[entry.name] = own_scene(entry.name, attention_named(model, entry.name), image, query)
-        except ConversionError as error:
-            unseen[entry.name] = str(error)
-    if unseen and not seen:
-        unseen[""] = next(iter(unseen.values()))
-    return seen, unseen
-
-
-def _unseen_size(spec: ConvSpec) -> Size:
-    """The size of an input that is not known: large enough for the kernel and the padding."""
-    span = (d * (k - 1) + 1 for d, k in zip(spec.dilation, spec.kernel_size, strict=True))
-    wrapped = 0 if spec.padding_mode in ("zeros", "replicate") else max(map(max, spec.pads)) + 1
-    return Size(*(max(_UNSEEN, n, wrapped) for n in span))

@@ -39,8 +39,8 @@ COLUMNS = (
     ("\u03b1", NUMBER),
     ("parameters", NUMBER),
     ("as attention", NUMBER),
-    ("difference", NUMBER),
-    ("bound", NUMBER),
+    ("measured", NUMBER),
+    ("worst case", NUMBER),
     ("share", NUMBER),
 )
 
@@ -126,18 +126,24 @@ def table_rows(data: dict[str, Any]) -> list[list[Cell]]:
 
 
 def caption(data: dict[str, Any]) -> str:
-    """Explanation of the columns of differences and bounds."""
+    """Explanation of the columns of measured differences and worst cases."""
     agreement = data["agreement"]
     if agreement is not None:
         return (
-            "Difference: the largest |attention \u2212 convolution| of the layer's outputs over "
+            "Measured: the largest |attention \u2212 convolution| of the layer's outputs over "
             f"{agreement['images']:,} images, in the {agreement['engine']} engine, which shares no step with "
-            "a convolution. Bound: the layer's certificate for the values that its inputs had. Share: their quotient."
+            f"a convolution. {_WORST_CASE}"
         )
     return (
-        "Difference: the largest |attention \u2212 convolution| of literal attention, a softmax over all keys, at "
-        f"{QUERIES} queries on {data['seen']}. Bound: the layer's certificate for that input. Share: their quotient."
+        "Measured: the largest |attention \u2212 convolution| of literal attention, a softmax over all keys, at "
+        f"{QUERIES} queries on {data['seen']}; other images, outputs and engines give other numbers. {_WORST_CASE}"
     )
+
+
+_WORST_CASE = (
+    "Worst case: the layer's certificate for any input within the ranges and sums that this one has, in the same "
+    "engine. Share: measured / worst case."
+)
 
 
 def _row(layer: dict[str, Any], shown: str, compared: dict[str, Sequence[float]]) -> list[Cell]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 import struct
 from pathlib import Path
 from typing import Any
@@ -341,6 +342,20 @@ def test_a_picture_can_be_dropped_and_pasted(article: Page) -> None:
     for kind in ("drop", "paste"):
         article.evaluate(give.replace("atob(png)", f"atob('{data}')"), [kind, "#blur"])
         article.get_by_text(f"{kind}.png: shown with 7 \u00d7 9 pixels").wait_for()
+
+
+# Print
+
+
+def test_the_article_is_printed_on_five_pages_without_holes_in_its_sentences(article: Page) -> None:
+    assert len(re.findall(rb"/Type\s*/Page\b", article.pdf())) <= 5
+    article.emulate_media(media="print")
+    assert "in single precision at \u03b1 = 103 each neighbour" in " ".join(article.inner_text("#sharp .prose").split())
+    assert not article.locator("#setup").is_visible()
+    buttons = [each for each in article.locator("#sharp button:not(.go), #spare button").all() if each.is_visible()]
+    assert [button.inner_text() for button in buttons] == ["single precision"]
+    paper = article.evaluate("getComputedStyle(document.documentElement).backgroundColor")
+    assert paper == "rgb(255, 255, 255)"
 
 
 # Motion and speed

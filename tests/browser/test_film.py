@@ -94,7 +94,7 @@ def test_the_slider_moves_the_heads(open_film: OpenFilm) -> None:
     for frame in (0, 6, 6):
         set_epoch(page, frame)
         assert epoch(page) == frame
-        pictures.append(page.locator("#layers canvas").nth(1).evaluate("canvas => canvas.toDataURL()"))
+        pictures.append(page.locator("#layers svg").nth(1).inner_html())
     assert pictures[0] != pictures[1] == pictures[2]
 
 

@@ -16,8 +16,14 @@ from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, certify
 from conv2attn.convert.arguments import Size
+from conv2attn.convert.bounds.tail import tail_fraction
 from conv2attn.convert.examples.images import drawn_image
 from conv2attn.convert.examples.networks import load_example
+from conv2attn.convert.network.graft import graft
+from conv2attn.convert.network.report import Report
+from conv2attn.show.page.data import channels_data
+from conv2attn.show.page.write import make_page
+from conv2attn.show.pictures.scene import Scene
 from tests.browser.conftest import Open
 
 pytestmark = pytest.mark.browser
@@ -125,7 +131,7 @@ def test_the_page_s_output_is_the_library_s_and_stays_within_the_bound(name: str
 def test_the_bound_that_is_shown_can_be_exceeded_only_by_a_wrong_output(open_page: Open) -> None:
     conv = LAYERS["3x3"]
     page = open_page(conv, image=image_of(conv))
-    page.evaluate("() => { viewer.channel.bias += 0.01; viewer.update(); }")
+    page.evaluate("() => { viewer.subject.bias += 0.01; viewer.update(); }")
     assert ">" in page.inner_text("#result")
 
 
@@ -191,6 +197,14 @@ def test_pointing_at_a_head_gives_its_numbers(open_page: Open) -> None:
     assert float(read[1]) == pytest.approx(probability, rel=0.005)  # three digits are shown
 
 
+def wait_for_the_curve(page: Page) -> None:
+    page.evaluate(
+        """() => new Promise((done) => {
+             const look = () => viewer.subject.curve?.length === ALPHAS.length ? done() : setTimeout(look, 20);
+             look(); })"""
+    )
+
+
 # All outputs, a picture of one's own, many layers
 
 
@@ -201,12 +215,30 @@ def test_the_maps_of_outputs_are_the_library_s(name: str, open_page: Open) -> No
     page, wide = open_page(conv, image=x), deepcopy(conv).double()
     rounding = certify(attention_from_conv(conv), input_range=(x.min().item(), x.max().item())).bound
     for power in POWERS:
-        found = page.evaluate("alpha => [...attend(channelSubject(viewer.layer, viewer.channel), alpha)]", 2.0**power)
+        found = page.evaluate("alpha => [...attend(viewer.subject, alpha)]", 2.0**power)
         expected = attention_from_conv(wide, alpha=2.0**power, engine="literal")(x.double())[0, 0]
         gap = torch.tensor(found, dtype=torch.float64) - expected.detach().flatten()
         assert float(gap.abs().max()) <= rounding
     page.get_by_text("All outputs of channel 0").wait_for()
     assert page.locator("#map-difference canvas").evaluate("canvas => canvas.height") == expected.shape[0]
+
+
+@pytest.mark.parametrize("name", ["3x3", "strided, dilated, reflecting", "grouped, double", "wide"])
+def test_the_curve_of_the_largest_difference_against_alpha_is_the_library_s(name: str, open_page: Open) -> None:
+    conv = LAYERS[name]
+    x = image_of(conv)
+    page, wide = open_page(conv, image=x), deepcopy(conv).double()
+    wait_for_the_curve(page)
+    layer = attention_from_conv(conv)
+    rounding = certify(layer, input_range=(x.min().item(), x.max().item())).bound
+    (channel,) = channels_data(Scene("conv", layer, x, (0, 0)), 1)["channels"]
+    for alpha, measured, worst in page.evaluate("viewer.subject.curve"):
+        attended = attention_from_conv(wide, alpha=alpha, engine="literal")(x.double())[0, 0].detach()
+        expected = conv(x)[0, 0].detach().double()
+        assert abs(measured - float((attended - expected).abs().max())) <= rounding
+        assert worst == pytest.approx(tail_fraction(alpha) * channel["scale"] + channel["rounding"], rel=1e-9)
+        assert measured <= worst
+    assert page.locator("#chart .dot").count() > 10
 
 
 def test_a_picture_of_one_s_own_becomes_the_input_within_the_same_range(open_page: Open) -> None:
@@ -217,12 +249,13 @@ def test_a_picture_of_one_s_own_becomes_the_input_within_the_same_range(open_pag
     Image.fromarray(np.arange(13 * 17 * 3, dtype=np.uint8).reshape(13, 17, 3)).save(picture, "PNG")
     page.set_input_files("#own-image", {"name": "x.png", "mimeType": "image/png", "buffer": picture.getvalue()})
     page.get_by_text("Your picture, as this layer").wait_for()
-    planes = torch.tensor(page.evaluate("[...viewer.channel.numbers]"), dtype=torch.float64).view(1, 3, 15, 19)
+    numbers = page.evaluate("viewer.subject.planes.flatMap((plane) => [...plane])")
+    planes = torch.tensor(numbers, dtype=torch.float64).view(1, 3, 15, 19)
     padded = nn.functional.pad(x, (1, 1, 1, 1))
     assert bool((planes.amin((2, 3)) >= padded.amin((2, 3)) - 1e-6).all())
     assert bool((planes.amax((2, 3)) <= padded.amax((2, 3)) + 1e-6).all())
     expected = nn.functional.conv2d(planes, conv.weight.double(), conv.bias.double())[0, 0]  # type: ignore[union-attr]
-    found = torch.tensor(page.evaluate("[...viewer.channel.expected]"), dtype=torch.float64)
+    found = torch.tensor(page.evaluate("[...viewer.subject.expected]"), dtype=torch.float64)
     assert float((found - expected.detach().flatten()).abs().max()) <= AGREEMENT
     for power in POWERS:
         set_slider(page, power)
@@ -230,6 +263,42 @@ def test_a_picture_of_one_s_own_becomes_the_input_within_the_same_range(open_pag
             assert result["difference"] <= result["bound"]
     page.set_input_files("#own-image", {"name": "x.png", "mimeType": "image/png", "buffer": b"no picture"})
     page.get_by_text("x.png is not a picture that this browser can read.").wait_for()
+
+
+@pytest.mark.parametrize("options", [{}, {"beside": True}, {"heads": 2, "positions": True}], ids=str)
+def test_spare_heads_are_shown_before_and_after_training_as_the_library_has_them(
+    options: dict[str, Any], open_html: Open
+) -> None:
+    conv = nn.Conv2d(3, 4, 3, stride=2, padding=2)
+    model = graft(nn.Sequential(conv), where="0", **options).model.eval()
+    layer, x = model[0], image_of(conv)  # type: ignore[index]
+    for parameter in layer.spare_parameters():
+        parameter.data = 0.3 * torch.randn(parameter.shape)
+    page = open_html(make_page(model, Report.of(model), title="A network", image=x).text)
+    assert page.get_by_text("after training").count() == options.get("heads", 1)
+    size, wide = Size(*x.shape[-2:]), deepcopy(layer).double()
+    spare = range(9, 9 + options.get("heads", 1))
+    for row, column in [[0, 0], [1, 0], [3, 4], [6, 9]]:
+        page.evaluate("query => viewer.setQuery(query)", [row, column])
+        found = page.evaluate("viewer.spare.numbers(viewer).map((shares) => [...shares])")
+        pairs = [
+            one.attention_probabilities(size, heads=spare, queries=[(row, column)], x=x.double())[0, :, 0]
+            for one in (wide.with_first_spare_weights(), wide)
+        ]
+        expected = torch.stack(pairs, 1).flatten(0, 1).flatten(1).detach()
+        assert float((torch.tensor(found, dtype=torch.float64) - expected).abs().max()) <= AGREEMENT
+    attention, convolution = (page.evaluate(f"viewer.output.{name}") for name in ("attention", "convolution"))
+    assert page.evaluate("viewer.output.bound") is None  # one would leave the trained heads out
+    taps = conv(layer.read_by_taps(x))[0, 0, 6, 9].item()
+    assert [attention, convolution] == pytest.approx([taps, taps], abs=1e-5)
+
+
+def test_untrained_spare_heads_are_shown_once_and_bounds_stay(open_html: Open) -> None:
+    model = graft(load_example("plain"), where="last").model.eval()
+    page = open_html(make_page(model, Report.of(model), title="A network").text)
+    assert page.locator("#spare-heads figure").count() == 1
+    assert "They add nothing yet." in page.inner_text("#spare-caption")
+    assert page.evaluate("viewer.output.bound") is not None
 
 
 def test_layers_are_found_by_words_and_opened_from_the_chain(open_page: Open) -> None:
@@ -241,6 +310,20 @@ def test_layers_are_found_by_words_and_opened_from_the_chain(open_page: Open) ->
     assert page.locator("#chain li").count() == 30
     page.get_by_role("button", name="29: 3x3, 3->3, padding 1, heads 9").click()
     assert page.input_value("#layer") == "29"
+
+
+def test_a_dark_page_is_printed_on_white_with_its_figures_and_without_controls(open_page: Open) -> None:
+    page = open_page(load_example("plain"), color_scheme="dark")
+    wait_for_the_curve(page)
+    assert len(re.findall(rb"/Type\s*/Page\b", page.pdf())) <= 3
+    page.emulate_media(media="print")
+    shown = {name: page.locator(name).is_visible() for name in (".controls", "#alpha", "#heads", "#chart", "#maps")}
+    assert shown == {".controls": False, "#alpha": False, "#heads": True, "#chart": True, "#maps": True}
+    page.wait_for_timeout(50)
+    corner = page.locator("#heads canvas").first.evaluate(
+        "(c) => [...c.getContext('2d').getImageData(0, 0, 1, 1).data]"
+    )
+    assert min(corner) > 150  # the light style's faint input
 
 
 # Speed and size

@@ -1,11 +1,12 @@
 /* The article: one image, one layer, one query for all scenes, and what of them is drawn when. */
 
-import { FAINT, faded, readRamp } from "../../page/static/panels.js";
 import { queryPosition } from "../../page/static/attention.js";
+import { find, onLook } from "../../page/static/dom.js";
 import { Refusal, convolution, subjectOf } from "../../page/static/layer.js";
 import { Setup } from "./setup.js";
 import { State } from "./state.js";
-import { styleColours } from "../../page/static/pictures.js";
+import { alphaSliders } from "./views.js";
+import { colourPicture, lookOf } from "../../page/static/pictures.js";
 import { BlurScene } from "./scenes/blur.js";
 import { BorderScene } from "./scenes/border.js";
 import { HeadScene } from "./scenes/head.js";
@@ -21,7 +22,7 @@ const REST_MS = 60; // after the last change, scenes beside the one that is move
 
 class Article {
   constructor() {
-    this.tensors = JSON.parse(document.getElementById("data").textContent);
+    this.tensors = JSON.parse(find("data").textContent);
     const classes = Object.values(SCENES);
     const first = Object.assign({}, Setup.first, ...classes.map((scene) => scene.first));
     const limits = Object.assign({}, Setup.limits, ...classes.map((scene) => scene.limits));
@@ -31,12 +32,13 @@ class Article {
     this.seen = new Set();
     this.prepare();
     this.paintLook();
-    this.scenes = Object.fromEntries(Object.entries(SCENES).map(([id, scene]) => [id, new scene(this, document.getElementById(id))]));
+    this.scenes = Object.fromEntries(Object.entries(SCENES).map(([id, scene]) => [id, new scene(this, find(id))]));
+    this.showAlphas = Object.fromEntries(Object.keys(SCENES).map((id) => [id, alphaSliders(find(id), this.state)]));
     this.known = new Map();
     this.listen();
     this.state.restore(location.hash);
     this.drawAll();
-    if (this.state.scene) document.getElementById(this.state.scene)?.scrollIntoView();
+    if (this.state.scene) find(this.state.scene)?.scrollIntoView();
   }
 
   listen() {
@@ -46,17 +48,18 @@ class Article {
     }, { rootMargin: "200px" });
     for (const { host } of Object.values(this.scenes)) watch.observe(host);
     for (const button of document.querySelectorAll("[data-set]")) {
-      button.addEventListener("click", () => {
-        this.state.set(this.state.parsed(button.dataset.set), button.closest("section").id);
-        this.state.commit();
-      });
+      button.addEventListener("click", () => this.choose(this.state.parsed(button.dataset.set), button.closest("section").id));
     }
-    for (const media of ["(prefers-color-scheme: dark)", "print"]) {
-      matchMedia(media).addEventListener("change", () => { this.paintLook(); this.drawAll(); });
-    }
+    onLook(() => { this.paintLook(); this.drawAll(); });
     addEventListener("beforeprint", () => this.drawAll());
     addEventListener("resize", () => this.changed([]));
     this.watchDemos();
+  }
+
+  /** Sets values, as a step of the history. */
+  choose(values, scene = this.state.scene) {
+    this.state.set(values, scene);
+    this.state.commit();
   }
 
   /** In guided mode a scene shows by itself, once, how it moves; any touch of it ends that. */
@@ -114,6 +117,7 @@ class Article {
   draw(ids) {
     for (const id of ids) {
       this.waiting.delete(id);
+      this.showAlphas[id]();
       this.scenes[id].draw();
     }
   }
@@ -147,18 +151,7 @@ class Article {
   }
 
   /** Colours of the style, and the input as it is and as it shows through attention. */
-  paintLook() {
-    const ramp = readRamp(), picture = this.pictureOf(this.subject.planes);
-    this.look = { ramp, picture, faint: faded(picture, ramp.subarray(0, 3), FAINT), colours: styleColours() };
-  }
-
-  pictureOf(planes) {
-    const bytes = new Uint8ClampedArray(4 * planes[0].length).fill(255);
-    planes[0].forEach((_, at) => {
-      for (let band = 0; band < 3; band++) bytes[4 * at + band] = 255 * planes[planes.length === 3 ? band : 0][at];
-    });
-    return { bytes, width: this.subject.padded_size[1] };
-  }
+  paintLook() { this.look = lookOf(colourPicture(this.subject.planes, this.subject.padded_size[1])); }
 
   /** The query of a name, as an output pixel inside the present outputs. */
   query(name = "query") {
@@ -171,7 +164,7 @@ class Article {
   }
 
   /** Where a query sits on the padded input, and the query whose mark is nearest to a pixel of it. */
-  markOf(query) { return [0, 1].map((axis) => queryPosition(this.subject, query, axis)); }
+  markOf(query = this.query()) { return [0, 1].map((axis) => queryPosition(this.subject, query, axis)); }
 
   queryAt(pixel) { return pixel.map((at, axis) => Math.round((at - this.subject.middle[axis]) / this.subject.stride[axis])); }
 

@@ -1,6 +1,8 @@
 /* A small denoising network with a spare head, as convert/layer/spare.py computes it, and the pages of stamps it cleans. */
 
+import { productAttention } from "../../page/static/attention.js";
 import { decodedTensor } from "../../page/static/files.js";
+import { convolution, geometryOf, padded } from "../../page/static/layer.js";
 import { randomNumbers } from "./examples.js";
 
 const STRIDES = [1, 2, 2, 1, 1, 1];
@@ -14,80 +16,52 @@ const SIDE = 8, BEFORE = 2; // pixels of a stamp, and in front of it
 export function networkOf(tensors, name) {
   const read = (key) => {
     const tensor = tensors[`${name}.${key}`];
-    return tensor && { numbers: decodedTensor(tensor), shape: tensor.shape };
+    return tensor && { weight: decodedTensor(tensor), shape: tensor.shape };
   };
-  const layers = STRIDES.map((stride, at) => ({ stride, weight: read(`${at}.weight`), bias: read(`${at}.bias`).numbers }));
-  const head = Object.fromEntries(["query", "query_bias", "key", "value", "out"].map((key) => [key, read(key)]));
-  return { layers, head: head.query ? head : null };
+  const layers = STRIDES.map((stride, at) => ({ stride, ...read(`${at}.weight`), bias: read(`${at}.bias`).weight }));
+  const projection = (key) => read(key) && { stride: 1, weight: read(key).weight, shape: [...read(key).shape, 1, 1] };
+  const [query, key, value, out] = ["query", "key", "value", "out"].map(projection);
+  return { layers, head: query ? { query: { ...query, bias: read("query_bias").weight }, key, value, out } : null };
 }
 
-/** A convolution of all channels, with "same" padding of zeros for its odd kernel. */
-function convolve({ numbers: x, channels, size: [rows, columns] }, { stride, weight: { numbers: w, shape: [outputs, , side] }, bias }) {
-  const size = [rows, columns].map((length) => Math.ceil(length / stride)), reach = (side - 1) / 2;
-  const y = new Float64Array(outputs * size[0] * size[1]);
-  for (let out = 0, at = 0; out < outputs; out++) {
-    for (let row = 0; row < size[0]; row++) {
-      for (let column = 0; column < size[1]; column++, at++) {
-        let sum = bias[out];
-        for (let tap = 0; tap < side * side; tap++) {
-          const r = row * stride + Math.floor(tap / side) - reach, c = column * stride + tap % side - reach;
-          if (r < 0 || c < 0 || r >= rows || c >= columns) continue;
-          for (let channel = 0; channel < channels; channel++) {
-            sum += w[(out * channels + channel) * side * side + tap] * x[(channel * rows + r) * columns + c];
-          }
-        }
-        y[at] = sum;
-      }
-    }
-  }
-  return { numbers: y, channels: outputs, size };
+/** A convolution of all planes, with "same" padding of zeros: {planes, size}. */
+function convolve({ planes, size }, { stride, weight, shape: [outputs, inputs, ...kernel_size], bias = null }) {
+  const padding = kernel_size.map((length) => (length - 1) / 2), taps = kernel_size[0] * kernel_size[1];
+  const geometry = geometryOf({ kernel_size, stride: [stride, stride], dilation: [1, 1], padding, padding_mode: "zeros" }, size);
+  const wide = padded(planes, geometry), found = Array.from({ length: outputs }, (_, out) => {
+    const tapOf = (_, head) => Array.from({ length: inputs }, (_, input) => weight[(out * inputs + input) * taps + head]);
+    return convolution({ ...geometry, planes: wide, taps: Array.from({ length: taps }, tapOf), bias: bias?.[out] ?? 0 });
+  });
+  return { planes: found, size: geometry.output_size };
 }
 
-function relu(x) { return { ...x, numbers: x.numbers.map((value) => Math.max(value, 0)) }; }
-
-/** W X (+ b) for the pixels X of a map: [outputs, pixels]. */
-function projected({ numbers, channels, size }, { numbers: w, shape: [outputs] }, bias = null) {
-  const pixels = size[0] * size[1], found = new Float64Array(outputs * pixels);
-  for (let out = 0; out < outputs; out++) {
-    for (let pixel = 0; pixel < pixels; pixel++) {
-      let sum = bias ? bias.numbers[out] : 0;
-      for (let channel = 0; channel < channels; channel++) sum += w[out * channels + channel] * numbers[channel * pixels + pixel];
-      found[out * pixels + pixel] = sum;
-    }
-  }
-  return found;
+/** Planes as vectors of the pixels, one behind the other. */
+function vectors({ planes }) {
+  const count = planes.length;
+  return Float64Array.from({ length: count * planes[0].length }, (_, at) => planes[at % count][Math.floor(at / count)]);
 }
 
-/** The spare head: softmax over all pixels of (W_qry x + b) . (W_key x) / sqrt(width), [pixels, pixels], and what it adds to x. */
-function attendTo(x, { query, query_bias, key, value, out }) {
-  const pixels = x.size[0] * x.size[1], width = query.shape[0], shares = new Float64Array(pixels * pixels);
-  const [asked, shown, values] = [projected(x, query, query_bias), projected(x, key), projected(x, value)];
-  const read = new Float64Array(width * pixels);
-  for (let q = 0; q < pixels; q++) {
-    const row = shares.subarray(q * pixels, (q + 1) * pixels);
-    for (let k = 0; k < pixels; k++) {
-      for (let part = 0; part < width; part++) row[k] += asked[part * pixels + q] * shown[part * pixels + k];
-      row[k] /= Math.sqrt(width);
-    }
-    const highest = Math.max(...row), total = row.reduce((sum, score) => sum + Math.exp(score - highest), 0);
-    row.forEach((score, k) => { row[k] = Math.exp(score - highest) / total; });
-    for (let part = 0; part < width; part++) row.forEach((share, k) => { read[part * pixels + q] += share * values[part * pixels + k]; });
-  }
-  const added = projected({ numbers: read, channels: width, size: x.size }, out);
-  return { shares, x: { ...x, numbers: x.numbers.map((number, at) => number + added[at]) } };
+/** The spare head: softmax over all pixels of (W_qry x + b) . (W_key x) / sqrt(width), [pixels][pixels], and what it adds to x. */
+function attendTo(x, { query, key, value, out }) {
+  const [asked, shown] = [query, key].map((projection) => vectors(convolve(x, projection))), { planes: values } = convolve(x, value);
+  const width = query.shape[0], scaled = asked.map((number) => number / Math.sqrt(width));
+  const shares = Array.from(x.planes[0], (_, pixel) => productAttention(scaled, pixel, shown, width));
+  const read = values.map((plane) => Float64Array.from(shares, (row) => row.reduce((sum, share, at) => sum + share * plane[at], 0)));
+  const added = convolve({ planes: read, size: x.size }, out).planes;
+  return { shares, x: { ...x, planes: x.planes.map((plane, number) => plane.map((value, at) => value + added[number][at])) } };
 }
 
-/** Cleans a page {numbers, size}: the cleaned numbers, and the head's shares. */
+/** Cleans a page {numbers, size}: the cleaned numbers, and the head's shares of each pixel. */
 export function clean({ layers, head }, { numbers, size }) {
-  let x = { numbers, channels: 1, size }, shares = null;
+  let x = { planes: [numbers], size }, shares = null;
   layers.forEach((layer, at) => {
     if (at === LOOKS && head) ({ x, shares } = attendTo(x, head));
     x = convolve(x, layer);
-    if (at < layers.length - 1) x = relu(x);
+    if (at < layers.length - 1) x.planes = x.planes.map((plane) => plane.map((value) => Math.max(value, 0)));
   });
-  const [rows, columns] = x.size, cleaned = numbers.map((_, at) => {
-    const row = Math.floor(at / size[1]), column = at % size[1], channel = row % TOKEN * TOKEN + column % TOKEN;
-    return x.numbers[(channel * rows + Math.floor(row / TOKEN)) * columns + Math.floor(column / TOKEN)];
+  const cleaned = numbers.map((_, at) => {
+    const row = Math.floor(at / size[1]), column = at % size[1];
+    return x.planes[row % TOKEN * TOKEN + column % TOKEN][Math.floor(row / TOKEN) * x.size[1] + Math.floor(column / TOKEN)];
   });
   return { cleaned, shares };
 }

@@ -1,13 +1,13 @@
 /* The image and the layer that all scenes share: those of the article, and what the reader brings. */
 
 import { LAYERS, drawnImages } from "./examples.js";
+import { find } from "../../page/static/dom.js";
 import { droppedFiles, readNetwork, readPicture } from "../../page/static/files.js";
 import { PADDING_MODES, Refusal } from "../../page/static/layer.js";
 
 const GREY = [0.299, 0.587, 0.114]; // shares of red, green and blue
 const OWN = "own";
 const PLAIN = { stride: [1, 1], dilation: [1, 1], padding: "same", padding_mode: "zeros" }; // where no file says
-const find = (id) => document.getElementById(id);
 
 export class Setup {
   static first = { mode: "guided", image: "cat", layer: "emboss", channel: 0, stride: 0, dilation: 0, padding: "own", kernel: "" };
@@ -21,7 +21,7 @@ export class Setup {
   }
 
   listen() {
-    const { state } = this.app, choose = (values) => { state.set(values); state.commit(); };
+    const choose = (values) => this.app.choose(values);
     for (const name of ["image", "padding"]) find(name).addEventListener("change", () => choose({ [name]: find(name).value }));
     for (const name of ["channel", "stride", "dilation"]) {
       find(name).addEventListener("change", () => choose({ [name]: Number(find(name).value) }));
@@ -62,8 +62,7 @@ export class Setup {
     const picture = await readPicture(file);
     this.say(`${file.name || "Your picture"}: shown with ${picture.size.join(" × ")} pixels.`);
     this.images.set(OWN, { ...picture, label: `yours: ${file.name}`.slice(0, 60) });
-    this.app.state.set({ image: OWN });
-    this.app.state.commit();
+    this.app.choose({ image: OWN });
   }
 
   async takeNetwork(files) {
@@ -78,8 +77,7 @@ export class Setup {
     try {
       const layer = this.layers.get(name);
       if (layer?.load) Object.assign(layer, await layer.load(), { load: null });
-      this.app.state.set({ layer: name, channel: 0, stride: 0, dilation: 0, padding: "own", "nine.off": "" });
-      this.app.state.commit();
+      this.app.choose({ layer: name, channel: 0, stride: 0, dilation: 0, padding: "own", "nine.off": "" });
       return true;
     } catch (error) {
       if (!(error instanceof Refusal)) throw error;

@@ -36,6 +36,9 @@ export class State {
     this.waiting = setTimeout(() => this.commit(), 600);
   }
 
+  /** Ends a drag at once, and what keys move once they rest. */
+  done = (now) => { if (now) this.commit(); else this.commitSoon(); };
+
   restore(hash) {
     const [scene, words = ""] = hash.replace(/^#/, "").split("?");
     clearTimeout(this.waiting);

@@ -6,8 +6,8 @@ export function decodedBytes(text) { return Uint8Array.from(atob(text), (letter)
 
 /** Numbers of a {type, data} pair: base64 of little-endian floats. */
 export function decoded({ type, data }) {
-  const bytes = decodedBytes(data);
-  return type === "f8" ? new Float64Array(bytes.buffer) : new Float32Array(bytes.buffer);
+  const { buffer } = decodedBytes(data);
+  return type === "f8" ? new Float64Array(buffer) : new Float32Array(buffer);
 }
 
 /** softmax_k(-alpha (k - target)^2) over k = 0 ... length - 1. */
@@ -23,10 +23,18 @@ export function axisProbabilities(alpha, target, length) {
   return probabilities.map((value) => value / total);
 }
 
+/** The same along an axis of a layer's padded input; inner leaves out the padded keys. */
+export function axisAttention({ pads, input_size, padded_size }, axis, target, alpha, inner = false) {
+  if (!inner) return axisProbabilities(alpha, target, padded_size[axis]);
+  const start = pads[2 * axis], shares = new Float64Array(padded_size[axis]);
+  shares.set(axisProbabilities(alpha, target - start, input_size[axis]), start);
+  return shares;
+}
+
 /** A head's attention: the outer product of rows and columns. */
-export function headAttention(layer, head, query, alpha) {
-  const [rows, columns] = [0, 1].map((axis) => axisProbabilities(
-    alpha, queryPosition(layer, query, axis) + layer.centers[head][axis], layer.padded_size[axis]));
+export function headAttention(layer, head, query, alpha, inner = false) {
+  const [rows, columns] = [0, 1].map((axis) =>
+    axisAttention(layer, axis, queryPosition(layer, query, axis) + layer.centers[head][axis], alpha, inner));
   return { rows, columns };
 }
 
@@ -36,8 +44,7 @@ export function queryPosition(layer, query, axis) {
 }
 
 /** sum_k p(k) plane(k) for one plane of numbers over the padded input. */
-export function attended(attention, plane) {
-  const { rows, columns } = attention;
+export function attended({ rows, columns }, plane) {
   let sum = 0;
   for (let row = 0; row < rows.length; row++) {
     if (rows[row] === 0) continue;
@@ -48,24 +55,9 @@ export function attended(attention, plane) {
   return sum;
 }
 
-/** The planes of a channel that a head reads, each with its weight: the input's channels, or the head's own values. */
-export function headPlanes(layer, channel, head) {
-  const size = layer.padded_size[0] * layer.padded_size[1];
-  const plane = (number) => channel.numbers.subarray(number * size, (number + 1) * size);
-  if (channel.projection === null) return [{ weight: 1, plane: plane(head) }];
-  return channel.projection[head].map((weight, number) => ({ weight, plane: plane(number) }));
-}
-
-/** What each head adds to an output channel: sum_k p_h(k) v_h(k). */
-export function contributions(layer, channel, attentions) {
-  return attentions.map((attention, head) => headPlanes(layer, channel, head).reduce(
-    (sum, { weight, plane }) => sum + weight * attended(attention, plane), 0));
-}
-
-/** The value v_h(k) of one key. */
-export function valueAt(layer, channel, head, row, column) {
-  const key = row * layer.padded_size[1] + column;
-  return headPlanes(layer, channel, head).reduce((sum, { weight, plane }) => sum + weight * plane[key], 0);
+/** The highest probability of some heads. */
+export function highestOf(attentions) {
+  return Math.max(...attentions.map(({ rows, columns }) => Math.max(...rows) * Math.max(...columns)));
 }
 
 /** tau(alpha) = 1 - theta_3(exp(-alpha))^-2, without cancellation. */
@@ -75,7 +67,13 @@ export function tailFraction(alpha) {
   return rest * (2 + rest) / (1 + rest) ** 2;
 }
 
-/** What the certificate allows for a channel; null where nothing is certified. */
-export function channelBound(channel, alpha) {
-  return channel.scale === null || channel.rounding === null ? null : tailFraction(alpha) * channel.scale + channel.rounding;
+/** Softmax of dot products of a query's vector with all keys', as spare heads look; vectors lie one behind the other. */
+export function productAttention(asked, query, shown, width) {
+  const scores = new Float64Array(shown.length / width);
+  for (let key = 0; key < scores.length; key++) {
+    for (let at = 0; at < width; at++) scores[key] += asked[query * width + at] * shown[key * width + at];
+  }
+  const highest = scores.reduce((most, score) => Math.max(most, score), -Infinity);
+  const shares = scores.map((score) => Math.exp(score - highest)), total = shares.reduce((sum, share) => sum + share, 0);
+  return shares.map((share) => share / total);
 }

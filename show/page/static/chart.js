@@ -1,55 +1,55 @@
-/* The error against alpha with its bound, both axes logarithmic. */
+/* Charts: lines over a grid; and the error against alpha with its worst case, both axes logarithmic. */
 
+import { drawn } from "./dom.js";
 import { formatted, superscript } from "./numbers.js";
-import { element } from "./panels.js";
 
-const CHART = { width: 780, height: 346, left: 74, right: 640, top: 14, bottom: 290 };
+const BOX = { width: 780, height: 346, left: 74, right: 640, top: 14, bottom: 290 };
 
-export function drawChart(host, curve, alpha, here) {
-  const known = curve.flatMap(([, difference, bound]) => [difference, bound]).concat(here.difference, here.bound)
-    .filter((value) => value > 0);
-  if (!known.length) return host.replaceChildren();
-  const low = Math.floor(Math.log10(Math.min(...known))), high = Math.max(Math.ceil(Math.log10(Math.max(...known))), low + 1);
-  const first = Math.log2(curve[0][0]), last = Math.log2(curve.at(-1)[0]);
-  const x = (value) => CHART.left + (Math.log2(value) - first) / (last - first) * (CHART.right - CHART.left);
-  const y = (value) => CHART.bottom - (Math.log10(Math.max(value, 10 ** low)) - low) / (high - low) * (CHART.bottom - CHART.top);
-  const parts = [...chartGrid(x, y, low, high)];
-  parts.push(...chartLine(curve.map(([at, , bound]) => [x(at), bound && y(bound)]), "bound", "bound"));
-  const measured = curve.filter(([, difference]) => difference > 0).map(([at, difference]) => [x(at), y(difference)]);
-  parts.push(...chartLine(measured, "measured", "measured"));
-  for (const [at, difference, bound] of curve) {
-    const words = `α = ${formatted(at)}: measured ${formatted(difference)}, bound ${formatted(bound)}`;
-    if (difference > 0) parts.push(element("circle", { class: "dot", cx: x(at), cy: y(difference), r: 2.5 }, element("title", {}, words)));
-  }
-  const at = x(Math.min(Math.max(alpha, curve[0][0]), curve.at(-1)[0]));
-  parts.push(element("line", { class: "now", x1: at, x2: at, y1: CHART.top, y2: CHART.bottom }));
-  if (here.difference !== null) parts.push(element("circle", { class: "here", cx: at, cy: y(here.difference), r: 5 }));
-  host.replaceChildren(element("svg", { viewBox: `0 0 ${CHART.width} ${CHART.height}`, role: "img",
-    "aria-label": "Difference between attention and convolution against alpha, with the proven bound" }, ...parts));
+/** From values of a range to places between two ends. */
+export function scale([low, high], from, to) { return (value) => from + (value - low) / (high - low || 1) * (to - from); }
+
+/** A chart in a box, with ticks [place, words] along both axes, and whatever else is drawn in it. */
+export function drawFrame(host, { width, height, left, right, top, bottom }, xTicks, yTicks, label, ...parts) {
+  const text = (words, attributes) => drawn("text", attributes, words);
+  const columns = xTicks.flatMap(([x, words]) => [drawn("line", { class: "grid", x1: x, x2: x, y1: top, y2: bottom }),
+    text(words, { x, y: bottom + 22, "text-anchor": "middle" })]);
+  const rows = yTicks.flatMap(([y, words]) => [drawn("line", { class: "grid", x1: left, x2: right, y1: y, y2: y }),
+    text(words, { x: left - 8, y: y + 4, "text-anchor": "end" })]);
+  const axis = drawn("line", { class: "axis", x1: left, x2: right, y1: bottom, y2: bottom });
+  const about = { viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": label };
+  host.replaceChildren(drawn("svg", about, ...columns, ...rows, axis, ...parts));
 }
 
-function* chartGrid(x, y, low, high) {
-  const text = (words, at, name = "") => element("text", { ...at, class: name }, words);
-  const every = Math.ceil((high - low) / 7);
-  for (let power = low; power <= high; power += every) {
-    yield element("line", { class: "grid", x1: CHART.left, x2: CHART.right, y1: y(10 ** power), y2: y(10 ** power) });
-    yield text(`10${superscript(power)}`, { x: CHART.left - 8, y: y(10 ** power) + 4, "text-anchor": "end" });
-  }
-  for (const [value, words] of [[1 / 32, "1/32"], [1, "1"], [8, "8"], [128, "128"], [1024, "1024"]]) {
-    yield element("line", { class: "grid", x1: x(value), x2: x(value), y1: CHART.top, y2: CHART.bottom });
-    yield text(words, { x: x(value), y: CHART.bottom + 22, "text-anchor": "middle" });
-  }
-  yield element("line", { class: "axis", x1: CHART.left, x2: CHART.right, y1: CHART.bottom, y2: CHART.bottom });
-  yield text("locality strength α", { x: (CHART.left + CHART.right) / 2, y: CHART.bottom + 46, "text-anchor": "middle" }, "name");
-  const middle = (CHART.top + CHART.bottom) / 2;
-  yield text("difference of an output",
-    { x: 16, y: middle, "text-anchor": "middle", transform: `rotate(-90 16 ${middle})` }, "name");
-}
-
-function* chartLine(places, name, words) {
+/** A line through places, with words behind its end. */
+export function line(places, name, words = "") {
   const known = places.filter(([, y]) => y !== null);
-  if (!known.length) return;
-  yield element("polyline", { class: name, points: known.map((place) => place.map((n) => n.toFixed(1)).join()).join(" ") });
+  if (!known.length) return [];
   const [x, y] = known.at(-1);
-  yield element("text", { class: name, x: x + 10, y: y + 4 }, words);
+  return [drawn("polyline", { class: name, points: known.map((place) => place.map((n) => n.toFixed(1)).join()).join(" ") }),
+    drawn("text", { class: name, x: x + 10, y: y + 4 }, words)];
+}
+
+/** A curve of [alpha, measured, worst case], the present alpha, and what is measured and proved there. */
+export function drawChart(host, curve, alpha, here) {
+  const known = curve.flatMap(([, measured, bound]) => [measured, bound]).concat(here.difference, here.bound).filter((value) => value > 0);
+  if (!known.length) return host.replaceChildren();
+  const { left, right, top, bottom } = BOX, first = Math.log2(curve[0][0]), last = Math.log2(curve.at(-1)[0]);
+  const low = Math.floor(Math.log10(Math.min(...known))), high = Math.max(Math.ceil(Math.log10(Math.max(...known))), low + 1);
+  const [across, up] = [scale([first, last], left, right), scale([low, high], bottom, top)];
+  const x = (value) => across(Math.log2(value)), y = (value) => up(Math.log10(Math.max(value, 10 ** low)));
+  const every = Math.ceil((high - low) / 7), count = Math.floor((high - low) / every) + 1;
+  const powers = Array.from({ length: count }, (_, at) => low + at * every);
+  const yTicks = powers.map((power) => [up(power), `10${superscript(power)}`]);
+  const xTicks = [[1 / 32, "1/32"], [1, "1"], [8, "8"], [128, "128"], [1024, "1024"]].map(([value, words]) => [x(value), words]);
+  const places = curve.filter(([, measured]) => measured > 0), at = x(Math.min(Math.max(alpha, curve[0][0]), curve.at(-1)[0]));
+  const dots = places.map(([value, measured, bound]) => drawn("circle", { class: "dot", cx: x(value), cy: y(measured), r: 2.5 },
+    drawn("title", {}, `α = ${formatted(value)}: measured ${formatted(measured)}, worst case ${formatted(bound)}`)));
+  const circle = here.difference === null ? [] : [drawn("circle", { class: "here", cx: at, cy: y(here.difference), r: 5 })];
+  const names = [drawn("text", { class: "name", x: (left + right) / 2, y: bottom + 46, "text-anchor": "middle" }, "locality strength α"),
+    drawn("text", { class: "name up", "text-anchor": "middle", transform: `translate(16 ${(top + bottom) / 2}) rotate(-90)` },
+      "difference of an output")];
+  drawFrame(host, BOX, xTicks, yTicks, "Difference between attention and convolution against alpha, with its worst case",
+    ...line(curve.map(([value, , bound]) => [x(value), bound && y(bound)]), "bound", "worst case"),
+    ...line(places.map(([value, measured]) => [x(value), y(measured)]), "measured", "measured"),
+    ...dots, drawn("line", { class: "now", x1: at, x2: at, y1: top, y2: bottom }), ...circle, ...names);
 }

@@ -1,7 +1,8 @@
 /* One output channel of a convolution and its attention, in double precision, as convert/spec.py, convert/engines/ and
    convert/bounds/tail.py compute them. The channel reads planes: the image's grey values, or its three colours. */
 
-import { axisProbabilities, headAttention, queryPosition, tailFraction } from "./attention.js";
+import { attended, axisAttention, axisProbabilities, headAttention, queryPosition, tailFraction } from "./attention.js";
+import { largestOf, rangeOf } from "./numbers.js";
 
 /** A reason, in one sentence, why something is not shown; the page lives on. */
 export class Refusal extends Error {}
@@ -32,10 +33,9 @@ export function geometryOf({ kernel_size, stride, dilation, padding, padding_mod
     throw new Refusal(`An image of ${size} pixels is too small for this padding (${padding_mode}).`);
   }
   const middle = kernel_size.map((length, axis) => dilation[axis] * Math.floor((length - 1) / 2));
-  const places = Array.from({ length: kernel_size[0] * kernel_size[1] },
-    (_, head) => [Math.floor(head / kernel_size[1]), head % kernel_size[1]]);
-  const centers = places.map((place) => place.map((at, axis) => dilation[axis] * at - middle[axis]));
-  return { kernel_size, stride, dilation, pads, padding_mode, input_size, padded_size, output_size, middle, places, centers };
+  const centers = Array.from({ length: kernel_size[0] * kernel_size[1] }, (_, head) =>
+    [Math.floor(head / kernel_size[1]), head % kernel_size[1]].map((at, axis) => dilation[axis] * at - middle[axis]));
+  return { kernel_size, stride, pads, padding_mode, input_size, padded_size, output_size, middle, centers };
 }
 
 function padsAlong(padding, axis, span) {
@@ -78,7 +78,12 @@ function tapsOf({ weight, shape: [, width, rows, columns] }, channel, planes) {
 
 /** The value v_h(k) of every key: the tap times the planes. */
 function valuesOf({ planes }, tap) {
-  return planes[0].map((value, key) => planes.reduce((sum, plane, number) => sum + tap[number] * plane[key], 0));
+  const values = new Float64Array(planes[0].length);
+  planes.forEach((plane, number) => {
+    if (tap[number] === 0) return;
+    for (let key = 0; key < values.length; key++) values[key] += tap[number] * plane[key];
+  });
+  return values;
 }
 
 /** Number of the key that a head's centre lies on, for a query. */
@@ -108,73 +113,70 @@ export function convolution(subject, { planes = subject.planes, taps = subject.t
   return output;
 }
 
-/** Attention along an axis for every query of a tap: {first, weights} over the keys that get any; inner leaves out the padding. */
-function axisTable(subject, alpha, axis, tap, inner) {
-  const { pads, input_size, padded_size, output_size, dilation, middle } = subject;
-  const start = inner ? pads[2 * axis] : 0, length = inner ? input_size[axis] : padded_size[axis];
-  return Array.from({ length: output_size[axis] }, (_, query) => {
-    const place = [0, 0];
-    place[axis] = query;
-    const target = queryPosition(subject, place, axis) + dilation[axis] * tap - middle[axis] - start;
-    const all = axisProbabilities(alpha, target, length);
-    const first = all.findIndex((share) => share > 0), last = all.findLastIndex((share) => share > 0);
-    return { first: start + first, weights: all.subarray(first, last + 1) };
-  });
+/** A softmax without its zeros at both ends: {first, weights}. */
+function bandOf(shares) {
+  const first = shares.findIndex((share) => share > 0);
+  return { first, weights: shares.subarray(first, shares.findLastIndex((share) => share > 0) + 1) };
 }
 
 /** Each head's softmax over all keys, for every query and head: the attention itself, one softmax an axis. */
 export function attend(subject, alpha, { inner = false, taps = subject.taps } = {}) {
-  const { output_size: [rows, columns], kernel_size } = subject;
-  const tables = [0, 1].map((axis) => Array.from({ length: kernel_size[axis] }, (_, tap) => axisTable(subject, alpha, axis, tap, inner)));
-  const output = new Float64Array(rows * columns).fill(subject.bias);
-  taps.forEach((tap, head) => {
-    if (tap.every((weight) => weight === 0)) return;
-    const [row, column] = subject.places[head];
-    mix(output, valuesOf(subject, tap), subject.padded_size, tables[0][row], tables[1][column]);
-  });
+  const { output_size, padded_size: [height], centers } = subject, tables = [new Map(), new Map()];
+  const tableOf = (center, axis) => {
+    if (!tables[axis].has(center)) tables[axis].set(center, Array.from({ length: output_size[axis] }, (_, at) =>
+      bandOf(axisAttention(subject, axis, queryPosition(subject, [at, at], axis) + center, alpha, inner))));
+    return tables[axis].get(center);
+  };
+  const output = new Float64Array(output_size[0] * output_size[1]).fill(subject.bias);
+  for (const center of new Set(centers.map(([row]) => row))) { // heads that share their rows' softmax are added up first
+    const along = new Float64Array(height * output_size[1]);
+    taps.forEach((tap, head) => {
+      if (centers[head][0] !== center || tap.every((weight) => weight === 0)) return;
+      mixColumns(along, valuesOf(subject, tap), height, tableOf(centers[head][1], 1));
+    });
+    mixRows(output, along, tableOf(center, 0));
+  }
   return output;
 }
 
-/** output += R V C^T for tables R of rows and C of columns. */
-function mix(output, values, [height, width], rows, columns) {
-  const along = new Float64Array(height * columns.length);
+/** along += V C^T for a table C of columns. */
+function mixColumns(along, values, height, columns) {
+  const width = values.length / height;
   for (let row = 0; row < height; row++) {
     columns.forEach(({ first, weights }, at) => {
       let sum = 0;
       for (let key = 0, from = row * width + first; key < weights.length; key++) sum += weights[key] * values[from + key];
-      along[row * columns.length + at] = sum;
+      along[row * columns.length + at] += sum;
     });
   }
+}
+
+/** output += R along for a table R of rows. */
+function mixRows(output, along, rows) {
+  const count = output.length / rows.length;
   rows.forEach(({ first, weights }, row) => {
     for (let key = 0; key < weights.length; key++) {
-      const from = (first + key) * columns.length, to = row * columns.length;
-      for (let at = 0; at < columns.length; at++) output[to + at] += weights[key] * along[from + at];
+      const from = (first + key) * count, to = row * count;
+      for (let at = 0; at < count; at++) output[to + at] += weights[key] * along[from + at];
     }
   });
 }
 
 /** S_alpha X: every padded plane, blurred with one softmax an axis. */
-export function blurred(subject, alpha) {
-  const { padded_size } = subject;
-  const tables = padded_size.map((length) => Array.from({ length }, (_, target) => {
-    const all = axisProbabilities(alpha, target, length);
-    const first = all.findIndex((share) => share > 0);
-    return { first, weights: all.subarray(first, all.findLastIndex((share) => share > 0) + 1) };
-  }));
-  return subject.planes.map((plane) => {
-    const smooth = new Float64Array(plane.length);
-    mix(smooth, plane, padded_size, ...tables);
+export function blurred({ planes, padded_size }, alpha) {
+  const [rows, columns] = padded_size.map((length) =>
+    Array.from({ length }, (_, target) => bandOf(axisProbabilities(alpha, target, length))));
+  return planes.map((plane) => {
+    const along = new Float64Array(plane.length), smooth = new Float64Array(plane.length);
+    mixColumns(along, plane, rows.length, columns);
+    mixRows(smooth, along, rows);
     return smooth;
   });
 }
 
-/** max |a − b|. */
-export function largestGap(a, b) { return a.reduce((gap, value, at) => Math.max(gap, Math.abs(value - b[at])), 0); }
-
 /** What the certificate allows between attention and convolution on any image of this image's range: tau sum osc |W|. */
 export function tailBound(subject, alpha) {
-  const spread = subject.planes.map((plane) => plane.reduce((high, value) => Math.max(high, value), -Infinity)
-    - plane.reduce((low, value) => Math.min(low, value), Infinity));
+  const spread = subject.planes.map(rangeOf).map(([low, high]) => high - low);
   return tailFraction(alpha) * weighed(subject.taps, spread);
 }
 
@@ -189,21 +191,33 @@ function weighed(taps, numbers) {
 export function roundingBound(subject) {
   const keys = Math.max(...subject.padded_size), parts = subject.taps.length + subject.planes.length + 3;
   const steps = 2 * (4 * (LARGEST_EXPONENT + EXP_ULPS) + keys + 2) + 2 * keys + parts;
-  const largest = subject.planes.map((plane) => plane.reduce((high, value) => Math.max(high, Math.abs(value)), 0));
+  const largest = subject.planes.map(largestOf);
   const sum = weighed(subject.taps, largest) + Math.abs(subject.bias);
   return 2 * steps * UNIT / (1 - steps * UNIT) * sum;
 }
 
-/** Every head's attention for one query; inner leaves out the padded keys. */
+/** Every head's attention for one query, with one alpha or each head its own; inner leaves out the padded keys. */
 export function attentionAt(subject, query, alpha, { inner = false } = {}) {
-  if (!inner) return subject.centers.map((_, head) => headAttention(subject, head, query, alpha));
-  return subject.taps.map((_, head) => {
-    const [rows, columns] = [0, 1].map((axis) => {
-      const start = subject.pads[2 * axis], shares = new Float64Array(subject.padded_size[axis]);
-      const target = queryPosition(subject, query, axis) + subject.centers[head][axis] - start;
-      shares.set(axisProbabilities(alpha, target, subject.input_size[axis]), start);
-      return shares;
-    });
-    return { rows, columns };
-  });
+  return subject.centers.map((_, head) => headAttention(subject, head, query, alpha[head] ?? alpha, inner));
+}
+
+/** What each head sees of each plane, sum_k p_h(k) plane(k); 0 where its tap is, unless all are asked for. */
+export function seenBy({ planes, taps }, attentions, all = false) {
+  return attentions.map((attention, head) =>
+    planes.map((plane, number) => all || taps[head][number] !== 0 ? attended(attention, plane) : 0));
+}
+
+/** What each head adds: its tap times what it sees. */
+export function addedBy(taps, seen) {
+  return taps.map((tap, head) => tap.reduce((sum, weight, number) => sum + weight * seen[head][number], 0));
+}
+
+/** The value v_h(k) of one key. */
+export function valueAt({ planes, taps, padded_size }, head, [row, column]) {
+  return taps[head].reduce((sum, weight, number) => sum + weight * planes[number][row * padded_size[1] + column], 0);
+}
+
+/** What the certificate allows for a channel of the report's page; null where nothing is certified. */
+export function channelBound({ scale, rounding }, alpha) {
+  return scale === null || rounding === null ? null : tailFraction(alpha) * scale + rounding;
 }

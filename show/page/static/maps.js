@@ -1,59 +1,71 @@
-/* All outputs of the shown channel: by attention, by the convolution, and their difference; and an image of one's own. */
+/* All outputs of the shown channel: by attention, by the convolution, and their difference; at the present alpha, and at
+   many. And a picture of one's own as the input. */
 
-import { attend, convolution, largestGap, padded } from "./layer.js";
-import { formatted } from "./numbers.js";
+import { decoded } from "./attention.js";
+import { drawChart } from "./chart.js";
+import { find } from "./dom.js";
+import { attend, channelBound, convolution, padded } from "./layer.js";
+import { formatted, largestGap, rangeOf } from "./numbers.js";
 import { Panel } from "./panels.js";
-import { greyPicture, rangeOf, signedPicture, styleColours } from "./pictures.js";
+import { greyPicture, signedPicture } from "./pictures.js";
 
-const find = (id) => document.getElementById(id);
 const REST_MS = 60; // after the last change
+const SLICE_MS = 25; // of the curve, before what was pressed meanwhile is answered
+export const ALPHAS = Array.from({ length: 31 }, (_, step) => 2 ** (step / 2 - 5)).filter((alpha) =>
+  alpha > 1 && alpha < 16 || Number.isInteger(Math.log2(alpha)));
 
-/** A channel as attend() and convolution() read it: its planes, and taps by head and plane. */
-export function channelSubject(layer, channel) {
-  const size = layer.padded_size[0] * layer.padded_size[1], [, columns] = layer.kernel_size;
-  const count = channel.numbers.length / size;
-  const planes = Array.from({ length: count }, (_, at) => channel.numbers.subarray(at * size, (at + 1) * size));
-  const heads = layer.centers.map((_, head) => head), dilation = layer.kernel_size.map((length, axis) => stepOf(layer, length, axis));
-  const taps = channel.projection ?? heads.map((head) => heads.map((other) => Number(other === head)));
-  const places = heads.map((head) => [Math.floor(head / columns), head % columns]);
-  return { ...layer, dilation, planes, taps, bias: channel.bias, places };
+/** A channel as attend() and convolution() read it; heads that bring their own values read a plane each. */
+export function channelSubject(layer, channel, numbers = decoded(layer.planes[channel.planes])) {
+  const size = layer.padded_size[0] * layer.padded_size[1];
+  const planes = Array.from({ length: numbers.length / size }, (_, at) => numbers.subarray(at * size, (at + 1) * size));
+  const taps = channel.projection ?? planes.map((_, head) => planes.map((_, other) => Number(other === head)));
+  return { ...layer, planes, taps, bias: channel.bias, expected: decoded(channel.convolution) };
 }
 
-/** Pixels from a tap to the next along an axis. */
-function stepOf({ centers }, length, axis) {
-  const along = [...new Set(centers.map((center) => center[axis]))].sort((a, b) => a - b);
-  return length > 1 ? along[1] - along[0] : 1;
-}
-
+/** What is shown of all outputs once the viewer rests. */
 export class OutputMaps {
   constructor() { this.panels = ["attention", "convolution", "difference"].map((name) => new Panel(find(`map-${name}`), 64)); }
 
-  /** Draws the maps once the viewer rests: heads at their taps, all with one alpha. */
+  /** Maps of heads at their taps, all with one alpha; and the curve against alpha, where there is a bound. */
   draw(viewer) {
-    const { layer, channel } = viewer, one = new Set(layer.alpha).size === 1 || viewer.alpha !== null;
-    find("maps").hidden = !(channel && layer.at_taps && one && layer.centers.length === layer.heads);
+    const { layer, channel, subject } = viewer, one = new Set(layer.alpha).size === 1 || viewer.alpha !== null;
+    const isWhole = Boolean(subject) && layer.at_taps && layer.centers.length === layer.heads;
+    find("maps").hidden = !(isWhole && one);
+    find("error").hidden = !(subject && layer.at_taps && channel.scale !== null);
     clearTimeout(this.waiting);
-    if (!find("maps").hidden) this.waiting = setTimeout(() => this.paint(layer, channel, viewer.alphaOf(0)), REST_MS);
+    this.waiting = setTimeout(() => {
+      if (!find("maps").hidden) this.paint(viewer);
+      if (!find("error").hidden) this.extend(viewer);
+    }, REST_MS);
+    if (!find("error").hidden && subject.curve) drawChart(find("chart"), subject.curve, viewer.alphaOf(0), viewer.output);
   }
 
-  paint(layer, channel, alpha) {
-    const attention = attend(channelSubject(layer, channel), alpha), convolved = channel.expected, [rows, columns] = layer.output_size;
-    const range = rangeOf(convolved), gap = largestGap(attention, convolved), size = [rows, columns];
-    const differences = attention.map((value, at) => value - convolved[at]);
-    const pictures = [greyPicture(attention, columns, range), greyPicture(convolved, columns, range),
-      signedPicture(differences, columns, gap, styleColours())];
-    pictures.forEach((picture, at) => {
-      this.panels[at].paint({ top: 0, left: 0, rows, columns }, picture);
-      this.panels[at].mark({ pads: [0, 0, 0, 0], input_size: size, padded_size: size }, []);
-    });
-    find("maps-caption").textContent = `All outputs of channel ${channel.channel}: the difference is at most ${formatted(gap)} at this α.`;
+  paint({ subject, channel, look, alphaOf }) {
+    const { expected, output_size: [, width] } = subject, range = rangeOf(expected);
+    const attention = attend(subject, alphaOf(0)), gap = largestGap(attention, expected);
+    const differences = attention.map((value, at) => value - expected[at]);
+    [greyPicture(attention, width, range), greyPicture(expected, width, range), signedPicture(differences, width, gap, look.colours)]
+      .forEach((picture, at) => this.panels[at].show(picture));
+    find("maps-caption").textContent = `All outputs of channel ${channel.channel}: measured, the difference is at most ${formatted(gap)} `
+      + "at this α.";
+  }
+
+  /** Computes the curve [alpha, measured, worst case] some alphas at a time, and shows what is known of it. */
+  extend(viewer) {
+    const { subject, channel } = viewer, curve = subject.curve ??= [], start = performance.now();
+    while (curve.length < ALPHAS.length && performance.now() - start < SLICE_MS) {
+      const alpha = ALPHAS[curve.length];
+      curve.push([alpha, largestGap(attend(subject, alpha), subject.expected), channelBound(channel, alpha)]);
+    }
+    drawChart(find("chart"), curve, viewer.alphaOf(0), viewer.output);
+    if (curve.length < ALPHAS.length) this.waiting = setTimeout(() => this.extend(viewer), 0);
   }
 }
 
 /** Puts a picture in place of a layer's input, each plane within the range it had, and computes what the convolution makes of it. */
 export function takePicture(layer, { size: [rows, columns], rgb }) {
   const [height, width] = layer.input_size, at = Array.from({ length: height * width }, (_, number) => number);
-  const planes = channelSubject(layer, layer.channels[0]).planes.map((plane, band) => {
+  const planes = layer.channels[0].subject.planes.map((plane, band) => {
     const [low, high] = rangeOf(plane);
     return Float64Array.from(at, (number) => {
       const row = Math.floor(Math.floor(number / width) * rows / height), column = Math.floor(number % width * columns / width);
@@ -63,21 +75,7 @@ export function takePicture(layer, { size: [rows, columns], rgb }) {
   const numbers = Float64Array.from(padded(planes, layer).flatMap((plane) => [...plane]));
   layer.own = true;
   for (const channel of layer.channels) {
-    channel.numbers = numbers;
-    channel.expected = convolution(channelSubject(layer, channel));
-    channel.curve = channel.curve.map(([alpha, , bound]) => [alpha, null, bound]); // what the library measured is of its image
+    channel.subject = channelSubject(layer, channel, numbers);
+    channel.subject.expected = convolution(channel.subject);
   }
-}
-
-/** The picture of a layer's own planes, as panels paint it. */
-export function ownPicture(layer) {
-  const { planes } = channelSubject(layer, layer.channels[0]), width = layer.padded_size[1], ranges = planes.map(rangeOf);
-  const bytes = new Uint8ClampedArray(4 * planes[0].length).fill(255);
-  planes[0].forEach((_, at) => {
-    for (let band = 0; band < 3; band++) {
-      const plane = Math.min(band, planes.length - 1), [low, high] = ranges[plane];
-      bytes[4 * at + band] = 255 * (planes[plane][at] - low) / (high - low || 1);
-    }
-  });
-  return { bytes, width };
 }

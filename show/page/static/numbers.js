@@ -1,4 +1,4 @@
-/* Numbers in words and in blocks. */
+/* Numbers: in words, and the largest of many. */
 
 /** 9.5 × 10⁻⁷ for small and large numbers, plain decimals between. */
 export function formatted(value, digits = 3) {
@@ -14,24 +14,12 @@ export function superscript(power) {
   return String(power).replace(/./g, (sign) => "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"["-0123456789".indexOf(sign)]);
 }
 
-export function block(name, ...children) {
-  const host = document.createElement("div");
-  host.className = name;
-  host.append(...children);
-  return host;
+/** The lowest and the highest of some numbers. */
+export function rangeOf(values) {
+  return values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
 }
 
-/** A number with its name above it. */
-export function numberBlock(name, value, digits) {
-  const label = document.createElement("span"), number = document.createElement("span");
-  [label.className, label.textContent] = ["name", name];
-  [number.className, number.textContent] = ["value", formatted(value, digits)];
-  return block("", label, number);
-}
+/** max |a|, and max |a − b|. */
+export function largestOf(values) { return values.reduce((most, value) => Math.max(most, Math.abs(value)), 0); }
 
-/** Whether a bound is below the largest output, as convert/certificate/layer.py says. */
-export function isUseful(bound, outputs) {
-  return bound <= outputs.reduce((largest, output) => Math.max(largest, Math.abs(output)), 0);
-}
-
-export function signBlock(sign) { return block("sign", sign); }
+export function largestGap(a, b) { return a.reduce((gap, value, at) => Math.max(gap, Math.abs(value - b[at])), 0); }

@@ -1,67 +1,27 @@
 /* Panels: a canvas with one pixel a pixel, and marks over it in the same coordinates. */
 
-const SVG = "http://www.w3.org/2000/svg";
-export const FAINT = 0.2; // how much of the input is seen below attention
+import { highestOf } from "./attention.js";
+import { drawn, made } from "./dom.js";
+import { FAINT } from "./pictures.js";
+
 const BESIDE = 7; // pixels that panels of heads show beside the outermost centres ...
 const SMALL = 24; // ... of a padded input that is longer than this
 const VISIBLE = 1 / 512; // of the highest attention: less has the colour of none
-
-export function element(name, attributes = {}, ...children) {
-  const made = document.createElementNS(SVG, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  made.append(...children);
-  return made;
-}
-
-/** 256 colours from the style's ramp: red, green, blue of each. */
-export function readRamp() {
-  const stops = getComputedStyle(document.documentElement).getPropertyValue("--ramp").trim().split(/\s+/)
-    .map((hex) => [1, 3, 5].map((at) => parseInt(hex.slice(at, at + 2), 16)));
-  const ramp = new Uint8Array(256 * 3);
-  for (let step = 0; step < 256; step++) {
-    const at = step / 255 * (stops.length - 1), low = Math.min(Math.floor(at), stops.length - 2);
-    stops[low].forEach((value, part) => { ramp[3 * step + part] = value + (at - low) * (stops[low + 1][part] - value); });
-  }
-  return ramp;
-}
-
-/** A picture {bytes, width} of a layer's padded input, red, green, blue and opacity of each pixel. */
-export function inputPicture(layer) {
-  const { data, channels } = layer.picture, values = atob(data), [rows, width] = layer.padded_size;
-  const bytes = new Uint8ClampedArray(4 * rows * width).fill(255);
-  for (let pixel = 0; pixel < rows * width; pixel++) {
-    for (let part = 0; part < 3; part++) {
-      bytes[4 * pixel + part] = values.charCodeAt(pixel * channels + Math.min(part, channels - 1));
-    }
-  }
-  return { bytes, width };
-}
-
-/** The picture under a colour, of which it lets a share through. */
-export function faded({ bytes, width }, colour, share) {
-  return { width, bytes: bytes.map((value, at) => at % 4 === 3 ? 255 : share * value + (1 - share) * colour[at % 4]) };
-}
+const MANY = 16; // heads whose panels are too small for words
 
 /** A panel over a window {top, left, rows, columns} of the padded input; padding gets so many lines across. */
 export class Panel {
   constructor(host, lines) {
-    this.host = host;
-    this.lines = lines;
-    this.canvas = document.createElement("canvas");
-    this.marks = element("svg", { preserveAspectRatio: "none" });
-    this.hatch = element("pattern", { id: `hatch-${Panel.made = (Panel.made ?? 0) + 1}`, width: 1, height: 1,
-      patternUnits: "userSpaceOnUse" }, element("line", { x1: 0.5, x2: 0.5, y1: 0, y2: 1 }));
+    Object.assign(this, { host, lines, canvas: made("canvas"), marks: drawn("svg", { preserveAspectRatio: "none" }) });
+    this.hatch = drawn("pattern", { id: `hatch-${Panel.made = (Panel.made ?? 0) + 1}`, width: 1, height: 1,
+      patternUnits: "userSpaceOnUse" }, drawn("line", { x1: 0.5, x2: 0.5, y1: 0, y2: 1 }));
     host.replaceChildren(this.canvas, this.marks);
   }
 
   /** Paints the window of a picture {bytes, width} of the padded input; over(bytes) may repaint some of it. */
   paint(window, picture, over = () => {}) {
-    this.window = window;
     const { top, left, rows, columns } = window;
-    if (this.canvas.width !== columns || this.canvas.height !== rows) {
-      Object.assign(this.canvas, { width: columns, height: rows });
-      this.host.style.aspectRatio = `${columns} / ${rows}`;
-    }
+    this.view(window);
     const context = this.canvas.getContext("2d"), image = context.createImageData(columns, rows);
     for (let row = 0; row < rows; row++) {
       const from = 4 * ((top + row) * picture.width + left);
@@ -69,8 +29,24 @@ export class Panel {
     }
     over(image.data);
     context.putImageData(image, 0, 0);
+  }
+
+  /** Shows a window of the padded input. */
+  view(window) {
+    const { top, left, rows, columns } = this.window = window;
+    if (this.canvas.width !== columns || this.canvas.height !== rows) {
+      Object.assign(this.canvas, { width: columns, height: rows });
+      this.host.style.aspectRatio = `${columns} / ${rows}`;
+    }
     this.marks.setAttribute("viewBox", `${left} ${top} ${columns} ${rows}`);
     this.hatch.setAttribute("patternTransform", `rotate(45) scale(${columns / this.lines})`);
+  }
+
+  /** Paints a whole picture that has no padding, and boxes. */
+  show(picture, boxes = []) {
+    const size = [picture.bytes.length / 4 / picture.width, picture.width];
+    this.paint({ top: 0, left: 0, rows: size[0], columns: size[1] }, picture);
+    this.mark({ pads: [0, 0, 0, 0], input_size: size, padded_size: size }, boxes);
   }
 
   /** Draws the padding, hatched or, where it is no key, blank, the input's border, and boxes [class, row, column, rows, columns]. */
@@ -79,12 +55,10 @@ export class Panel {
     const outside = `M0 0H${width}V${height}H0Z M${left} ${top}v${rows}h${columns}v${-rows}Z`;
     const parts = [this.hatch];
     if (height > rows || width > columns) {
-      parts.push(element("path", { fill: blank ? "var(--paper)" : `url(#${this.hatch.id})`, d: outside }),
-        element("rect", { class: "border", x: left, y: top, width: columns, height: rows }));
+      parts.push(drawn("path", { fill: blank ? "var(--paper)" : `url(#${this.hatch.id})`, d: outside }),
+        drawn("rect", { class: "border", x: left, y: top, width: columns, height: rows }));
     }
-    for (const [name, y, x, high, wide] of boxes) {
-      parts.push(element("rect", { class: name, x, y, width: wide, height: high }));
-    }
+    for (const [name, y, x, height = 1, width = 1] of boxes) parts.push(drawn("rect", { class: name, x, y, width, height }));
     this.marks.replaceChildren(...parts);
   }
 
@@ -98,7 +72,7 @@ export class Panel {
 }
 
 /** Colours the pixels of the window whose attention can be told from none. */
-export function paintAttention(bytes, { window, picture, ramp }, { rows, columns }, highest) {
+function paintAttention(bytes, window, { picture, ramp }, { rows, columns }, highest) {
   const broadest = Math.max(...columns);
   for (let row = 0; row < window.rows; row++) {
     if (rows[window.top + row] * broadest < VISIBLE * highest) continue;
@@ -114,13 +88,6 @@ export function paintAttention(bytes, { window, picture, ramp }, { rows, columns
   }
 }
 
-/** The colours of attention, from none to the highest. */
-export function drawScale(canvas, ramp) {
-  const context = canvas.getContext("2d"), strip = context.createImageData(128, 1);
-  for (let at = 0; at < 128; at++) strip.data.set([...ramp.subarray(6 * at, 6 * at + 3), 255], 4 * at);
-  context.putImageData(strip, 0, 0);
-}
-
 /** The window of the padded input around a query's mark that panels of heads show, or all of it. */
 export function windowAround({ padded_size, centers }, mark, all = false) {
   const [[top, rows], [left, columns]] = mark.map((place, axis) => {
@@ -134,4 +101,43 @@ export function windowAround({ padded_size, centers }, mark, all = false) {
 function interval(middle, reach, length) {
   const width = Math.min(2 * reach + 1, length);
   return [width === length ? 0 : Math.min(Math.max(middle - reach, 0), length - width), width];
+}
+
+/** A panel for each head, as its tap lies in the kernel. */
+export class HeadPanels {
+  /** With pressed(head) panels are buttons; pointed(head, key) is called with the key under the pointer, or null. */
+  constructor(host, { pressed = null, pointed }) { Object.assign(this, { host, pressed, pointed, heads: [] }); }
+
+  make({ centers: { length }, kernel_size: [, columns] }) {
+    const many = length > MANY;
+    this.heads = Array.from({ length }, (_, head) => {
+      const host = made("span", "panel"), caption = made("figcaption"), panel = new Panel(host, many ? 12 : 24);
+      const frame = this.pressed ? made("button", "", host) : host;
+      if (this.pressed) Object.assign(frame, { type: "button", onclick: () => this.pressed(head) });
+      else frame.setAttribute("role", "img");
+      frame.addEventListener("pointermove", (event) => this.pointed(head, panel.pixelAt(event)));
+      frame.addEventListener("focus", () => this.pointed(head));
+      for (const type of ["pointerleave", "blur"]) frame.addEventListener(type, () => this.pointed(null));
+      return { frame, caption, panel, figure: made("figure", "", frame, ...(many ? [] : [caption])) };
+    });
+    this.columns = columns;
+    this.host.replaceChildren(...this.heads.map(({ figure }) => figure));
+    this.host.style.gridTemplateColumns = `repeat(${columns}, minmax(0, ${columns < 3 ? "240px" : "1fr"}))`;
+    this.host.classList.toggle("many", many);
+  }
+
+  /** Draws each head's attention, and captions {words, parts, off} of them; returns the highest probability. */
+  draw(layer, attentions, mark, look, captions, window = windowAround(layer, mark)) {
+    if (this.heads.length !== attentions.length || this.columns !== layer.kernel_size[1]) this.make(layer);
+    const highest = highestOf(attentions);
+    this.heads.forEach(({ frame, caption, panel }, head) => {
+      const { words, parts, off } = captions[head];
+      panel.paint(window, look.faint, (bytes) => paintAttention(bytes, window, look, attentions[head], highest));
+      panel.mark(layer, [["query", ...mark]]);
+      caption.replaceChildren(...parts);
+      frame.setAttribute("aria-label", words);
+      if (this.pressed) frame.setAttribute("aria-pressed", String(off));
+    });
+    return highest;
+  }
 }

@@ -1,5 +1,7 @@
 /* The table of layers: sorted by a click on a column's name, searched by words, and drawn as a chain. */
 
+import { made } from "./dom.js";
+
 export function makeSortable(table) {
   const body = table.tBodies[0], headings = [...table.tHead.rows[0].cells];
   headings.forEach((heading, column) => heading.querySelector("button").addEventListener("click", () => {
@@ -31,18 +33,14 @@ export function makeSearchable(table, search) {
 /** The network's layers in their order, a bar each: as high as it has heads, filled where attention is one-hot. */
 export function makeChain(table, chain) {
   chain.replaceChildren(...[...table.tBodies[0].rows].map((row) => {
-    const [name, geometry, heads, alpha, , , difference, bound] = [...row.cells], item = document.createElement("li");
-    const button = document.createElement("button"), bar = document.createElement("i");
+    const [name, geometry, heads, alpha, , , measured, bound] = [...row.cells], bar = made("i"), button = made("button", "", bar);
     const about = `${geometry.textContent}, heads ${heads.textContent}, α ${alpha.textContent}`;
-    const words = `${name.dataset.value || "the network itself"}: ${about}`;
     bar.style.height = `${10 + 7 * Math.log2(Number(heads.dataset.value))}px`;
     bar.classList.toggle("sharp", Number(alpha.dataset.value) >= ONE_HOT);
-    button.type = "button";
-    button.title = `${words}, difference ${difference.textContent}, bound ${bound.textContent}`;
+    Object.assign(button, { type: "button", title: `${name.dataset.value || "the network itself"}: ${about}, `
+      + `measured ${measured.textContent}, worst case ${bound.textContent}` });
     button.setAttribute("aria-label", button.title);
     button.dataset.layer = name.dataset.value;
-    button.append(bar);
-    item.append(button);
-    return item;
+    return made("li", "", button);
   }));
 }

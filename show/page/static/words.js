@@ -1,6 +1,6 @@
 /* Sentences of the page. Names from a checkpoint only ever become text. */
 
-import { valueAt } from "./attention.js";
+import { valueAt } from "./layer.js";
 import { formatted } from "./numbers.js";
 
 const PADDING = { zeros: "zeros", reflect: "its reflection", replicate: "copies of its edge", circular: "its other side" };
@@ -23,22 +23,26 @@ export function viewerCaption({ layer, data, window, cropped, channel }) {
   const sum = all ? "the output" : "what these taps and the bias give, as attention and as a convolution";
   if (channel) parts.push(`Each head adds its mean value under its attention; together with the bias they are ${sum}.`);
   else if (layer.seen) parts.push("This layer's values would make the file too large: conv2attn show --layer makes a page with them.");
+  if (layer.spare?.trained) {
+    parts.push(layer.spare.beside ? "What the spare heads add to the output is left out of it."
+      : "Taps read the input with what the spare heads add to it, which the picture leaves out.");
+  }
   return parts.join(" ");
 }
 
 export function chartCaption({ layer, channel }) {
   return `The largest difference between attention and convolution over all pixels of output channel ${channel.channel} of layer `
-    + `${layerName(layer)}, measured by the library on this input (blue), and what its certificate allows (dashed). Both fall as `
-    + "exp(−α) until only rounding is left. The circle is the pixel of Figure 1 at the present α.";
+    + `${layerName(layer)}: measured in this page on this input (blue), and the worst case, what its certificate allows for any input of `
+    + "this one's range (dashed). Both fall as exp(−α) until only rounding is left. The circle is the pixel of Figure 1 at the present α.";
 }
 
 /** The numbers of a head at a key. */
-export function keyNumbers({ layer, channel, attention, mark }, head, key) {
+export function keyNumbers({ attention, mark, subject }, head, key) {
   const probability = attention[head].rows[key[0]] * attention[head].columns[key[1]];
   const offset = key.map((at, axis) => at - mark[axis]).map((n) => `${n > 0 ? "+" : n < 0 ? "−" : ""}${Math.abs(n)}`);
   const place = `Head ${head}, pixel (${key.join(", ")}) of the padded input, (${offset.join(", ")}) from the query`;
   const words = `${place}: probability ${formatted(probability)}`;
-  if (!channel) return `${words}.`;
-  const value = valueAt(layer, channel, head, ...key);
+  if (!subject) return `${words}.`;
+  const value = valueAt(subject, head, key);
   return `${words}, value ${formatted(value)}, product ${formatted(probability * value)}.`;
 }

@@ -8,6 +8,7 @@ import pickle
 import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -38,7 +39,7 @@ Context = Callable[[], AbstractContextManager[Any]]
 def layers(conv: nn.Module, heads: SpareHeads) -> SelfAttention:
     """The convolution's layer over copies of its parameters, with spare heads."""
     layer = attention_with(copy.deepcopy(conv))  # type: ignore[arg-type]
-    layer.add_spare_heads(heads, seed=1)
+    layer.add_spare_heads(replace(heads, seed=1))
     return layer
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import json
 import pickle
 import warnings
 from collections.abc import Callable
@@ -421,6 +422,31 @@ def test_a_folder_keeps_spare_heads(kind: Any, is_trained: bool, tmp_path: Path)
             network.cnn_state()
     else:
         assert list(network.cnn_state()) == list(Plain().state_dict())
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_folder_tells_the_first_weights_of_trained_spare_heads(kind: Any, tmp_path: Path) -> None:
+    model = c2a.graft(Plain(), where="2", **kind).model.eval()
+    start = [parameter.detach().clone() for parameter in layer_of(model).spare_parameters()]
+    c2a.save_converted(trained(model), tmp_path / "folder")
+    layer = layer_of(c2a.load_converted(tmp_path / "folder", architecture=Plain()))
+    trained_now = [parameter.detach().clone() for parameter in layer.spare_parameters()]
+    first = layer.with_first_spare_weights().spare_parameters()
+    assert all(torch.equal(one, other) for one, other in zip(first, start, strict=True))
+    assert not any(torch.equal(one, other) for one, other in zip(first, trained_now, strict=True))
+    assert all(torch.equal(one, other) for one, other in zip(layer.spare_parameters(), trained_now, strict=True))
+
+
+def test_a_folder_from_before_seeds_were_kept_loads_and_does_not_know_the_first_weights(tmp_path: Path) -> None:
+    model = trained(c2a.graft(Plain(), where="2").model.eval())
+    c2a.save_converted(model, tmp_path / "folder")
+    config = json.loads((tmp_path / "folder" / "config.json").read_text())
+    del config["layers"][0]["spare"]["seed"]
+    (tmp_path / "folder" / "config.json").write_text(json.dumps(config))
+    loaded = c2a.load_converted(tmp_path / "folder", architecture=Plain())
+    assert torch.equal(loaded(PLAIN_IMAGE), model(PLAIN_IMAGE))
+    with pytest.raises(c2a.ConversionError, match="first weights"):
+        layer_of(loaded).with_first_spare_weights()
 
 
 def test_a_state_dict_alone_does_not_tell_the_number_of_heads_and_is_refused(tmp_path: Path) -> None:

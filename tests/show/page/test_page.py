@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -59,7 +59,6 @@ def scene_of(conv: nn.Conv2d, x: Tensor) -> Scene:
 # The numbers
 
 
-@settings(max_examples=25)  # each example draws a whole error curve
 @given(convolutions_with_input(dtype=torch.float64), st.integers(1, MOST_CHANNELS))
 def test_the_page_s_values_at_the_taps_add_up_to_the_convolution(case: tuple[nn.Conv2d, Tensor], count: int) -> None:
     conv, x = case
@@ -76,7 +75,6 @@ def test_the_page_s_values_at_the_taps_add_up_to_the_convolution(case: tuple[nn.
         assert abs(here + channel["bias"] - expected) <= channel["rounding"]
 
 
-@settings(max_examples=25)  # each example draws a whole error curve
 @given(convolutions_with_input(), st.sampled_from([0.25, 1.0, 3.0, 200.0]))
 def test_the_page_s_bound_is_that_of_the_theorem_and_the_rounding_of_one_hot_attention(
     case: tuple[nn.Conv2d, Tensor], alpha: float
@@ -97,8 +95,7 @@ def test_the_page_s_bound_is_that_of_the_theorem_and_the_rounding_of_one_hot_att
 def test_the_page_s_errors_are_below_their_bounds() -> None:
     for layer in data_of(page_of(load_example("mobile")))["layers"]:
         assert layer["difference"] <= layer["bound"]
-        for channel in layer["channels"]:
-            assert [apart for _, apart, bound in channel["curve"] if apart > bound] == []
+        assert all(channel["rounding"] is not None for channel in layer["channels"])
 
 
 # What the page holds

@@ -121,9 +121,10 @@ def test_no_picture_and_no_page_has_a_bound_that_leaves_trained_heads_out(beside
     with pytest.raises(ConversionError, match="ungraft"):
         draw([scene], "error", "svg")
     (layer,) = page_data(model, Report.of(model), image, **options)["layers"]
-    assert not layer["positional"]
+    assert layer["positional"]  # its taps
     assert "ungraft" in layer["note"]
-    assert "channels" not in layer
+    assert (layer["bound"], layer["spare"]["trained"]) == (None, True)
+    assert all(channel["scale"] is channel["rounding"] is None for channel in layer["channels"])
     for picture in ("contours", "kernel"):
         assert b"the spare heads" in draw([scene], picture, "svg")
 

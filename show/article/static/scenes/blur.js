@@ -2,10 +2,10 @@
 
 import { tailFraction } from "../../../page/static/attention.js";
 import { drawChart } from "../../../page/static/chart.js";
-import { formatted } from "../../../page/static/numbers.js";
-import { attend, blurred, convolution, largestGap, roundingBound, tailBound } from "../../../page/static/layer.js";
-import { greyPicture, rangeOf, signedPicture } from "../../../page/static/pictures.js";
-import { InputView, OutputView, alphaSlider, part, say } from "../views.js";
+import { formatted, largestGap, rangeOf } from "../../../page/static/numbers.js";
+import { attend, blurred, convolution, roundingBound, tailBound } from "../../../page/static/layer.js";
+import { colourPicture, greyPicture, signedPicture } from "../../../page/static/pictures.js";
+import { QueryView, part, say } from "../views.js";
 
 const CURVE = Array.from({ length: 31 }, (_, step) => 2 ** (step / 2 - 5)); // the alphas of the chart
 
@@ -14,9 +14,9 @@ export class BlurScene {
   static limits = { "blur.alpha": [1 / 32, 1024] };
 
   constructor(app, host) {
-    Object.assign(this, { app, host, showAlpha: alphaSlider(host, app.state, "blur.alpha") });
-    this.inputs = ["image", "smooth"].map((name) => new InputView(app, part(host, name)));
-    this.outputs = ["heads", "convolved", "difference"].map((name) => new OutputView(app, part(host, name)));
+    Object.assign(this, { app, host });
+    this.inputs = ["image", "smooth"].map((name) => new QueryView(app, part(host, name)));
+    this.outputs = ["heads", "convolved", "difference"].map((name) => new QueryView(app, part(host, name), { isOutput: true }));
   }
 
   /** Three outputs, and how far apart they are: heads and blur by rounding alone, heads and convolution within the bound. */
@@ -42,9 +42,8 @@ export class BlurScene {
   draw() {
     const { subject, look, convolved } = this.app, { alpha, smooth, heads, second, bound, rounding, same, apart } = this.numbers();
     const width = subject.output_size[1], range = rangeOf(convolved), differences = heads.map((value, at) => value - convolved[at]);
-    this.showAlpha();
     this.inputs[0].draw();
-    this.inputs[1].draw([], this.app.pictureOf(smooth));
+    this.inputs[1].draw(colourPicture(smooth, subject.padded_size[1]));
     [greyPicture(heads, width, range), greyPicture(second, width, range), signedPicture(differences, width, apart, look.colours)]
       .forEach((picture, at) => this.outputs[at].draw(picture));
     drawChart(part(this.host, "chart"), this.curve, alpha, { difference: apart, bound: bound + rounding });

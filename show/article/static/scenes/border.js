@@ -1,23 +1,19 @@
 /* Scene 5: the border. Without the padded keys, heads whose pixel lies outside look at the nearest one inside. */
 
-import { formatted } from "../../../page/static/numbers.js";
-import { attend, attentionAt, largestGap, roundingBound } from "../../../page/static/layer.js";
+import { formatted, largestGap } from "../../../page/static/numbers.js";
+import { attend, attentionAt, roundingBound } from "../../../page/static/layer.js";
 import { signedPicture } from "../../../page/static/pictures.js";
-import { InputView, OutputView, alphaSlider, part, say } from "../views.js";
+import { QueryView, part, say } from "../views.js";
 
 export class BorderScene {
   static first = { "border.alpha": 128, "border.inner": 1, "border.query": [0, 24] };
   static limits = { "border.alpha": [1 / 32, 1024], "border.inner": [0, 1] };
 
   constructor(app, host) {
-    Object.assign(this, { app, host, showAlpha: alphaSlider(host, app.state, "border.alpha") });
-    this.image = new InputView(app, part(host, "image"), "border.query");
-    this.errors = new OutputView(app, part(host, "errors"), "border.query");
-    this.box = part(host, "padded");
-    this.box.addEventListener("change", () => {
-      app.state.set({ "border.inner": this.box.checked ? 0 : 1 }, host.id);
-      app.state.commit();
-    });
+    Object.assign(this, { app, host, box: part(host, "padded") });
+    this.image = new QueryView(app, part(host, "image"), { name: "border.query" });
+    this.errors = new QueryView(app, part(host, "errors"), { name: "border.query", isOutput: true });
+    this.box.addEventListener("change", () => app.choose({ "border.inner": this.box.checked ? 0 : 1 }, host.id));
   }
 
   /** Attention and its distance from attention over all keys; an output is wrong where that is more than rounding. */
@@ -34,13 +30,12 @@ export class BorderScene {
 
   draw() {
     const { errors, wrong, rounding, gap, inner, attentions } = this.numbers(), { subject, look } = this.app;
-    this.showAlpha();
     this.box.checked = !inner;
     const looked = attentions.map(({ rows, columns }) => [rows, columns].map((shares) => shares.indexOf(Math.max(...shares))));
-    this.image.draw(looked.map(([row, column], head) => {
+    this.image.draw(look.picture, looked.map(([row, column], head) => {
       const shared = looked.slice(0, head).filter(([r, c]) => r === row && c === column).length, inset = 0.14 * Math.min(shared, 3);
       return ["key", row + inset, column + inset, 1 - 2 * inset, 1 - 2 * inset];
-    }), look.picture, inner);
+    }), inner);
     this.errors.draw(signedPicture(errors, subject.output_size[1], gap, look.colours));
     const pixels = new Set(looked.map(String)).size, share = `${(100 * wrong / errors.length).toFixed(1)} %`;
     const [some, all] = [wrong, errors.length].map((count) => count.toLocaleString("en"));

@@ -1,9 +1,9 @@
 /* Scene 2: one head. Its encoding is a paraboloid over offsets; its vector puts the bottom where it is dragged. */
 
-import { cleared } from "../../../page/static/canvas.js";
+import { cleared, dragged } from "../../../page/static/dom.js";
 import { formatted } from "../../../page/static/numbers.js";
 import { css } from "../../../page/static/pictures.js";
-import { alphaSlider, dragged, part, say } from "../views.js";
+import { part, say } from "../views.js";
 
 const REACH = 6; // offsets from −6 to 6 along both axes
 const OFFSETS = Array.from({ length: 2 * REACH + 1 }, (_, at) => at - REACH);
@@ -23,9 +23,9 @@ export class HeadScene {
   static limits = { "head.at": [-REACH, REACH], "head.alpha": [1 / 32, 1024] };
 
   constructor(app, host) {
-    Object.assign(this, { app, host, canvas: part(host, "surface"), showAlpha: alphaSlider(host, app.state, "head.alpha") });
-    dragged(this.canvas, app.state, (event) => this.moveTo(this.offsetAt(event)),
-      (step) => this.moveTo(app.state.get("head.at").map((at, axis) => at + step[axis] / 2)));
+    Object.assign(this, { app, host, canvas: part(host, "surface") });
+    dragged(this.canvas, (event) => this.moveTo(this.offsetAt(event)),
+      (step) => this.moveTo(app.state.get("head.at").map((at, axis) => at + step[axis] / 2)), app.state.done);
   }
 
   moveTo(at) {
@@ -40,7 +40,6 @@ export class HeadScene {
 
   draw() {
     const { vector, scores, highest, center, alpha } = this.numbers(), words = vector.map((value) => formatted(value));
-    this.showAlpha();
     this.drawSurface(scores, highest);
     part(this.host, "vector").textContent = `v = (${words.join(", ")})`;
     ["bowl", "rows", "columns"].forEach((name, at) => this.drawPart(part(this.host, name), vector[at], at));
@@ -64,7 +63,9 @@ export class HeadScene {
   drawSurface(scores, highest) {
     const context = cleared(this.canvas), { look: { colours } } = this.app, { center, alpha } = this.numbers();
     this.drawFloor(context, scores, highest);
-    const widest = Math.min(Math.sqrt(TALLEST / alpha), AROUND), ring = (number) => number / RINGS * widest;
+    let widest = Math.min(Math.sqrt(TALLEST / alpha), AROUND);
+    while (this.place(center.map((at) => at - widest * Math.SQRT1_2), alpha * widest ** 2 / TALLEST)[1] < 4) widest *= 0.95; // its back rim
+    const ring = (number) => number / RINGS * widest;
     const at = (radius, turn) => this.place([Math.cos(turn), Math.sin(turn)].map((side, axis) => center[axis] - radius * side),
       alpha * radius ** 2 / TALLEST);
     const patches = [];

@@ -1,20 +1,21 @@
 /* Scene 3: nine heads are the kernel. Each carries one weight; a head that is switched off is a weight of 0. */
 
-import { attended } from "../../../page/static/attention.js";
-import { formatted } from "../../../page/static/numbers.js";
-import { attend, attentionAt, roundingBound, targetOf } from "../../../page/static/layer.js";
-import { css, greyPicture, rangeOf } from "../../../page/static/pictures.js";
-import { HeadsView, InputView, OutputView, alphaSlider, made, part, say } from "../views.js";
+import { made } from "../../../page/static/dom.js";
+import { formatted, rangeOf } from "../../../page/static/numbers.js";
+import { addedBy, attend, attentionAt, roundingBound, seenBy, targetOf } from "../../../page/static/layer.js";
+import { HeadPanels } from "../../../page/static/panels.js";
+import { css, greyPicture } from "../../../page/static/pictures.js";
+import { QueryView, part, say } from "../views.js";
 
 export class NineScene {
   static first = { "nine.alpha": 2, "nine.off": "" };
   static limits = { "nine.alpha": [1 / 32, 1024] };
 
   constructor(app, host) {
-    Object.assign(this, { app, host, showAlpha: alphaSlider(host, app.state, "nine.alpha"), under: null });
-    Object.assign(this, { image: new InputView(app, part(host, "image")), output: new OutputView(app, part(host, "output")) });
-    const pointed = (head) => { this.under = head; this.drawInput(); };
-    this.heads = new HeadsView(app, part(host, "heads"), { pressed: (head) => this.toggle(head), pointed });
+    Object.assign(this, { app, host, under: null, image: new QueryView(app, part(host, "image")) });
+    this.output = new QueryView(app, part(host, "output"), { isOutput: true });
+    const pointed = (head) => { if (this.under !== head) { this.under = head; this.drawInput(); } };
+    this.heads = new HeadPanels(part(host, "heads"), { pressed: (head) => this.toggle(head), pointed });
   }
 
   get off() { return new Set(this.app.state.get("nine.off").split(",").filter(Boolean).map(Number)); }
@@ -22,8 +23,7 @@ export class NineScene {
   toggle(head) {
     const off = this.off;
     if (!off.delete(head)) off.add(head);
-    this.app.state.set({ "nine.off": [...off].sort((a, b) => a - b).join(",") }, this.host.id);
-    this.app.state.commit();
+    this.app.choose({ "nine.off": [...off].sort((a, b) => a - b).join(",") }, this.host.id);
   }
 
   numbers() {
@@ -31,16 +31,14 @@ export class NineScene {
     const attentions = attentionAt(subject, this.app.query(), alpha);
     const taps = subject.taps.map((tap, head) => off.has(head) ? tap.map(() => 0) : tap);
     const output = this.app.once("nine", [subject, alpha, String([...off])], () => attend(subject, alpha, { taps }));
-    const seen = attentions.map((attention) => subject.planes.map((plane) => attended(attention, plane)));
-    const added = seen.map((values, head) => values.reduce((sum, value, number) => sum + taps[head][number] * value, 0));
+    const seen = seenBy(subject, attentions, true), added = addedBy(taps, seen);
     return { alpha, attentions, seen, added, taps, output, sum: added.reduce((sum, value) => sum + value, subject.bias) };
   }
 
   draw() {
-    const { subject, look } = this.app, { off } = this, found = this.numbers(), mark = this.app.markOf(this.app.query());
-    this.showAlpha();
-    const largest = Math.max(...subject.taps.flat().map(Math.abs));
-    this.heads.draw(found.attentions, mark, subject.taps.map((tap, head) => this.caption(head, tap, found, off.has(head), largest, look)));
+    const { subject, look } = this.app, { off } = this, found = this.numbers(), largest = Math.max(...subject.taps.flat().map(Math.abs));
+    this.heads.draw(subject, found.attentions, this.app.markOf(), look,
+      subject.taps.map((tap, head) => this.caption(head, tap, found, off.has(head), largest, look)));
     this.drawInput();
     this.output.draw(greyPicture(found.output, subject.output_size[1], rangeOf(this.app.convolved)));
     const gone = off.size ? `, without ${off.size} of them,` : "";
@@ -63,9 +61,9 @@ export class NineScene {
 
   drawInput() {
     const { subject } = this.app, query = this.app.query(), width = subject.padded_size[1];
-    this.image.draw(subject.centers.map((_, head) => {
+    this.image.draw(this.app.look.picture, subject.centers.map((_, head) => {
       const key = targetOf(subject, head, query);
-      return [head === this.under ? "key under" : "key", Math.floor(key / width), key % width, 1, 1];
+      return [head === this.under ? "key under" : "key", Math.floor(key / width), key % width];
     }));
   }
 

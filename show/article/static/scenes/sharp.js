@@ -1,10 +1,10 @@
 /* Scene 4: alpha, from a fog to one pixel; where exp(−α) is 0 in floating point, nothing but the pixel is left. */
 
-import { cleared } from "../../../page/static/canvas.js";
+import { cleared } from "../../../page/static/dom.js";
 import { formatted, superscript } from "../../../page/static/numbers.js";
 import { Panel } from "../../../page/static/panels.js";
-import { css } from "../../../page/static/pictures.js";
-import { alphaSlider, part, say } from "../views.js";
+import { css, rampPicture } from "../../../page/static/pictures.js";
+import { part, say } from "../views.js";
 
 const NEAR = 8; // pixels around the target
 const ROW = Array.from({ length: 2 * NEAR + 1 }, (_, at) => at - NEAR);
@@ -23,9 +23,9 @@ export class SharpScene {
   static limits = { "sharp.alpha": [1 / 32, 1024], "sharp.bits": [32, 64] };
 
   constructor(app, host) {
-    Object.assign(this, { app, host, panel: new Panel(part(host, "fog"), 24), showAlpha: alphaSlider(host, app.state, "sharp.alpha") });
+    Object.assign(this, { app, host, panel: new Panel(part(host, "fog"), 24) });
     for (const button of part(host, "bits").children) {
-      button.addEventListener("click", () => { app.state.set({ "sharp.bits": Number(button.value) }, host.id); app.state.commit(); });
+      button.addEventListener("click", () => app.choose({ "sharp.bits": Number(button.value) }, host.id));
     }
   }
 
@@ -48,7 +48,6 @@ export class SharpScene {
 
   draw() {
     const found = this.numbers(), { alpha, bits, count, neighbour, target, exact } = found, whole = (2 * FAR + 1) ** 2;
-    this.showAlpha();
     for (const button of part(this.host, "bits").children) button.setAttribute("aria-pressed", String(Number(button.value) === bits));
     this.drawFog(found);
     this.drawProfile(found);
@@ -63,14 +62,8 @@ export class SharpScene {
   }
 
   drawFog({ shares, target }) {
-    const side = ROW.length, bytes = new Uint8ClampedArray(4 * side * side).fill(255), { look: { ramp } } = this.app;
-    shares.flat().forEach((share, at) => {
-      const step = share <= 0 ? 0 : Math.round(255 * share / target);
-      bytes.set(ramp.subarray(3 * step, 3 * step + 3), 4 * at);
-    });
-    this.panel.paint({ top: 0, left: 0, rows: side, columns: side }, { bytes, width: side });
     const counted = shares.flatMap((row, r) => row.flatMap((share, c) => share > 0 ? [["counts", r + 0.06, c + 0.06, 0.88, 0.88]] : []));
-    this.panel.mark({ pads: [0, 0, 0, 0], input_size: [side, side], padded_size: [side, side] }, counted);
+    this.panel.show(rampPicture(shares.flat(), ROW.length, target, this.app.look.ramp), counted);
   }
 
   /** The probabilities of the target's row on a logarithmic scale: a parabola, down to the smallest number there is. */

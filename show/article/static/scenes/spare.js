@@ -1,9 +1,11 @@
 /* Scene 7: a spare head that learned to look; its attention before and after training. */
 
+import { dragged } from "../../../page/static/dom.js";
+import { largestOf } from "../../../page/static/numbers.js";
 import { Panel } from "../../../page/static/panels.js";
 import { CELLS, PITCH, TOKEN, clean, drawnPage, networkOf, psnr } from "../network.js";
-import { greyPicture } from "../../../page/static/pictures.js";
-import { dragged, part, say } from "../views.js";
+import { greyPicture, rampPicture } from "../../../page/static/pictures.js";
+import { part, say } from "../views.js";
 
 const PER_CELL = PITCH / TOKEN; // tokens of a stamp's side
 const TOKENS = CELLS.map((count) => count * PER_CELL);
@@ -20,20 +22,16 @@ export class SpareScene {
     const names = ["page", "before", "after", "truth", "alone", "grafted"];
     this.panels = Object.fromEntries(names.map((name) => [name, new Panel(part(host, name), 48)]));
     for (const name of ["page", "before", "after"]) this.listen(this.panels[name], name === "page");
-    part(host, "again").addEventListener("click", () => this.choose({ "spare.page": app.state.get("spare.page") + 1 }));
+    part(host, "again").addEventListener("click", () => app.choose({ "spare.page": app.state.get("spare.page") + 1 }, host.id));
     this.box = part(host, "recurs");
-    this.box.addEventListener("change", () => this.choose({ "spare.kinds": this.box.checked ? 2 : CELLS[0] * CELLS[1] }));
-  }
-
-  choose(values) {
-    this.app.state.set(values, this.host.id);
-    this.app.state.commit();
+    this.box.addEventListener("change", () => app.choose({ "spare.kinds": this.box.checked ? 2 : CELLS[0] * CELLS[1] }, host.id));
   }
 
   /** The query follows the mouse, a finger that drags, and the keys. */
   listen(panel, keys) {
     const to = (event) => this.moveTo(panel.pixelAt(event).map((at) => Math.floor(at / TOKEN)));
-    dragged(panel.host, this.app.state, to, keys ? (step) => this.moveTo(this.token.map((at, axis) => at + step[axis])) : null);
+    const by = (step) => this.moveTo(this.token.map((at, axis) => at + step[axis]));
+    dragged(panel.host, to, keys ? by : null, this.app.state.done);
     panel.host.addEventListener("pointermove", (event) => { if (event.pointerType === "mouse") to(event); });
   }
 
@@ -56,8 +54,8 @@ export class SpareScene {
   /** The shares of the query before and after, and what of them lies on copies of the stamp under it. */
   numbers() {
     const { page: { noisy, clean: truth, kinds }, start, alone, grafted } = this.cleaned, [row, column] = this.token;
-    const count = TOKENS[0] * TOKENS[1], at = row * TOKENS[1] + column;
-    const [before, after] = [start, grafted].map(({ shares }) => [...shares.subarray(at * count, (at + 1) * count)]);
+    const at = row * TOKENS[1] + column;
+    const [before, after] = [start, grafted].map(({ shares }) => [...shares[at]]);
     const kindOf = (token) => kinds[Math.floor(token / TOKENS[1] / PER_CELL) * CELLS[1] + Math.floor(token % TOKENS[1] / PER_CELL)];
     const onCopies = (shares) => shares.reduce((sum, share, token) => kindOf(token) === kindOf(at) ? sum + share : sum, 0);
     const decibels = [alone, grafted].map(({ cleaned }) => psnr(cleaned, truth)), copies = [before, after].map(onCopies);
@@ -66,34 +64,21 @@ export class SpareScene {
 
   draw() {
     const { page } = this.cleaned, found = this.numbers(), [, width] = page.size, range = [-1.4, 1.4];
-    for (const name of ["truth", "alone", "grafted"]) this.paint(this.panels[name], greyPicture(found[name], width, range));
-    this.paint(this.panels.page, greyPicture(found.noisy, width, [-2.5, 2.5]), true);
-    for (const name of ["before", "after"]) this.paint(this.panels[name], this.lookPicture(found.noisy, width, found[name]), true);
+    const query = [["query", ...this.token.map((at) => at * TOKEN), TOKEN, TOKEN]];
+    for (const name of ["truth", "alone", "grafted"]) this.panels[name].show(greyPicture(found[name], width, range));
+    this.panels.page.show(greyPicture(found.noisy, width, [-2.5, 2.5]), query);
+    for (const name of ["before", "after"]) this.panels[name].show(this.lookPicture(found.noisy, width, found[name]), query);
     this.box.checked = this.app.state.get("spare.kinds") < CELLS[0] * CELLS[1];
     const [without, with_, noise] = [...found.decibels, found.noise].map((value) => `${value.toFixed(1)} dB`);
-    const [before, after] = found.copies.map((value) => `${Math.round(100 * value)} %`);
+    const [before, after] = found.copies.map((value) => `${Math.round(100 * value)}\u00a0%`);
     part(this.host, "written").textContent = `cleaned without the head ${without}, with it ${with_} (the noisy page: ${noise})`;
     say(this.host, `Before training ${before} of this query's attention lies on stamps like the one under it, after training ${after}.`);
   }
 
-  paint(panel, picture, query = false) {
-    const { size } = this.cleaned.page, [row, column] = this.token.map((at) => at * TOKEN);
-    panel.paint({ top: 0, left: 0, rows: size[0], columns: size[1] }, picture);
-    panel.mark({ pads: [0, 0, 0, 0], input_size: size, padded_size: size }, query ? [["query", row, column, TOKEN, TOKEN]] : []);
-  }
-
   /** The page, faint, under the colours of a query's attention; the largest share has the last colour. */
   lookPicture(noisy, width, shares) {
-    const { bytes } = greyPicture(noisy, width, [-2.5, 2.5]), highest = Math.max(...shares), { ramp } = this.app.look;
-    for (let at = 0; at < noisy.length; at++) {
-      const token = Math.floor(at / width / TOKEN) * TOKENS[1] + Math.floor(at % width / TOKEN), share = shares[token] / highest;
-      const from = 3 * Math.round(255 * share);
-      for (let band = 0; band < 3; band++) {
-        const below = FAINT * (1 - share);
-        bytes[4 * at + band] = below * bytes[4 * at + band] + (1 - below) * ramp[from + band];
-      }
-    }
-    return { bytes, width };
+    const spread = Float64Array.from(noisy, (_, at) => shares[Math.floor(at / width / TOKEN) * TOKENS[1] + Math.floor(at % width / TOKEN)]);
+    return rampPicture(spread, width, largestOf(shares), this.app.look.ramp, greyPicture(noisy, width, [-2.5, 2.5]), FAINT);
   }
 
   demo(t) { return { "spare.token": [Math.round(4 + 3 * Math.sin(6.28 * t)), Math.round(1 + 9 * t)] }; }

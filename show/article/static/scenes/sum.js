@@ -1,10 +1,10 @@
 /* Scene 1: a convolution is a sum over neighbours. */
 
-import { cleared } from "../../../page/static/canvas.js";
-import { formatted } from "../../../page/static/numbers.js";
+import { cleared, made } from "../../../page/static/dom.js";
+import { formatted, rangeOf } from "../../../page/static/numbers.js";
 import { termsAt } from "../../../page/static/layer.js";
-import { css, greyPicture, rangeOf } from "../../../page/static/pictures.js";
-import { InputView, OutputView, made, part, say } from "../views.js";
+import { css, greyPicture } from "../../../page/static/pictures.js";
+import { QueryView, part, say } from "../views.js";
 
 const MOST_CELLS = 25;
 
@@ -12,7 +12,8 @@ export class SumScene {
   static first = { query: [12, 14] };
 
   constructor(app, host) {
-    Object.assign(this, { app, host, image: new InputView(app, part(host, "image")), output: new OutputView(app, part(host, "output")) });
+    Object.assign(this, { app, host, image: new QueryView(app, part(host, "image")) });
+    this.output = new QueryView(app, part(host, "output"), { isOutput: true });
   }
 
   numbers() {
@@ -22,9 +23,9 @@ export class SumScene {
   }
 
   draw() {
-    const { subject, convolved, markOf } = this.app, query = this.app.query(), mark = markOf.call(this.app, query);
+    const { subject, convolved, look } = this.app, query = this.app.query(), mark = this.app.markOf();
     const { terms, sum } = this.numbers();
-    this.image.draw(subject.centers.map(([row, column]) => ["key", mark[0] + row, mark[1] + column, 1, 1]));
+    this.image.draw(look.picture, subject.centers.map(([row, column]) => ["key", mark[0] + row, mark[1] + column]));
     this.output.draw(greyPicture(convolved, subject.output_size[1], rangeOf(convolved)));
     this.drawCells(terms);
     this.drawStairs(terms, subject.bias);
