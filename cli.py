@@ -72,7 +72,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich" if sys.stdout is not None and sys.stdout.isatty() else None,  # panels only for people
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=f"conv2attn help COMMAND tells more, and so does conv2attn help TOPIC ({', '.join(TOPICS)}).",
+    epilog=f"For more: conv2attn help COMMAND, or help TOPIC ({', '.join(TOPICS)}).",
 )
 CONVERT, TRAIN, THEORY, DEVELOPERS = "Convert", "Train", "Theory", "Developers"
 """Panels of the help."""
@@ -210,19 +210,19 @@ def verify(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder of images, optionally one per class.",
+            help="Folder of images, or of classes of images.",
         ),
     ] = None,
     random: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Random inputs (default 2), or random layers."),
+        typer.Option(metavar="N", min=1, help="Number of random inputs (default 2) or layers."),
     ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="Seed of what is random (default 0).")] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="Random seed (default 0).")] = None,
     size: Annotated[
         str | None,
         typer.Option(
             metavar="ROWSxCOLUMNS",
-            help="Size of inputs; channels may come first.",
+            help="Size of the inputs; channels may come first.",
         ),
     ] = None,
     input_: InputOption = None,
@@ -230,15 +230,15 @@ def verify(
     std: StdOption = None,
     original: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="ONNX file that the folder is from."),
+        typer.Option(metavar="FILE", help="ONNX file that the folder was converted from."),
     ] = None,
     form: FormOption = None,
-    whole: Annotated[bool, typer.Option("--all", help="Compare every output of every layer (default: some).")] = False,
+    whole: Annotated[bool, typer.Option("--all", help="Compare every output (default: some).")] = False,
     out: ResultOption = None,
 ) -> Outcome:
-    """Run a network beside its CNN, and check every bound.
+    """Run a converted network and its CNN side by side, and check every bound.
 
-    Without --arch, ONNX Runtime runs an ONNX file beside the same file with attention. Without CHECKPOINT, --random N
+    Without --arch, ONNX Runtime runs an ONNX file and its version with attention. Without CHECKPOINT, --random N
     verifies N random layers, as soak does.
     """
     from .commands.verify import VerifyOptions, verify_chosen
@@ -273,24 +273,22 @@ def show(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="Picture (.png, .svg, .pdf) or page (.html; the default, NAME.html)."
-        ),
+        typer.Option("--out", "-o", metavar="FILE", help="Picture (.png, .svg, .pdf) or page (default NAME.html)."),
     ] = None,
     article: Annotated[
         bool, typer.Option("--article", help="Write the interactive article on the theorem; it needs no network.")
     ] = False,
     layer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Show only this layer. For a training run, give its number.")
+        str | None, typer.Option(metavar="NAME", help="Show only this layer (its number, for a training run).")
     ] = None,
     picture: Annotated[
         Picture | None, typer.Option(help="Kind of picture (default maps; contours for the output of learn).")
     ] = None,
     image: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Image to look at (by default one is drawn).")
+        Path | None, typer.Option(metavar="FILE", help="Image to show attention on (default: a generated one).")
     ] = None,
     size: Annotated[
-        str | None, typer.Option(metavar="ROWSxCOLUMNS", help="Size to scale or draw the image to.")
+        str | None, typer.Option(metavar="ROWSxCOLUMNS", help="Size of the image: it is scaled to it.")
     ] = None,
     mean: MeanOption = None,
     std: StdOption = None,
@@ -326,13 +324,13 @@ def restore(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="DIR|CHECKPOINT", help="Output of convert, or with --arch the state dict of a converted network."
+            metavar="DIR|CHECKPOINT", help="Output of convert or, with --arch, the state dict of a converted network."
         ),
     ],
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="File to write: .safetensors, .pth or .pt.")],
     opening: Opening,
     ungraft: Annotated[
-        bool, typer.Option("--ungraft", help="Take trained spare heads off, and with them what they compute.")
+        bool, typer.Option("--ungraft", help="Remove trained spare heads; what they compute is lost.")
     ] = False,
     force: ForceOption = False,
 ) -> Outcome:
@@ -360,7 +358,7 @@ def export(
     form: FormOption = None,
     force: ForceOption = False,
 ) -> Outcome:
-    """Write a network's attention as an ONNX file. A CNN is converted first."""
+    """Export a converted network as an ONNX file. A CNN is converted first."""
     from .commands.export import export_network
     from .convert.inputs import parse_inputs
 
@@ -386,15 +384,15 @@ def same(
     opening: Opening,
     input_: Annotated[
         Path | None,
-        typer.Option("--input", metavar="FILE", help="Inputs: .npy, .npz by name, or .pt."),
+        typer.Option("--input", metavar="FILE", help="File of inputs: .npy, .npz (arrays by name) or .pt."),
     ] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="IMAGES", help="Folder of images, of which eight are taken.")
+        Path | None, typer.Option(metavar="IMAGES", help="Folder of images; eight of them are used.")
     ] = None,
     random: Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of random inputs (default 2).")] = None,
     shape: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME=SHAPE[:DTYPE]", help="A random input, as mask=1x64:bool. Repeatable."),
+        typer.Option(metavar="NAME=SHAPE[:DTYPE]", help="Draw a random input, as mask=1x64:bool. Repeatable."),
     ] = None,
     size: ImageSizeOption = None,
     mean: MeanOption = None,
@@ -406,9 +404,9 @@ def same(
     ] = False,
     out: ResultOption = None,
 ) -> Outcome:
-    """Say whether the difference of two networks is rounding.
+    """Say whether the difference between two networks is only rounding.
 
-    Exit code 0: rounding, or the same bits. 1: not rounding, or quantised. 5: it cannot be said.
+    Exit code 0: rounding, or the same bits. 1: not rounding, or quantised. 5: cannot tell.
     """
     from .commands.same import same_files
     from .convert.inputs import parse_inputs
@@ -466,7 +464,7 @@ def graft(
         list[str] | None,
         typer.Option(
             metavar="PATTERN",
-            help='Layers, or "last" (default: chosen by size). Repeatable.',
+            help='Layers, or "last" (default: by size). Repeatable.',
         ),
     ] = None,
     heads: Annotated[int, typer.Option(metavar="N", min=1, help="Spare heads of each layer.")] = 1,
@@ -475,8 +473,8 @@ def graft(
         typer.Option(metavar="N", min=1, help="Width of a head's queries and keys."),
     ] = None,
     value_dim: Annotated[int | None, typer.Option(metavar="N", min=1, help="Width of a head's values.")] = None,
-    beside: Annotated[bool, typer.Option("--beside", help="Heads beside the taps, not in front.")] = False,
-    positions: Annotated[bool, typer.Option("--positions", help="Scores read relative positions, too.")] = False,
+    beside: Annotated[bool, typer.Option("--beside", help="Put heads beside the taps, not in front of them.")] = False,
+    positions: Annotated[bool, typer.Option("--positions", help="Scores depend on relative positions, too.")] = False,
     data: Annotated[
         str | None,
         typer.Option(
@@ -488,17 +486,17 @@ def graft(
     mean: MeanOption = None,
     std: StdOption = None,
     epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Epochs.")] = 10,
-    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Batch size of all processes.")] = 64,
+    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Batch size over all processes.")] = 64,
     lr: Annotated[
         list[float] | None,
         typer.Option(
             callback=positive,
             metavar="RATE",
-            help="Learning rate. Repeatable: each side tries all.",
+            help="Learning rate. Repeatable: each network tries all.",
         ),
     ] = None,
     weight_decay: Annotated[float, typer.Option(metavar="NUMBER", min=0, help="Weight decay.")] = 0.01,
-    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Number of runs.")] = 5,
+    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Number of runs, one seed each.")] = 5,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="First seed.")] = 0,
     accelerator: AcceleratorOption = "auto",
     devices: DevicesOption = 1,
@@ -507,7 +505,7 @@ def graft(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in the folder.")] = False,
     force: ForceOption = False,
 ) -> Outcome:
-    """Give a CNN attention that adds 0 until it is trained. With --data, find out whether it pays."""
+    """Give a CNN attention that adds 0 until it is trained. With --data, find out whether it pays off."""
     from dataclasses import replace
 
     from .commands.graft import compare_on_data, graft_checkpoint
@@ -550,7 +548,7 @@ def freeze(
     ],
     tolerance: Annotated[
         float,
-        typer.Option(callback=positive, help="Largest allowed difference of a layer's outputs away from borders."),
+        typer.Option(callback=positive, help="Largest change of a layer's outputs, borders excepted."),
     ],
     opening: Opening,
     input_range: Annotated[
@@ -559,11 +557,11 @@ def freeze(
     size: ImageSizeOption = None,
     data: Annotated[
         str | None,
-        typer.Option(metavar="KIND", help="Report test accuracy before and after on this data, as for graft."),
+        typer.Option(metavar="KIND", help="Data for test accuracy before and after, as for graft."),
     ] = None,
     force: ForceOption = False,
 ) -> Outcome:
-    """Turn trained attention back into convolutions. Each is the smallest within the tolerance."""
+    """Turn trained attention back into convolutions. Each convolution is the smallest within the tolerance."""
     from .commands.freeze import freeze_checkpoint
 
     return freeze_checkpoint(
@@ -583,7 +581,7 @@ def learn(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to write.")] = Path("learned"),
     data: Annotated[
         str,
-        typer.Option(metavar="KIND", help="digits, drawn, either with :SIDE, cifar10:PATH or a folder of pictures."),
+        typer.Option(metavar="KIND", help="digits or drawn (both take :SIDE), cifar10:PATH, or a folder of pictures."),
     ] = "digits",
     encoding: Annotated[
         str,
@@ -648,7 +646,7 @@ def prove(
         float | None, typer.Option(callback=positive, help="Time limit for each check, in seconds (default 20).")
     ] = None,
 ) -> None:
-    """Prove by machine the claims that the construction relies on."""
+    """Prove, by computer, the claims that the construction relies on."""
     from .commands.prove import prove_claims
 
     if code := prove_claims(only or (), show=show, form=form, out=out, limit=limit):
@@ -717,7 +715,7 @@ def soak(
         ),
     ] = None,
 ) -> Outcome:
-    """Try to break theorem, code and certificate on random layers."""
+    """Try to break theorem and code with random layers."""
     from .commands.soak import soak_layers
     from .proofs.campaign.results import Settings
 

@@ -86,13 +86,13 @@ AlphaOption = Annotated[
 ]
 IncludeOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="PATTERN", help='Layers: a name, a glob or "re:REGEX". Repeatable.'),
+    typer.Option(metavar="PATTERN", help='Only these layers: a name, a glob or "re:REGEX". Repeatable.'),
 ]
 ExcludeOption = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Layers to leave alone. Repeatable.")]
 EmaOption = Annotated[bool, typer.Option("--ema", help="Use the moving average of the weights.")]
 WeightsOption = Annotated[
     str | None,
-    typer.Option("--weights", metavar="KEY", help="Which weights, by key, of several networks."),
+    typer.Option("--weights", metavar="KEY", help="Key of the weights in the file."),
 ]
 TrustOption = Annotated[
     bool,
@@ -106,7 +106,7 @@ InputOption = Annotated[
     typer.Option(
         "--input",
         metavar="NAME=SHAPE[:DTYPE]",
-        help="A random input, as mask=1x64:bool. Repeatable.",
+        help="Random input: mask=1x64:bool. Repeatable.",
     ),
 ]
 DeviceOption = Annotated[str, typer.Option(metavar="NAME", help="Device: cpu, cuda, ...")]
@@ -114,11 +114,11 @@ DtypeOption = Annotated[
     Dtype | None,
     typer.Option(metavar="DTYPE", help="float64, float32, bfloat16 or float16."),
 ]
-SkipOption = Annotated[bool, typer.Option("--skip-unsupported", help="Leave layers that cannot be converted.")]
+SkipOption = Annotated[bool, typer.Option("--skip-unsupported", help="Leave unconvertible layers as they are.")]
 ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file, or a folder conv2attn wrote.")]
 FormOption = Annotated[
     str | None,
-    typer.Option(metavar="FORM", help="In ONNX: separable or literal attention."),
+    typer.Option(metavar="FORM", help="ONNX attention: separable or literal."),
 ]
 EngineOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Engine to verify. Repeatable (default: all).")
@@ -137,12 +137,10 @@ ImageSizeOption = Annotated[
 PictureSizeOption = Annotated[
     str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Scale a folder's pictures to this size.")
 ]
-MeanOption = Annotated[
-    str | None, typer.Option(metavar="R,G,B", help="Channel means of pictures from 0 to 1, with --std.")
-]
+MeanOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel means of pictures from 0 to 1.")]
 StdOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel standard deviations, with --mean.")]
 AcceleratorOption = Annotated[str, typer.Option(metavar="NAME", help="For Lightning: auto, cpu, gpu, ...")]
-DevicesOption = Annotated[int, typer.Option(metavar="N", min=1, help="Processes, each with a device.")]
+DevicesOption = Annotated[int, typer.Option(metavar="N", min=1, help="Processes, one device each.")]
 StrategyOption = Annotated[str, typer.Option(metavar="NAME", help="For Lightning: auto, ddp, ...")]
 PrecisionOption = Annotated[str, typer.Option(metavar="NAME", help="For Lightning: bf16-mixed, ...")]
 OPENING: dict[str, tuple[Any, Any]] = {
