@@ -5,7 +5,9 @@ The whole network that ``conv2attn convert`` writes where the network came as an
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,19 +16,20 @@ import torch
 from torch import nn
 
 from ..convert.arguments import Size, format_bytes
-from ..convert.certificate.layer import NO_USE, is_useful
+from ..convert.certificate.layer import is_useful, told
+from ..convert.certificate.network.certificate import NetworkCertificate
 from ..convert.errors import CheckpointError, OptionError, Problem
 from ..convert.files.folder import save_converted
-from ..convert.files.open import Network, open_network, placed
+from ..convert.files.open import Network, placed
 from ..convert.files.readers import Kind, sniff
-from ..convert.files.report import CertifiedReport, certify_report
+from ..convert.files.report import SAME_BITS, CertifiedReport, certify_report
 from ..convert.files.weights import Opening
 from ..convert.network.convert import convert_model, name_filter, plan_conversion
 from ..convert.network.plan import plan_layers, usual_size
-from ..convert.network.report import Report
 from ..convert.onnx.write import DEFAULT_FORM, WholeModel, attention_model, flaw
 from ..convert.write import PAGE, PROGRAM, check_target
-from ..show.text import Table, dequantised_lines, extra_lines, layer_name, non_finite_lines, note_lines, problem_lines
+from ..show.text import Table, dequantised_lines, layer_name, non_finite_lines, note_lines, problem_lines
+from .opening import opened, options_to_open
 from .terminal import Done, progress, say
 
 
@@ -46,7 +49,7 @@ def convert_checkpoint(
     form: str | None,
     force: bool,
     page: bool = True,
-) -> Done:
+) -> Conversion:
     """Converts a checkpoint, certifies it, and writes the folder. The arguments are the command's options.
 
     Raises:
@@ -55,7 +58,7 @@ def convert_checkpoint(
     """
     check_target(out, force=force, sources=[checkpoint])
     with progress("Reading", total=None):
-        network = open_network(checkpoint, opening)
+        network = opened(checkpoint, opening)
         cnn = network.cnn()
     say(*non_finite_lines(network.non_finite), err=True)
     cnn = placed(cnn, device=device, dtype=dtype)
@@ -71,8 +74,7 @@ def convert_checkpoint(
 
         text, left_out = make_page(model, certified, title=checkpoint.name, limit=QUICK, summary=certified.summary)
         certified = certified.noted(left_out)
-    told = {layer.name: layer.certificate_json() for layer in certified.layers}
-    program = program_of(network, model, form=form, skip_unsupported=skip_unsupported, told=told)
+    program = program_of(network, model, certified, form=form, skip_unsupported=skip_unsupported)
     with progress("Writing", total=None):
         save_converted(
             model,
@@ -85,72 +87,126 @@ def convert_checkpoint(
             program=None if program is None or program.whole is None else program.write,
             force=force,
         )
-    others, shown = _left_out(network, report), str(out / PAGE) if page else None
-    data = {
-        "folder": str(out),
-        "page": shown,
-        "program": None if program is None else program.to_json(),
-        "left_out": others,
-        "extra": list(network.checkpoint.extra),
-        "dequantised": list(network.checkpoint.dequantised),
-        "report": certified.to_json(),
-    }
-    remarks = [*dequantised_lines(network.checkpoint.dequantised), *extra_lines(network.checkpoint.extra)]
-    return Done(data, conversion_shown(out, certified, program, shown, others, remarks))
+    return Conversion(out, network, certified, program, str(out / PAGE) if page else None)
 
 
-def _left_out(network: Network, report: Report) -> int | None:
-    """Number of tensors that belong to no converted layer, if only layers were converted; else None."""
-    if not network.is_layers:
-        return None
-    described = network.checkpoint.convolutions
-    found = [described[name] for layer in report.layers for name in layer.names if name in described]
-    return len(network.checkpoint.state_dict.keys() - {key for each in found for key in (each.weight, each.bias)})
+@dataclass(frozen=True)
+class Conversion:
+    """A conversion that was written.
 
-
-def conversion_shown(
-    folder: Path,
-    certified: CertifiedReport,
-    program: Program | None = None,
-    page: str | None = None,
-    left_out: int | None = None,
-    remarks: Sequence[str] = (),
-) -> list[Table | str]:
-    """A conversion as a table and lines.
-
-    Args:
-        folder: The folder that was written.
+    Attributes:
+        folder: The folder.
+        network: What was converted.
         certified: The conversion report with bounds.
         program: The network as an ONNX file, where one was converted.
         page: The page about the network, if it was written.
-        left_out: Number of tensors of the checkpoint that are not in the folder, if only layers were converted.
-        remarks: Lines about the checkpoint's tensors.
     """
-    network, (low, high) = certified.network, certified.input_range
-    useful = network is not None and (network.bound is None or is_useful(network.bound, network.outputs))
-    lines = [
-        *note_lines((layer.name, layer.note) for layer in certified.layers),
-        *problem_lines("left alone", certified.skipped),
-    ]
-    if network is not None and useful:
-        bound = network.in_words if network.bound is None else f"at most {network.in_words} apart"
-        lines.append(f"Outputs of the whole network, images of {network.size} on [{low:g}, {high:g}]: {bound}")
-    lines += problem_lines("without a known bound", () if network is None else network.unbounded)
-    lines += [] if program is None else program.lines
-    if left_out is not None:
-        layers = sum(len(layer.names) for layer in certified.layers)
-        is_whole = program is not None and program.whole is not None
-        where = f"in {PROGRAM} alone" if is_whole else f"not in {folder}"
+
+    folder: Path
+    network: Network
+    certified: CertifiedReport
+    program: Program | None
+    page: str | None
+
+    exit_code = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """The conversion as plain data."""
+        return {
+            "folder": str(self.folder),
+            "page": self.page,
+            "program": None if self.program is None else self.program.to_json(),
+            "left_out": self._left_out,
+            "extra": list(self.network.checkpoint.extra),
+            "dequantised": list(self.network.checkpoint.dequantised),
+            "next": self.next_command,
+            "report": self.certified.to_json(),
+        }
+
+    def shown(self) -> list[Table | str]:
+        """The verdict, a table of layers, lines about the whole, and the verdict with the next command."""
+        certified, checkpoint = self.certified, self.network.checkpoint
+        return [
+            certified.summary.in_words,
+            _table(certified),
+            *note_lines((layer.name, layer.note) for layer in certified.layers),
+            *problem_lines("left alone", certified.skipped),
+            *([] if self.network.is_layers else worst_case_lines(certified.network, certified.input_range)),
+            *([] if self.program is None else self.program.lines),
+            *self._layers_only,
+            *dequantised_lines(checkpoint.dequantised),
+            f"Wrote {self.folder}" + ("" if self.page is None else f"; open {self.page} to look at it"),
+            f"{self._verdict}. Next: {self.next_command}",
+        ]
+
+    @property
+    def _verdict(self) -> str:
+        if self.certified.summary.apart is not None:
+            return "Soft attention, another function than the CNN's"
+        return SAME_BITS if self.certified.summary.is_same_program else "Converted"
+
+    @property
+    def _left_out(self) -> int | None:
+        """Number of tensors that belong to no converted layer, if only layers were converted; else None."""
+        if not self.network.is_layers:
+            return None
+        described, names = self.network.checkpoint.convolutions, self._names
+        found = [described[name] for name in names if name in described]
+        held = self.network.checkpoint.state_dict.keys()
+        return len(held - {key for each in found for key in (each.weight, each.bias)})
+
+    @property
+    def _names(self) -> list[str]:
+        return [name for layer in self.certified.layers for name in layer.names]
+
+    @property
+    def _is_whole_program(self) -> bool:
+        return self.program is not None and self.program.whole is not None
+
+    @property
+    def _layers_only(self) -> list[str]:
+        """A line that the network around the layers is not in the folder, if so."""
+        left_out, layers = self._left_out, len(self._names)
+        if left_out is None:
+            return []
+        where = f"in {PROGRAM} alone" if self._is_whole_program else f"not in {self.folder}"
         others = f"{left_out} other tensor{'s are' if left_out != 1 else ' is'}"
         told = f"{layers} convolution{'s' * (layers != 1)}; {others} {where}"
-        lines.append(f"Layers only: {told}. Pass --arch to convert the network.")
-    lines += [*remarks, f"Wrote {folder}" + ("" if page is None else f"; open {page} to look at it")]
-    return [
-        certified.summary.in_words,
-        _table(certified),
-        *lines,
-        *([] if useful or left_out is not None else [NO_USE]),
-    ]
+        return [f"Layers only: {told}. Pass --arch to convert the network."]
+
+    @property
+    def next_command(self) -> str:
+        """The command that checks the folder, with the options that it needs; of layers alone, one that draws them."""
+        if self._is_whole_program:
+            return shlex.join(
+                ["conv2attn", "verify", str(self.folder), "--original", str(self.network.checkpoint.path)]
+            )
+        if self.network.is_layers:
+            return shlex.join(["conv2attn", "show", str(self.folder)])
+        return shlex.join(["conv2attn", "verify", str(self.folder), *options_to_open(self.network)])
+
+
+def worst_case_lines(found: NetworkCertificate | None, limits: tuple[float, float] | None) -> list[str]:
+    """What is proved of the whole network for every image within a range, in the words of every command.
+
+    Args:
+        found: The certificate; None where none was asked for, since the network is deep.
+        limits: The smallest and the largest value of an image, if that is known.
+    """
+    if found is None or (found.bound is not None and not is_useful(found.bound, found.outputs)):
+        return ["Whole network: no useful worst case; a bound for every image grows with every layer."]
+    if found.bound is None:
+        reasons = [f"{each.name}: {each.reason}".removeprefix(": ") for each in found.unbounded]
+        first = [] if not reasons else [f"; {reasons[0]}"]
+        return [f"Whole network: no finite worst case is known{''.join(first)}.", *map("  {}".format, reasons[1:])]
+    low, high = limits or (-math.inf, math.inf)
+    where = f"any {found.size} image on [{_down(low)}, {_down(-high, -1)}]"
+    return [f"Whole network: worst case for {where}: {told(found.bound, found.outputs)}."]
+
+
+def _down(value: float, sign: int = 1) -> str:
+    """A number, times a sign, rounded down to two decimals."""
+    return f"{sign * math.floor(value * 100) / 100:g}"
 
 
 def _table(certified: CertifiedReport) -> Table:
@@ -167,7 +223,7 @@ def _table(certified: CertifiedReport) -> Table:
         )
         for layer in certified.layers
     )
-    header = ("layer", "geometry", "heads", "alpha", "parameters", "attention", f"bound on [{low:g}, {high:g}]")
+    header = ("layer", "geometry", "heads", "alpha", "parameters", "attention", f"worst case on [{low:g}, {high:g}]")
     return Table(header, tuple(rows))
 
 
@@ -179,7 +235,7 @@ def plan_checkpoint(
     Raises:
         ConversionError: The checkpoint cannot be opened, or a pattern names no layer.
     """
-    network = open_network(checkpoint, opening)
+    network = opened(checkpoint, opening)
     say(*non_finite_lines(network.non_finite), err=True)
     cnn = network.cnn()
     found = plan_conversion(cnn, filter_fn=name_filter(cnn, include=include, exclude=exclude))
@@ -261,14 +317,9 @@ class Program:
 
 
 def program_of(
-    network: Network,
-    model: nn.Module,
-    *,
-    form: str | None,
-    skip_unsupported: bool,
-    told: Mapping[str, Mapping[str, object]],
+    network: Network, model: nn.Module, certified: CertifiedReport, *, form: str | None, skip_unsupported: bool
 ) -> Program | None:
-    """The program to write beside a converted network, with what is told of each layer; None for other than ONNX files.
+    """The program to write beside a converted network, with each layer's certificate; None for other than ONNX files.
 
     Raises:
         OptionError: A form is given, and it is no ONNX file.
@@ -279,7 +330,8 @@ def program_of(
             raise OptionError("a form is for ONNX files, of which a whole network is written")
         return None
     named, sha256 = dict(model.named_modules(remove_duplicate=False)).get, network.checkpoint.sha256
-    whole = attention_model(path, named, form=form or DEFAULT_FORM, source_sha256=sha256, remarks=told)
+    remarks = {layer.name: layer.certificate_json() for layer in certified.layers}
+    whole = attention_model(path, named, form=form or DEFAULT_FORM, source_sha256=sha256, remarks=remarks)
     is_whole = bool(whole.layers) and (skip_unsupported or not whole.refused)
     return Program(path, whole if is_whole else None, (*whole.refused, *whole.left))
 

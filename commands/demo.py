@@ -65,7 +65,7 @@ def _conclusion(agreements: Sequence[Agreement]) -> str:
     layers = [layer for engine in engines for layer in engine.layers]
     beyond = sum(not layer.own <= layer.bound for layer in layers)
     agreed = min(engine.top1_agreement or 0.0 for engine in engines)
-    what = f"{beyond} layers are beyond their bound" if beyond else "every layer is within its proven bound"
+    what = f"{beyond} layers are beyond their worst case" if beyond else "every layer is within its proven worst case"
     return f"In {len(agreements)} networks {what}, and attention gives the CNN's class for {agreed:.1%} of the images."
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.errors import OptionError, OutputError
-from ..convert.files.open import open_network
 from ..convert.files.weights import Opening
 from ..convert.inputs import InputSpec, random_inputs
 from ..convert.layer.layer import SelfAttention
@@ -16,6 +15,7 @@ from ..convert.network.convert import convert_model
 from ..convert.onnx.export import export_onnx
 from ..convert.onnx.write import DEFAULT_FORM
 from ..convert.write import check_file
+from .opening import opened
 from .terminal import Done, wrote
 
 
@@ -41,7 +41,7 @@ def export_network(
     if out.suffix != ".onnx":
         raise OutputError(f"{out} must end in .onnx, which is the kind of file that is written")
     check_file(out, force=force, sources=[source])
-    network = open_network(source, opening)
+    network = opened(source, opening)
     sources = [source, *network.files]
     check_file(out, force=force, sources=sources)
     model = network.whole().as_saved()

@@ -12,7 +12,6 @@ from torch import nn
 
 from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.errors import ConversionError, OutputError, untraceable
-from ..convert.files.open import open_network
 from ..convert.files.preprocessing import caveats
 from ..convert.files.weights import Opening
 from ..convert.inputs import example_image
@@ -21,6 +20,7 @@ from ..learn.data.datasets import load_data
 from ..learn.freezing import FrozenModel, freeze
 from ..learn.training.recipe import accuracy
 from ..show.text import Table, layer_name
+from .opening import opened
 from .terminal import Done, say
 
 PROGRAM, SAFETENSORS = ".pt2", ".safetensors"
@@ -48,7 +48,7 @@ def freeze_checkpoint(
             f"{out} must end in {', '.join(ENDINGS)}: a program of torch.export's, or the state dict of the frozen CNN"
         )
     check_file(out, force=force, sources=[checkpoint])
-    network = open_network(checkpoint, opening)
+    network = opened(checkpoint, opening)
     sources = [checkpoint, *network.files]
     check_file(out, force=force, sources=sources)
     model = network.whole().as_saved()

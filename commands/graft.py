@@ -215,8 +215,7 @@ def verdict_of(outcomes: Outcomes, measure: Measure, titles: Mapping[str, str] =
     if won:
         ahead = f"{mean:.{digits}f} \u00b1 {apart:.{digits}f} {unit} ahead of {titles[second]}"
         return f"Won by {titles[first]}: {ahead}{paid}"
-    count = len(outcomes.results)
-    return (
-        f"The spread does not allow to say who won: {titles[first]} is {mean:.{digits}f} {unit} ahead of "
-        f"{titles[second]}, over {count} seed{'s' * (count != 1)}{paid}"
-    )
+    count, ahead = len(outcomes.results), f"{titles[first]} is {mean:.{digits}f} {unit} ahead of {titles[second]}"
+    if count == 1:
+        return f"One seed: no statement on the spread, so none on who won; use --seeds 5. Here {ahead}{paid}"
+    return f"The spread does not allow to say who won: {ahead}, over {count} seeds{paid}"

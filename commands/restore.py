@@ -11,7 +11,6 @@ from torch import Tensor
 
 from ..convert.errors import OutputError
 from ..convert.files.folder import LAYERS_CONTENT
-from ..convert.files.open import open_network
 from ..convert.files.weights import Opening
 from ..convert.write import (
     CONFIG,
@@ -23,6 +22,7 @@ from ..convert.write import (
     write_safetensors,
     write_stream,
 )
+from .opening import opened
 
 
 class Restored(NamedTuple):
@@ -61,7 +61,7 @@ def restore_file(
     if out.suffix not in _SUFFIXES:
         raise OutputError(f"{out} must end in {', '.join(_SUFFIXES)}, which says what kind of file is written")
     check_file(out, force=force, sources=[source, source / CONFIG, source / WEIGHTS])
-    network = open_network(source, opening)
+    network = opened(source, opening)
     state = network.cnn_state(ungraft_all=ungraft)
     if out.suffix == ".safetensors":
         write = partial(write_safetensors, independent(state), metadata={})

@@ -38,5 +38,21 @@ LAYERS = """\
   'layer4.*'           a glob over names
   're:layer[34]\\..*'   a regular expression that matches the whole name
 """
-TOPICS = {"arch": ARCH, "pictures": PICTURES, "layers": LAYERS}
+ENGINES = """\
+Engines are ways to compute an attention layer, all with the same result:
+
+  literal      as the paper writes it: every query scores every key; at 224x224
+               this takes tens of GiB, which conv2attn plan tells
+  separable    a softmax along rows and one along columns, whose product is the
+               attention; it shares no step with a convolution
+  factored     the attention's own softmax blurs the input, then a convolution
+  sdpa         F.scaled_dot_product_attention, with absolute positions
+  auto         the fastest that is exact for the layer: what a user runs. With
+               the default alpha it calls the convolution: same speed, same bits
+
+verify compares each layer with its convolution in "separable" and in "auto", or
+in those of --engine. Measured is the largest difference that was seen; the
+worst case is proved for any input with the values that the layer's inputs had.
+"""
+TOPICS = {"arch": ARCH, "pictures": PICTURES, "layers": LAYERS, "engines": ENGINES}
 """Topics by their names."""

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 
 from ..convert.arguments import USUAL_SIZES, Size
-from ..convert.certificate.layer import NO_USE, LayerComparison, is_useful, told
+from ..convert.certificate.layer import LayerComparison, is_useful, number
 from ..convert.certificate.network.certificate import NetworkCertificate, certify_network
 from ..convert.certificate.network.images import ImagesCertificate, certify_shown
 from ..convert.engines import AUTO
 from ..convert.errors import ConversionError, InputError, MemoryLimitError, Problem, refusing
-from ..convert.files.open import open_network, placed
+from ..convert.files.open import placed
 from ..convert.files.report import MOST_LAYERS
 from ..convert.files.weights import Opening
 from ..convert.layer.layer import SelfAttention
@@ -30,7 +30,9 @@ from ..convert.sameness.verdict import Sameness
 from ..proofs.campaign.arithmetic import certified_arithmetic, check_device
 from ..proofs.campaign.layers import channel_limits
 from ..show.text import Table, layer_name, note_lines
+from .convert import worst_case_lines
 from .inputs import FolderImages, Inputs, Pair, choose_inputs, refuse_conversion
+from .opening import opened
 
 # "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
 DEFAULT_ENGINES = ("separable", AUTO)
@@ -48,6 +50,7 @@ class NetworkCheck:
     agreement: Agreement  # both networks on the same images, layer by layer and end to end
     # bound on the difference of their outputs, for all images within the ranges of these
     certificate: NetworkCertificate
+    limits: tuple[float, float] | None = None  # the smallest and the largest value of these images
     seed: int | None = None  # seed of the images, if they are random
     # bound and estimate for the first images of a folder, or why there is none
     images: ImagesCertificate | str | None = None
@@ -85,13 +88,14 @@ class NetworkCheck:
     def shown(self) -> list[Table | str]:
         """The check as tables and lines."""
         seed = [] if self.seed is None else [f"Seed: {self.seed}"]
-        return [self.headline, *agreement_shown("layer", self.agreement), *self.verdict, *seed, *self.sentence]
+        shown = agreement_shown("layer", self.agreement)
+        return [self.headline, *shown, *self.verdict, *seed, *self.sentence, self._outcome]
 
     @property
     def headline(self) -> str:
         """The outcome in a line, before all numbers; of soft attention first how far it is from the CNN."""
         apart = max((engine.logit_difference for engine in self.agreement.engines), default=0.0)
-        soft = f"Soft: outputs differ from the CNN's by {apart:.2g}; alpha_for gives the alpha of a tolerance. "
+        soft = f"Soft: outputs differ from the CNN's by {number(apart)}; alpha_for gives the alpha of a tolerance. "
         return (soft if self._is_soft and not self._is_undefined else "") + self._outcome
 
     @property
@@ -100,10 +104,10 @@ class NetworkCheck:
         if not self._layers:
             return "Not verified: no layer ran."
         if self._beyond:
-            return f"Not verified: {len(self._beyond)} of {len(self._layers)} comparisons are beyond their bound."
+            return f"Not verified: {len(self._beyond)} of {len(self._layers)} comparisons are beyond their worst case."
         if self.exit_code:
-            return f"Not verified, though all {count} layers are within their bounds: the last lines say why."
-        return f"Verified: {count} layer{'s' * (count != 1)} within {'their bounds' if count != 1 else 'its bound'}."
+            return f"Not verified, though all {count} layers are within their worst case: the last lines say why."
+        return f"Verified: {count} layer{'s' * (count != 1)} within {'their' if count != 1 else 'its'} worst case."
 
     @property
     def sentence(self) -> list[str]:
@@ -123,18 +127,25 @@ class NetworkCheck:
             return (*first, NOTHING_RAN)
         if self._beyond:
             return (*first, beyond_line(self._beyond))
-        ratio, name = max((found / bound if bound else 0.0, name) for name, found, bound in self._layers)
-        count = len(self._layers) // len(self.agreement.engines)
-        layers = f"All {count} layers are within their bounds; largest difference / bound {ratio:.2g}, {name}."
-        if unused := len(self.agreement.idle):
-            layers = (
-                f"{count} of {count + unused} layers verified, {unused} did not run; largest difference / bound "
-                f"{ratio:.2g}, {name}."
-            )
-        if self.images is None:
-            return *first, self._end_to_end, layers
         told = self.images.in_words if isinstance(self.images, ImagesCertificate) else f"{_NONE}: {self.images}."
-        return *first, self._end_to_end, told, layers
+        return *first, self._of_layers, *self._of_outputs, *([] if self.images is None else [told])
+
+    @property
+    def _of_layers(self) -> str:
+        """The layers' largest measured difference, and the one that comes nearest to its worst case."""
+        share, name = max((found / bound if bound else 0.0, name) for name, found, bound in self._layers)
+        count, unused = len(self._layers) // len(self.agreement.engines), len(self.agreement.idle)
+        whose = f"{count} of {count + unused} layers ({unused} did not run)" if unused else "Layers"
+        largest = number(max(found for _, found, _ in self._layers))
+        near = f"; nearest to its worst case: {name}, at {share:.1%} of it" if share else ""
+        return f"{whose}: measured at most {largest}{near}."
+
+    @property
+    def _of_outputs(self) -> list[str]:
+        """What was measured at the network's outputs, and what is proved for them."""
+        measured = number(max(engine.logit_difference for engine in self.agreement.engines))
+        first, *others = worst_case_lines(self.certificate, self.limits)
+        return [first.replace("Whole network: ", f"Whole network: measured {measured}; "), *others]
 
     @property
     def _what_it_is(self) -> list[str]:
@@ -159,17 +170,6 @@ class NetworkCheck:
             wholes = [(f"end to end ({one.engine})", one.logit_difference, bound) for one in self.agreement.engines]
         return [name for name, found, allowed in self._layers + wholes if not found <= allowed]
 
-    @property
-    def _end_to_end(self) -> str:
-        certificate = self.certificate
-        if certificate.bound is None:
-            reasons = [f"{problem.name}: {problem.reason}".removeprefix(": ") for problem in certificate.unbounded]
-            why = "".join(f"; {reason}" for reason in reasons[:1])
-            return f"For the outputs, no finite bound for every image is known{why}."
-        if not is_useful(certificate.bound, certificate.outputs):
-            return f"{NO_USE}."
-        return f"End to end, the bound for all images within the ranges of these is {certificate.in_words}."
-
 
 def verify_checkpoint(
     path: Path,
@@ -192,7 +192,7 @@ def verify_checkpoint(
         ConversionError: It cannot be loaded, converted or restored; or as ``choose_inputs`` and ``verify_network``.
     """
     check_device(device)
-    network = open_network(path, opening)
+    network = opened(path, opening)
     model = placed(network.whole().as_saved(), device=device, dtype=dtype)
     if network.is_converted:
         refuse_conversion(path, alpha=alpha, skip_unsupported=skip_unsupported)
@@ -251,8 +251,8 @@ def verify_network(
         used = next((each for each in agreement.engines if each.engine == AUTO), agreement.engines[0])
         same = _sameness(pair, shown, used)
     images = _on_images(pair.attention, inputs.batches) if isinstance(inputs.batches, FolderImages) else None
-    certificate = _certificate(pair.attention, inputs.batches, whole=whole)
-    return NetworkCheck(agreement, certificate, inputs.seed, images, sameness=same, engine=used.engine)
+    certificate, limits = _certificate(pair.attention, inputs.batches, whole=whole)
+    return NetworkCheck(agreement, certificate, limits, inputs.seed, images, sameness=same, engine=used.engine)
 
 
 def _sameness(pair: Pair, inputs: Any, found: EngineAgreement) -> Sameness | str:
@@ -272,8 +272,13 @@ def _on_images(attention: nn.Module, batches: FolderImages) -> ImagesCertificate
         return str(refusal)
 
 
-def _certificate(attention: nn.Module, batches: Sequence[Any], *, whole: bool) -> NetworkCertificate:
-    """The bound on the network, for images within these ranges; of deep networks on large images where ``whole``."""
+def _certificate(
+    attention: nn.Module, batches: Sequence[Any], *, whole: bool
+) -> tuple[NetworkCertificate, tuple[float, float] | None]:
+    """The bound on the network, for images within these ranges, and all of them as one.
+
+    There is one of deep networks on large images only where ``whole``.
+    """
     first = next(module for module in attention.modules() if isinstance(module, SelfAttention))
     size, problem = USUAL_SIZES[first.spec.axes], None
     if not isinstance(batches[0], Tensor):
@@ -288,46 +293,66 @@ def _certificate(attention: nn.Module, batches: Sequence[Any], *, whole: bool) -
     if problem is None and layers > MOST_LAYERS and math.prod(size) > _SOON and not whole:
         problem = f"it grows with each of {layers} layers, and takes long at {size} (--all computes it)"
     if problem is not None:
-        return NetworkCertificate(size, None, (), (Problem("", problem),))
+        return NetworkCertificate(size, None, (), (Problem("", problem),)), None
     lows, highs = zip(*(channel_limits(images.to(first.weight)) for images in batches), strict=True)
-    limits = torch.stack(lows).amin(0), torch.stack(highs).amax(0)
-    return certify_network(attention, input_range=limits, size=size)
+    low, high = torch.stack(lows).amin(0), torch.stack(highs).amax(0)
+    return certify_network(attention, input_range=(low, high), size=size), (float(low.min()), float(high.max()))
 
 
 def agreement_shown(title: str, agreement: Agreement) -> list[Table | str]:
     """Each layer beside its convolution, notes on them, and the network beside the CNN."""
     engines = {engine.engine: engine.layers for engine in agreement.engines}
     notes = note_lines((layer.name, layer.note) for layer in agreement.engines[0].layers)
-    return [layer_table(title, agreement.shapes, engines), *notes, _networks(agreement)]
+    ways = [f"{name}, {_WAYS.get(name, name)}" for name in engines]
+    legend = (
+        f"Measured: the largest difference of a layer from its convolution. In brackets, the worst case for any input "
+        f"with the values that were seen. Engines: {'; '.join(ways)} (conv2attn help engines)."
+    )
+    return [layer_table(title, agreement.shapes, engines), legend, *notes, _networks(agreement)]
+
+
+_WAYS = {
+    "auto": "what a user runs",
+    "separable": "a softmax along each axis",
+    "literal": "every query scores every key",
+    "factored": "a blur, then a convolution",
+    "sdpa": "torch's attention",
+}
 
 
 def layer_table(title: str, shapes: Mapping[str, LayerShape], found: Mapping[str, Sequence[LayerComparison]]) -> Table:
     """Each layer beside its convolution, with a column for each engine."""
-    header = (title, "geometry", "heads", "alpha", *(f"{way}: difference / bound" for way in found))
+    header = (title, "geometry", "heads", "alpha", *(f"{way}: measured (worst case)" for way in found))
     rows = []
     for layers in zip(*found.values(), strict=True):
         shape = shapes[layers[0].name]
-        cells = (f"{layer.own:.1e} / {told(layer.bound, layer.outputs, form='.1e')}" for layer in layers)
+        cells = (f"{number(layer.own)} ({_worst_case(layer)})" for layer in layers)
         rows.append((layer_name(layers[0].name), shape.geometry, shape.heads, f"{shape.alpha:g}", *cells))
     return Table(header, tuple(rows))
 
 
+def _worst_case(layer: LayerComparison) -> str:
+    if not math.isfinite(layer.bound):
+        return "not finite"
+    return number(layer.bound) if is_useful(layer.bound, layer.outputs) else "above the outputs"
+
+
 def beyond_line(names: Sequence[str]) -> str:
-    """A line that names the layers beyond their bounds, or with NaN."""
-    return f"Beyond the bound, or not finite: {', '.join(names)}."
+    """A line that names the layers beyond their worst case, or with NaN."""
+    return f"Beyond the worst case, or not finite: {', '.join(names)}."
 
 
 def _networks(agreement: Agreement) -> Table:
     """The whole network beside the CNN, in every engine."""
     images = f"{agreement.images} image{'s' * (agreement.images != 1)}"
-    header = (images, "accuracy", "top-1 agreement", "logit difference", "seconds")
+    header = (images, "accuracy", "top-1 agreement", "outputs, measured", "seconds")
     cnn = ("CNN", _percent(agreement.accuracy), "", "", f"{agreement.seconds:.2f}")
     rows = (
         (
             f"attention, {engine.engine}",
             _percent(engine.accuracy),
             _percent(engine.top1_agreement),
-            f"{engine.logit_difference:.1e}",
+            number(engine.logit_difference),
             f"{engine.seconds:.2f}",
         )
         for engine in agreement.engines

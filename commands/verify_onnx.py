@@ -15,7 +15,7 @@ import numpy as np
 from torch import nn
 
 from ..convert.arguments import Size
-from ..convert.certificate.layer import certify_error
+from ..convert.certificate.layer import certify_error, number
 from ..convert.errors import OptionError, Problem, refusing
 from ..convert.files.open import open_network
 from ..convert.files.report import CERTIFIED_RANGE
@@ -76,18 +76,28 @@ class OnnxCheck:
     def shown(self) -> list[Table | str]:
         """The check as tables and lines."""
         rows = tuple(
-            (layer_name(name), shape.geometry, shape.heads, f"{shape.alpha:g}", f"{self.bounds[name]:.2g}")
+            (layer_name(name), shape.geometry, shape.heads, f"{shape.alpha:g}", number(self.bounds[name]))
             for name, shape in self.layers.items()
         )
-        table = Table(("layer", "geometry", "heads", "alpha", "bound on [-1, 1]"), rows)
+        table = Table(("layer", "geometry", "heads", "alpha", "worst case on [-1, 1]"), rows)
         lines = [] if self.layers else ["No convolution of the file became attention: nothing is verified."]
         if self.flaw is not None:
             lines.append(f"onnx's checker refuses the file with attention: {self.flaw}")
         if not self.is_kept:
             lines.append("The folder's ONNX file gives other outputs than its layers give when they are written anew.")
         for name, (apart, largest) in self.outputs.items():
-            lines.append(f"Output {name}: {apart:.1e} apart; the largest is {largest:.2g}.")
-        return [table, *problem_lines("left as they are", self.left), *lines, f"Seed: {self.seed}"]
+            lines.append(f"Output {name}: measured {number(apart)}, of values up to {number(largest)}; no worst case.")
+        left = problem_lines("left as they are", self.left)
+        return [self.headline, table, *left, *lines, f"Seed: {self.seed}", self.headline]
+
+    @property
+    def headline(self) -> str:
+        """The outcome in a line."""
+        if self.exit_code:
+            return "Not verified: the last lines say why."
+        apart = max((apart for apart, _ in self.outputs.values()), default=0.0)
+        what = f"{len(self.layers)} layer{'s' * (len(self.layers) != 1)} in the form {self.form}"
+        return f"Verified: ONNX Runtime ran the file and its attention, {what}; outputs measured {number(apart)} apart."
 
 
 def verify_onnx_file(

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 _LONGEST = 300  # characters that are told of what other code says
 _LISTED = 10
 _CLOSE = 4  # names that are suggested
+_ALIKE = 0.7  # of difflib's similarity, from which on a name may be meant
 
 
 class ConversionError(ValueError):
@@ -158,9 +159,12 @@ def listed(texts: Sequence[str], between: str = ", ") -> str:
 
 
 def close_names(name: str, names: Iterable[str]) -> str:
-    """The end of a sentence that lists names which a misspelt one may mean; empty if none is close."""
-    close = difflib.get_close_matches(name, {*names} - {name}, n=_CLOSE)
-    return f"; close names: {', '.join(close)}" if close else ""
+    """The end of a sentence that lists names which a misspelt or shortened one may mean; empty if none is close."""
+    others = sorted({*names} - {name}, key=len)
+    close = difflib.get_close_matches(name, others, n=_CLOSE, cutoff=_ALIKE)
+    whole = [other for other in others if len(name) > 2 and name.lower() in other.lower()]
+    found = list(dict.fromkeys([*close, *whole]))[:_CLOSE]
+    return f"; close names: {', '.join(found)}" if found else ""
 
 
 @contextmanager

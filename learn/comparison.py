@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import copy
 import math
-import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -35,6 +33,7 @@ from ..convert.write import FORMAT
 from .data.images import ImageData, Loaders
 from .melting import AT_REST, melt, parameter_groups
 from .recorder import AttentionRecorder
+from .timing import duration, first_batch, step_seconds, steps
 from .training.fit import Trained, check_machine, check_run, fit, last_epoch, trained_in
 from .training.folders import Record, begin_or_resume, nothing_more, write_json
 from .training.recipe import ALONE, Loss, Recipe, Session, accuracy, cross_entropy
@@ -192,7 +191,6 @@ RATE_SEED = 100
 ENOUGH = 0.02
 """A CNN is trained when a round of its training gains less than this, in dB on the validation data."""
 TIMES, SCORES = "times.json", "scores.json"
-_ROUNDS_TIMED, _SECONDS_TIMED = 9, 0.5  # the most rounds on a CPU; on a GPU as many as fill the seconds
 _LEAST_RATE = 1e-7
 
 
@@ -211,6 +209,37 @@ class _Runs:
 
     comparison: Comparison
     session: Session
+    seeds: int = 0
+
+    @property
+    def counts(self) -> tuple[int, int, int]:
+        """Numbers of trainings: of CNNs to start from, to choose rates, and of the ways to go on."""
+        rates = len(self.comparison.rates) if len(self.comparison.rates) > 1 else 0
+        own = sum(arm.rate_of is None for arm in self.comparison.arms.values())
+        starts = 0 if self.comparison.cnn is not None else 1 if self.comparison.one_start else self.seeds + bool(rates)
+        return starts, own * rates, self.seeds * len(self.comparison.arms)
+
+    def plan(self, seconds: Mapping[str, float]) -> str:
+        """How many trainings there will be, and about how long they take by the measured time of a step."""
+        comparison, (starts, rates, onward) = self.comparison, self.counts
+        data = comparison.data(RATE_SEED)
+        start, own = steps(data, comparison.start), steps(data, comparison.onward)
+        searched = [name for name, arm in comparison.arms.items() if arm.rate_of is None]
+        longer = {name: _ratio(seconds, name, arm.as_long_as) for name, arm in comparison.arms.items()}
+        total = starts * start * seconds["cnn"]
+        total += rates * own * sum(seconds[name] for name in searched) / len(searched)
+        total += self.seeds * own * sum(seconds[name] * longer[name] for name in seconds)
+        parts = {"of the CNN": starts, "to choose learning rates": rates, "that are compared": onward}
+        told = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
+        more = "; a best rate at the end of the list adds some" * (comparison.follows_ends and rates > 0)
+        is_gpu = self.session.machine.device.type == "cuda"
+        clock = "" if is_gpu else " of the processor"
+        return f"{starts + rates + onward} trainings: {told}; about {duration(total)}{clock} or more{more}"
+
+    def number(self, place: int) -> str:
+        """Which training of all a run is."""
+        total = sum(self.counts)
+        return f"Training {place} of {total}" if place <= total else f"Training {place}, of a rate beyond the list"
 
     def train(self, network: nn.Module, recipe: Recipe, folder: Path, *, stage: int) -> Trained:
         """One run; every stage of a seed has other data, where these are drawn."""
@@ -236,7 +265,8 @@ class _Runs:
         gained: tuple[float, ...] = ()
         for number in range(1, self.comparison.rounds + 1):
             more = "" if self.comparison.rounds == 1 else f", round {number}"
-            self.session.say(f"Seed {seed}: a CNN learns {self.comparison.what}{more}")
+            which = self.number(max(1, seed - self.comparison.onward.seed + 1) if seed != RATE_SEED else self.counts[0])
+            self.session.say(f"{which}: a CNN learns {self.comparison.what}, seed {seed}{more}")
             folder = place / ("start" if number == 1 else f"start-{number}")
             stage = 0 if number == 1 else number
             trained = self.train(network, replace(self.comparison.start, seed=seed), folder, stage=stage)
@@ -269,9 +299,9 @@ class _Runs:
         epochs = max(1, round(longer * recipe.epochs))
         return self.train(network, replace(recipe, seed=seed, lr=arm.lr, epochs=epochs), folder, stage=1)
 
-    def result(self, arm: Arm, cnn: nn.Module, seed: int, folder: Path, *, longer: float) -> ArmResult:
+    def result(self, arm: Arm, cnn: nn.Module, seed: int, folder: Path, *, longer: float, place: int) -> ArmResult:
         """An arm's run, and its scores before and after, which are kept beside it."""
-        self.session.say(f"Seed {seed}: trained further {arm.title}")
+        self.session.say(f"{self.number(place)}: {arm.title}, seed {seed}, at a rate of {arm.lr:g}")
         trained = self.onward(arm, cnn, seed, folder, longer=longer)
         file = folder / SCORES
         if not file.exists():
@@ -289,9 +319,9 @@ class _Runs:
             begun=found["begun"],
         )
 
-    def rate_score(self, arm: Arm, cnn: nn.Module, folder: Path) -> tuple[float, float]:
+    def rate_score(self, arm: Arm, cnn: nn.Module, folder: Path, *, place: int) -> tuple[float, float]:
         """How good an arm's rate is on the validation data: accuracy, then minus the loss; the worst if it diverges."""
-        self.session.say(f"Rates: {arm.title}, at {arm.lr:g}")
+        self.session.say(f"{self.number(place)}: {arm.title}, to choose its rate, at {arm.lr:g}")
         try:
             run = self.onward(arm, cnn, RATE_SEED, folder)
         except DivergedError:
@@ -305,10 +335,15 @@ class _Runs:
         arms = self.comparison.arms
         scores: dict[str, dict[float, tuple[float, float]]] = {n: {} for n, arm in arms.items() if arm.rate_of is None}
         left = [(name, lr) for name in scores for lr in self.comparison.rates]
+        place = self.counts[0]
         while left:
             tried = [replace(arms[name], lr=lr) for name, lr in left]
             folders = [folder / f"{name}-{lr:g}" for name, lr in left]
-            jobs = [partial(self.rate_score, arm, cnn, place) for arm, place in zip(tried, folders, strict=True)]
+            jobs = [
+                partial(self.rate_score, arm, cnn, own, place=number)
+                for number, (arm, own) in enumerate(zip(tried, folders, strict=True), place + 1)
+            ]
+            place = sum(self.counts) if place == self.counts[0] else place + len(left)
             for (name, lr), score in zip(left, made(jobs), strict=True):
                 scores[name][lr] = score
             follows = self.comparison.follows_ends
@@ -371,10 +406,11 @@ def run_comparison(
     described = {"format": FORMAT, "content": comparison.name}
     begin_or_resume(folder / f"{comparison.name}.json", described, resume=session.resume, what="comparison")
     session = replace(session, resume=True, progress=session.progress and session.jobs == 1)  # the folder was begun
-    runs = _Runs(comparison, session)
+    runs = _Runs(comparison, session, seeds)
     seconds = runs.seconds(folder / TIMES)
     if not seeds:
         return Outcomes({}, {}, seconds)
+    session.say(runs.plan(seconds))
     first, chooses = comparison.onward.seed, len(comparison.rates) > 1
     places = {seed: folder / f"seed-{seed}" for seed in range(first, first + seeds)}
     for place in places.values():
@@ -413,9 +449,12 @@ def _results(
     begun = made([partial(runs.start_result, starts[seed], seed) for seed in places])
     results = {seed: {"start": found} for seed, found in zip(places, begun, strict=True)}
     pairs = [(seed, name) for seed in places for name in arms]
+    before = runs.counts[0] + runs.counts[1]
     jobs = [
-        partial(runs.result, arms[name], starts[seed].network, seed, places[seed] / name, longer=longer[name])
-        for seed, name in pairs
+        partial(
+            runs.result, arms[name], starts[seed].network, seed, places[seed] / name, longer=longer[name], place=place
+        )
+        for place, (seed, name) in enumerate(pairs, before + 1)
     ]
     for (seed, name), found in zip(pairs, made(jobs), strict=True):
         results[seed][name] = found
@@ -429,41 +468,6 @@ def _ratio(seconds: Mapping[str, float], arm: str, other: str | None) -> float:
 
 def _parameters(network: nn.Module) -> int:
     return sum(parameter.numel() for parameter in network.parameters())
-
-
-def first_batch(data: ImageData | Loaders, recipe: Recipe) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of a training step."""
-    if isinstance(data, Loaders):
-        inputs, target = next(iter(data.train))
-        return inputs, target
-    batch = data.train.taken(slice(recipe.batch_size))
-    return batch.numbers(), batch.labels
-
-
-def step_seconds(
-    networks: Mapping[str, nn.Module], inputs: Tensor, target: Tensor, *, loss: Loss, device: torch.device
-) -> dict[str, float]:
-    """Median seconds of forward and backward in training mode; networks take turns, so all see the same load.
-
-    On a CPU they are the processor's, which other programs take no part of; on a GPU those that pass until it is done.
-    """
-    is_gpu = device.type == "cuda"
-    inputs, target = inputs.to(device), target.to(device)
-    copies = {name: copy.deepcopy(network).to(device).train() for name, network in networks.items()}
-    taken = {name: list[float]() for name in networks}
-    while len(times := min(taken.values(), key=len)) < _ROUNDS_TIMED or (is_gpu and sum(times) < _SECONDS_TIMED):
-        for name, network in copies.items():
-            began = _clock(is_gpu=is_gpu)
-            loss(network(inputs), target).backward()
-            taken[name].append(_clock(is_gpu=is_gpu) - began)
-    return {name: statistics.median(seconds) for name, seconds in taken.items()}
-
-
-def _clock(*, is_gpu: bool) -> float:
-    if is_gpu:
-        torch.cuda.synchronize()
-        return time.perf_counter()
-    return time.process_time()
 
 
 def same_data(_: int, *, data: ImageData) -> ImageData:

@@ -104,9 +104,18 @@ def non_finite_lines(names: Sequence[str]) -> list[str]:
     return [f"warning: NaN or infinity in {_listed(names)}; these layers are not certified"] if names else []
 
 
-def extra_lines(names: Sequence[str]) -> list[str]:
-    """Formats a line about checkpoint keys that were left out."""
-    return [f"Left out, since no part of the network has them: {_listed(names)}"] if names else []
+def partial_lines(path: object, loaded: int, names: Sequence[str]) -> list[str]:
+    """A warning that a network takes a part of a checkpoint only.
+
+    Args:
+        path: The checkpoint.
+        loaded: Number of its keys that the network takes.
+        names: The others.
+    """
+    if not names:
+        return []
+    counts = f"{loaded:,} of {loaded + len(names):,} keys are loaded, none is missing, {len(names):,} are left over"
+    return [f"warning: the network is a part of {path}: {counts}: {_listed(names)}"]
 
 
 def dequantised_lines(names: Sequence[str]) -> list[str]:

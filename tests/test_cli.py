@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from subprocess import Popen, TimeoutExpired
 from typing import NoReturn
@@ -20,6 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from conv2attn.convert import SelfAttention2d, load_converted
+from conv2attn.convert.certificate.layer import number
 from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
 from conv2attn.convert.examples.networks import NETWORKS, load_example
 from conv2attn.convert.files.architecture import Architecture
@@ -148,7 +150,10 @@ def test_the_written_folder_computes_the_same_bit_for_bit(
     cnn, x = network(), images()
     save_as(cnn.state_dict(), Path("weights"))
     out = done(run(*convert(checkpoint="weights")))
-    assert out.splitlines()[-1] == "Wrote out; open out/report.html to look at it"
+    *_, wrote, last = out.splitlines()
+    assert wrote == "Wrote out; open out/report.html to look at it"
+    assert (out.startswith("Same bits as the CNN, "), last.split(".")[0]) == (True, "Same bits as the CNN")
+    assert run(*last.partition("Next: conv2attn ")[2].split()).code == 0
     written = ["config.json", "model.safetensors", "report.html", "report.json"]
     assert sorted(path.name for path in Path("out").iterdir()) == written
     converted = load("out")
@@ -163,7 +168,7 @@ def test_the_network_s_outputs_stay_within_the_bound_that_is_printed_and_kept(ru
     out = done(run(*convert(*options)))
     report = json.loads(Path("out", "report.json").read_text())
     bound = report["network"]["bound"]
-    assert f"images of 9x12 on [-1, 1]: at most {bound:.2g} apart" in out
+    assert f"Whole network: worst case for any 9x12 image on [-1, 1]: {number(bound)}.\n" in out
     assert 0 < (load("out")(x) - cnn(x)).abs().max().item() <= bound
     assert report["network"]["unbounded"] == []
 
@@ -522,3 +527,47 @@ def test_the_demo_refuses_what_is_in_its_way_before_any_work(
     Path(in_the_way).write_text("mine")
     message = refused(run, 3, "demo", "--out", "demo", "--images", "40")
     assert str(Path(in_the_way).parent if "notes" in in_the_way else in_the_way) in message
+
+
+NEXT = """
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 2, 3)
+
+    def forward(self, x):
+        return self.conv(x)
+"""
+
+
+def test_the_next_command_has_the_options_that_it_needs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    Path("nets.py").write_text(NEXT)
+    monkeypatch.syspath_prepend(Path.cwd())
+    net = import_module("nets").Net()
+    torch.save(net, "whole.pth")
+    torch.save(net.state_dict(), "state.pth")
+    wanted = {
+        ("state.pth", "--arch", "nets.py:Net"): "conv2attn verify out --trust",
+        ("whole.pth", "--trust"): "conv2attn verify out --arch nets.py:Net",
+    }
+    for arguments, told in wanted.items():
+        out = done(run("convert", *arguments, "--out", "out", "--force", "--no-page", "--size", "8"))
+        assert out.splitlines()[-1] == f"Same bits as the CNN. Next: {told}"
+        assert done(run(*told.split()[1:], "--size", "8")).startswith("Verified: ")
+
+
+@pytest.mark.parametrize("command", ["convert --out out --force --no-page --size 8", "plan", "verify --size 8"])
+def test_a_class_that_takes_a_part_of_a_checkpoint_says_so_first_with_counts(command: str, run: Run) -> None:
+    Path("nets.py").write_text(NEXT)
+    state = {"conv.weight": torch.ones(2, 3, 3, 3), "conv.bias": torch.zeros(2)}
+    torch.save(state | {"neck.weight": torch.ones(1), "conv.total_ops": torch.ones(1)}, "part.pth")
+    name, *options = command.split()
+    found = run(name, "part.pth", "--arch", "nets.py:Net", *options)
+    counts = "2 of 3 keys are loaded, none is missing, 1 are left over: neck.weight\n"
+    assert (found.code, found.err) == (0, f"warning: the network is a part of part.pth: {counts}")
+    torch.save({"conv.weight": state["conv.weight"], "neck.weight": torch.ones(1)}, "less.pth")
+    told = "1 of 2 keys fit, 1 are missing, 1 are left over: 'conv.bias' is missing; it holds 'neck.weight'"
+    assert told in refused(run, 3, name, "less.pth", "--arch", "nets.py:Net", *options)

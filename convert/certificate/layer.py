@@ -56,7 +56,10 @@ from ..spec import ConvSpec
 
 USELESS = 1.0
 
-NO_USE = "No useful bound on the outputs of the whole network: a bound for every input grows with every layer"
+
+def number(value: float) -> str:
+    """A difference or a bound in two digits, the one form that people see."""
+    return f"{value:.2g}" if value == 0 or 1e-2 <= abs(value) < 100 or not math.isfinite(value) else f"{value:.1e}"
 
 
 def is_useful(bound: float | None, outputs: float | None) -> bool:
@@ -64,19 +67,18 @@ def is_useful(bound: float | None, outputs: float | None) -> bool:
     return bound is not None and math.isfinite(bound) and (outputs is None or bound <= USELESS * outputs)
 
 
-def told(bound: float | None, outputs: float | None, *, form: str = ".2g") -> str:
+def told(bound: float | None, outputs: float | None) -> str:
     """Formats a bound for people.
 
     Args:
         bound: The bound, or None if there is no finite one.
         outputs: The largest absolute value of an output, or None if that is not known.
-        form: Format of a useful bound.
     """
     if bound is None or not math.isfinite(bound):
         return "no finite bound"
-    if is_useful(bound, outputs):
-        return f"{bound:{form}}"
-    return f"no useful bound ({bound:.2g}; outputs reach {outputs:.2g})"
+    if outputs is None or is_useful(bound, outputs):
+        return number(bound)
+    return f"no useful bound ({number(bound)}; outputs reach {number(outputs)})"
 
 
 InputRange = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | Tensor]

@@ -21,7 +21,7 @@ from typing import Any
 from torch import nn
 
 from ..errors import ArchitectureError, OptionError, TrustNeededError, close_names, first_line, listed
-from .names import FORM, PREFIX, described, import_module, named_factory, of_folder, similar_names
+from .names import FORM, PREFIX, Named, described, import_module, named_factory, of_folder, similar_names
 
 # The project's own examples, which no file chooses the code of.
 OWN_ARCHITECTURES = (
@@ -66,6 +66,11 @@ class Architecture:
         """An equivalent architecture, to be stored, that does not need the folder of ``hf:FOLDER``."""
         return Architecture(*described(self.spec, self.arguments))
 
+    @property
+    def needs_trust(self) -> bool:
+        """Whether a folder that names it is opened with the caller's consent only."""
+        return _named(*described(self.spec, self.arguments), is_of_file=True)[1] is not None
+
     def build(self, *, trust: bool = False, named_by: Path | None = None) -> nn.Module:
         """Builds the network with the weights that its factory gives it.
 
@@ -102,14 +107,19 @@ def _factory(
         close = similar_names(spec)
         hint = f"; close names: {', '.join(close)}" if close else f"; the form is {FORM}"
         raise ArchitectureError(f"{spec!r} does not name an architecture{hint}")
-    named = of_folder(spec) if spec.startswith(PREFIX) else named_factory(spec, arguments)
-    risk = None if named is None else named.risk
-    if named is None and named_by is not None and spec not in OWN_ARCHITECTURES:
-        risk = "would run code that a file chose"
+    named, risk = _named(spec, arguments, is_of_file=named_by is not None)
     if risk is not None and not trust:
         whose = f"the architecture {spec}" if named_by is None else f"{named_by} names the architecture {spec}, which"
         raise TrustNeededError(f"{whose} {risk}")
     return imported_factory(spec) if named is None else named.build
+
+
+def _named(spec: str, arguments: Mapping[str, object], *, is_of_file: bool) -> tuple[Named | None, str | None]:
+    """A registered network, or None, and what would happen without the caller's consent, if anything."""
+    named = of_folder(spec) if spec.startswith(PREFIX) else named_factory(spec, arguments)
+    if named is not None:
+        return named, named.risk
+    return None, "would run code that a file chose" if is_of_file and spec not in OWN_ARCHITECTURES else None
 
 
 def imported_factory(spec: str) -> Callable[..., object]:

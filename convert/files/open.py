@@ -58,7 +58,7 @@ from .layers import (
 )
 from .names import PREFIX, is_model_folder, pretrained
 from .preprocessing import Preprocessing, from_folder, from_timm, from_torchvision
-from .readers import FLOAT_STATE, Contents, quantised, quantised_keys, read_contents
+from .readers import FLOAT_STATE, Contents, Kind, quantised, quantised_keys, read_contents, sniff
 from .weights import Checkpoint, Opening, find_weights, load_into
 
 LARGE = 2**28  # bytes of weights from which on they are not copied
@@ -258,11 +258,23 @@ def _of_file(saved: Checkpoint) -> Network:
     def build() -> nn.Module:
         if saved.network is None and (signs := quantised_keys(saved.state_dict)):
             raise quantised(saved.path, FLOAT_STATE, signs)
+        if saved.network is None and not saved.convolutions and sniff(saved.path) is Kind.ONNX:
+            raise CheckpointError(_without_convolutions(saved.path))
         if saved.network is None:
             raise ArchitectureNeededError(_without_network(saved.path) if saved.convolutions else _weights_alone(saved))
         return saved.network
 
     return Network(saved, build)
+
+
+def _without_convolutions(path: Path) -> str:
+    """Why there is nothing to convert in an ONNX file."""
+    if path.name == PROGRAM and is_ours(path.parent):
+        return (
+            f"{path} is attention already, of the conversion {path.parent}; to run it beside its CNN, conv2attn verify "
+            f"{path.parent} --original FILE takes the ONNX file that was converted"
+        )
+    return f"{path} is an ONNX file without convolutions, so there is nothing to convert"
 
 
 def _weights_alone(saved: Checkpoint) -> str:

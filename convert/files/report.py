@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ..arguments import Size
 from ..bounds.tail import counts_heads_alone
 from ..certificate.distance import told_distance
-from ..certificate.layer import LayerComparison, certify
+from ..certificate.layer import LayerComparison, certify, number
 from ..certificate.literal import LiteralSample, inputs_of_layers, sample_layer
 from ..certificate.network.certificate import NetworkCertificate, certify_network, converted, size_of_images
 from ..certificate.same_program import is_same_program
@@ -38,6 +38,7 @@ from ..network.report import LayerReport, Report
 from ..subclasses.computed import in_eval_mode
 from .layers import Layers, attention_named
 
+SAME_BITS = "Same bits as the CNN"
 _ANY = 1e30  # a tolerance that every soft layer is within
 _FLOPS = 2e10  # most FLOPs to run a network on the image: seconds
 
@@ -89,21 +90,24 @@ class Summary:
     def in_words(self) -> str:
         """The summary in a few sentences."""
         told = [f"{self.layers:,} layer{'s' * (self.layers != 1)}, {self.heads:,} head{'s' * (self.heads != 1)}."]
+        if self.is_same_program:
+            told.insert(0, f"{SAME_BITS}, evaluated by the convolution's own call.")
         if self.apart is not None:
-            difference, largest = self.apart
+            difference, largest = map(number, self.apart)
             told.insert(
                 0,
-                f"Soft attention: on a drawn image outputs differ from the CNN's, which reach {largest:.2g}, by up to "
-                f"{difference:.1e}; alpha_for finds an alpha that is certified for a tolerance.",
+                f"Soft attention: on a drawn image outputs differ from the CNN's, which reach {largest}, by up to "
+                f"{difference}; alpha_for finds an alpha that is certified for a tolerance.",
             )
         if self.samples:
             known = self.samples.values()
             difference, bound = (max(getattr(one, name) for one in known) for name in ("difference", "bound"))
-            limit = f"bound {bound:.1e}" if math.isfinite(bound) else "without a finite bound"
+            limit = f"worst case for that input {number(bound)}" if math.isfinite(bound) else "no finite worst case"
             queries = max(one.queries for one in known)
-            told.append(f"Literal attention at {queries} queries a layer: at most {difference:.1e} apart, {limit}.")
-        if self.is_same_program:
-            told.append("Evaluated by the convolution's own call: same bits as the CNN.")
+            told.append(
+                f"Literal attention at {queries} queries a layer: measured {number(difference)} from the convolution; "
+                f"{limit}."
+            )
         for reason in dict.fromkeys(each.reason for each in self.idle or ()):
             told.append(f"{listed([each.name for each in self.idle or () if each.reason == reason])} {reason}.")
         return " ".join(told)

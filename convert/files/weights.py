@@ -86,6 +86,11 @@ class Checkpoint:
     versions: Versions = None
     dequantised: tuple[str, ...] = ()
 
+    @property
+    def left_over(self) -> tuple[str, ...]:
+        """The keys that were left out, but for counters that tools leave beside weights."""
+        return tuple(key for key in self.extra if key.rpartition(".")[2] not in _EXTRA)
+
 
 @dataclass(frozen=True)
 class _Found:
@@ -129,7 +134,7 @@ def find_weights(contents: Contents, path: Path, opening: Opening, *, expected: 
     if not found:
         held = contents.value
         kind = held.kind if isinstance(held, Inert) else type(held).__name__
-        keys = listed([repr(key)[:50] for key in held]) if isinstance(held, dict) else ""
+        keys = (listed([repr(key)[:50] for key in held]) or "nothing") if isinstance(held, dict) else ""
         raise CheckpointError(f"{path} holds no named tensors; it holds {keys or f'an object of {kind[:100]}'}")
     average = opening.ema if opening.weights is None else None
     found = found if opening.weights is None else [_named(found, opening.weights, path)]
@@ -470,7 +475,10 @@ def _unfit(
         return quantised(path, FLOAT_STATE, [*problems, *unexpected])
     held = [f"it holds {listed([repr(key) for key in unexpected])}, which the architecture lacks"] if unexpected else []
     told = "; ".join([*([listed(problems, "; ")] if problems else []), *held])
-    return CheckpointError(f"{path} does not fit the architecture: {told}")
+    fitting = sum(_mismatch(key, given[key], wanted[key], assign=True) is None for key in given if key in wanted)
+    lacking = sum(key not in given and key.rpartition(".")[2] != _COUNTER for key in wanted)
+    counts = f"{fitting:,} of {len(wanted):,} keys fit, {lacking:,} are missing, {len(unexpected):,} are left over"
+    return CheckpointError(f"{path} does not fit the architecture: {counts}: {told}")
 
 
 def _readings(key: str, expected: Expected) -> Iterator[tuple[str, str]]:

@@ -174,9 +174,10 @@ def graft(
         heads: Spare heads of each layer.
         key_dim: Dimension of a head's queries and keys; by default half the layer's input channels, shared among heads.
         value_dim: Dimension of a head's values; by default likewise.
-        where: "auto", the last convolution above 1x1 that runs on ``example`` and sees 100 to 1,600 pixels there;
-            "last", the last above 1x1 in the model's order; or names of layers, or patterns as ``name_filter`` takes
-            them. Without an example "auto" is "last", and the report says so.
+        where: "auto", the last convolution above 1x1 that runs on ``example`` and sees 100 to 1,600 pixels there, or
+            comes nearest to that, as the report then says; "last", the last above 1x1 in the model's order; or names
+            of layers, or patterns as ``name_filter`` takes them. Without an example "auto" is "last", and the report
+            says so.
         beside: Put the heads beside the taps, at the layer's outputs, in place of in front of them, at its input.
         positions: Let scores read the relative position, too, with v = 0 at first.
         example: An input, as ``inputs.as_inputs`` takes it.
@@ -351,18 +352,22 @@ def _choose(
         by_name = {names[0]: names for names in able}
         low, high = PIXELS
         fitting = [name for name, size in sizes.items() if name in by_name and low <= math.prod(size) <= high]
-        if not fitting:
-            seen = ", ".join(f"{name} {size}" for name, size in list(sizes.items())[-5:] if name in by_name) or "none"
+        if fitting:
+            return [by_name[fitting[-1]]], []
+        seen = {name: math.prod(size) for name, size in sizes.items() if name in by_name and math.prod(size) > 1}
+        if not seen:
             raise UnsupportedLayerError(
-                f"nothing was grafted: no convolution above 1x1 that can be attention sees {low} to {high:,} pixels on "
-                f"the example (the last that run: {seen}); where= names layers",
+                "nothing was grafted: no convolution above 1x1 that can be attention sees several pixels there",
                 [],
             )
-        return [by_name[fitting[-1]]], []
-    if not able:
-        raise UnsupportedLayerError(
-            "nothing was grafted: no convolution above 1x1 can be attention; where= names layers", []
+        distance = {name: max(low / pixels, pixels / high) for name, pixels in seen.items()}
+        nearest = min(reversed(seen), key=distance.__getitem__)  # the last of those
+        remark = (
+            f"no layer sees {low} to {high:,} pixels on the example; {nearest} comes nearest, with {seen[nearest]:,}"
         )
+        return [by_name[nearest]], [remark]
+    if not able:
+        raise UnsupportedLayerError("nothing was grafted: no convolution above 1x1 can be attention", [])
     return [able[-1]], [UNSEEN] * (where == AUTO)
 
 

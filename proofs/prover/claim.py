@@ -23,7 +23,6 @@ import inspect
 import pkgutil
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from difflib import SequenceMatcher
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -183,9 +182,8 @@ def select(found: Sequence[Claim], names: Sequence[str] | None) -> list[Claim]:
         return list(found)
     known = [claim.name for claim in found]
     if unknown := [name for name in dict.fromkeys(names) if name not in known]:
-        from ...convert.errors import SelectionError, listed  # imports torch, which no claim needs
+        from ...convert.errors import SelectionError, close_names, listed  # imports torch, which no claim needs
 
-        known.sort(key=lambda name: -max(SequenceMatcher(None, name, wanted).ratio() for wanted in unknown))
-        named, near = listed(list(map(repr, unknown))), listed(known[:5])
-        raise SelectionError(f"there is no claim {named}; near it: {near}; conv2attn claims lists all")
+        told = listed([f"{name!r}{close_names(name, known)}" for name in unknown])
+        raise SelectionError(f"there is no claim {told}; conv2attn claims lists all")
     return [claim for claim in found if claim.name in names]

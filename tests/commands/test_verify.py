@@ -14,7 +14,9 @@ from torch import nn
 
 from conv2attn.commands import verify_network as network_check
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model, save_converted
+from conv2attn.convert.certificate.layer import number
 from conv2attn.convert.certificate.network.certificate import NetworkCertificate
+from conv2attn.convert.engines import AUTO, ENGINES
 from conv2attn.convert.examples.networks import load_example
 from conv2attn.convert.files.architecture import Architecture
 from tests.command import Run, result_of
@@ -57,7 +59,7 @@ def test_a_network_beyond_its_bound_end_to_end_is_found(
     monkeypatch.setattr(network_check, "certify_network", too_small)
     code, out, _ = run("verify", checkpoint, *ARCH, "--random", "1", "--size", "16x16", "--engine", "literal")
     assert code == 1
-    assert "Beyond the bound, or not finite: end to end (literal).\n" in out
+    assert "Beyond the worst case, or not finite: end to end (literal).\n" in out
 
 
 def test_a_network_is_certified_for_the_values_that_each_channel_of_the_images_has(run: Run) -> None:
@@ -87,7 +89,7 @@ def test_a_network_that_differs_gives_exit_code_1(checkpoint: str, run: Run, mon
     drop_a_head(monkeypatch)
     code, out, _ = run("verify", checkpoint, *ARCH, "--random", "1", "--size", "16x16", "--engine", "literal")
     assert code == 1
-    assert "Beyond the bound, or not finite: 0 (literal), 3.body.0 (literal)" in out
+    assert "Beyond the worst case, or not finite: 0 (literal), 3.body.0 (literal)" in out
 
 
 def test_images_of_a_folder_have_a_proved_error_a_bound_and_a_first_order_estimate_each_by_its_name(run: Run) -> None:
@@ -110,7 +112,7 @@ def test_values_that_are_not_finite_are_no_agreement(run: Run) -> None:
     np.save("data/inf.npy", np.full((1, 3, 3), np.inf, dtype=np.float32))
     code, out, _ = run("verify", *network, "--data", "data")
     assert code == 1
-    assert "Beyond the bound, or not finite: 0 (separable)" in out
+    assert "Beyond the worst case, or not finite: 0 (separable)" in out
 
 
 def test_images_of_a_folder_are_tensors_or_pictures(checkpoint: str, run: Run) -> None:
@@ -193,7 +195,10 @@ def test_weights_that_are_not_finite_leave_agreement_undefined(run: Run) -> None
     assert code == 1
     assert "undefined" in out
     assert "100.0%" not in out
-    assert "Outputs are NaN or infinite: agreement is undefined.\nBeyond the bound, or not finite: 0 (separable)" in out
+    assert (
+        "Outputs are NaN or infinite: agreement is undefined.\nBeyond the worst case, or not finite: 0 (separable)"
+        in out
+    )
 
 
 def test_soft_attention_is_said_to_be_another_function_before_all_else(run: Run) -> None:
@@ -201,11 +206,13 @@ def test_soft_attention_is_said_to_be_another_function_before_all_else(run: Run)
     code, shown, _ = run("verify", *network, "--random", "2", "--size", "8x8", "--alpha", "1")
     assert code == 0
     told = shown.index("Soft: outputs differ from the CNN's by 0.")
-    assert told < shown.index("within their bounds")
-    assert "CNN and attention (auto): Not rounding: " in shown.splitlines()[-1]
+    assert told < shown.index("within its worst case")
+    assert "CNN and attention (auto): Not rounding: " in shown.splitlines()[-2]
     _, exact, _ = run("verify", *network, "--random", "2", "--size", "8x8")
     assert "Soft" not in exact
-    assert exact.splitlines()[-1] == "CNN and attention (auto): Same bits: all 6 numbers of the outputs are equal."
+    first, *_, same, last = exact.splitlines()
+    assert same == "CNN and attention (auto): Same bits: all 6 numbers of the outputs are equal."
+    assert first == last == "Verified: 1 layer within its worst case."
 
 
 def test_an_engine_of_other_bits_is_held_against_rounding(checkpoint: str, run: Run) -> None:
@@ -230,8 +237,8 @@ def test_a_difference_outside_of_the_layers_is_not_rounding(run: Run, monkeypatc
     monkeypatch.setattr(network_check, "convert_model", with_another_norm)
     code, out, _ = run("verify", *network, "--size", "5x6")
     assert code == 1
-    assert "Beyond the bound, or not finite: end to end (separable), end to end (auto).\n" in out
-    assert "It begins at `1` (batch norm): eps 1e-05 and 0.001." in out.splitlines()[-1]
+    assert "Beyond the worst case, or not finite: end to end (separable), end to end (auto).\n" in out
+    assert "It begins at `1` (batch norm): eps 1e-05 and 0.001." in out.splitlines()[-2]
 
 
 @pytest.mark.parametrize("layers", [2, 9])
@@ -251,3 +258,23 @@ def test_an_input_of_open_length_is_one_that_fits_into_memory(run: Run) -> None:
     code, _, err = run("verify", *network, "--size", "16000")
     assert code != 0
     assert "memory_limit allows" in err
+
+
+def test_measured_and_worst_case_are_two_numbers_with_the_range_that_they_are_for(run: Run) -> None:
+    network = write_network("nn.Sequential(nn.Conv2d(1, 3, 3), nn.Flatten())")
+    Path("data").mkdir()
+    np.save("data/a.npy", np.linspace(-2, 3, 20).reshape(1, 4, 5))
+    found = run("verify", *network, "--data", "data", "--engine", "literal")
+    data = result_of("verify", run("verify", *network, "--data", "data", "--engine", "literal", "--json").out)[
+        "network"
+    ]
+    (engine,), bound = data["engines"], data["certificate"]["bound"]
+    (layer,) = engine["layers"]
+    assert f" {number(layer['own'])} ({number(layer['bound'])})\n" in found.out
+    measured = f"Whole network: measured {number(engine['logit_difference'])}; "
+    assert f"{measured}worst case for any 4x5 image on [-2, 3]: {number(bound)}.\n" in found.out
+    assert "Engines: literal, every query scores every key (conv2attn help engines)." in found.out
+
+
+def test_help_names_every_engine(run: Run) -> None:
+    assert {*ENGINES, AUTO} <= set(run("help", "engines").out.split())

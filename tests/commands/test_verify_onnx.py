@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 from conv2attn.commands.convert import convert_checkpoint
 from conv2attn.commands.verify_onnx import OnnxCheck, verify_onnx_file
 from conv2attn.convert.arguments import Size
-from conv2attn.convert.errors import OptionError
+from conv2attn.convert.errors import CheckpointError, OptionError
 from conv2attn.convert.files.weights import Opening
 from conv2attn.convert.onnx.run import random_feeds, session
 from tests.onnx_files import network, port, tensor
@@ -109,3 +109,19 @@ def test_a_network_whose_channels_come_last_is_run_on_images_of_the_size(tmp_pat
     assert check.exit_code == 0
     feeds = random_feeds(session(tmp_path / "in.onnx"), size=Size(9, 11), count=2, seed=0)
     assert feeds["x"].shape == (2, 9, 11, 3)
+
+
+def test_the_attention_of_a_folder_is_no_checkpoint_and_its_folder_is_named(tmp_path: Path) -> None:
+    folder = convert(save(tmp_path / "in.onnx"), tmp_path / "out")
+    told = f"model.onnx is attention already, of the conversion {folder}; .* conv2attn verify {folder} --original FILE"
+    with pytest.raises(CheckpointError, match=told):
+        verify(folder / "model.onnx")
+    dense = network(
+        [helper.make_node("MatMul", ["x", "w"], ["y"])],
+        [tensor("w", np.ones((3, 2), dtype=np.float32))],
+        inputs=[port("x", [1, 3])],
+        outputs=[port("y", None)],
+    )
+    onnx.save(dense, tmp_path / "dense.onnx")
+    with pytest.raises(CheckpointError, match=r"dense\.onnx is an ONNX file without convolutions, so there is nothing"):
+        verify(tmp_path / "dense.onnx")

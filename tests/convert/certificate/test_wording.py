@@ -9,17 +9,23 @@ import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv, certify
-from conv2attn.convert.certificate.layer import is_useful, told
+from conv2attn.convert.certificate.layer import is_useful, number, told
 
 
 def test_a_bound_is_told_as_a_number_only_where_it_is_at_most_the_outputs() -> None:
-    assert told(1e-7, 3.0) == "1e-07"
+    assert told(1e-7, 3.0) == "1.0e-07"
     assert told(3.0, 3.0) == "3"
     assert told(4.4e22, 3.1) == "no useful bound (4.4e+22; outputs reach 3.1)"
-    assert told(1e-7, 0.0) == "no useful bound (1e-07; outputs reach 0)"
+    assert told(1e-7, 0.0) == "no useful bound (1.0e-07; outputs reach 0)"
     assert told(4.4e22, None) == "4.4e+22"
     assert {told(bound, 3.0) for bound in (None, math.inf, math.nan)} == {"no finite bound"}
     assert not is_useful(math.nan, 3.0)
+
+
+def test_a_number_has_two_digits_and_no_exponent_where_it_is_easy_to_read() -> None:
+    shown = {0.0: "0", 3.46e-8: "3.5e-08", 0.000123: "1.2e-04", 0.035: "0.035", 0.2: "0.2", 7.0: "7", 1234.0: "1.2e+03"}
+    assert {value: number(value) for value in shown} == shown
+    assert number(math.inf) == "inf"
 
 
 def test_a_certificate_knows_what_its_outputs_reach() -> None:
@@ -29,7 +35,7 @@ def test_a_certificate_knows_what_its_outputs_reach() -> None:
         conv.bias.copy_(torch.tensor([1.0, -7.0]))  # type: ignore[union-attr]
     certificate = certify(attention_from_conv(conv, alpha=9.0), input_range=(-3, 2))
     assert certificate.outputs == pytest.approx(10)
-    assert certificate.in_words == f"{certificate.bound:.2g}"
+    assert certificate.in_words == number(certificate.bound)
     flat = certify(attention_from_conv(conv, alpha=1e-3), input_range=(-3, 2))
     assert flat.bound > flat.outputs
     assert flat.in_words.startswith("no useful bound (")

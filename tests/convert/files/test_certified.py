@@ -14,6 +14,7 @@ from torch import nn
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.certificate.distance import distance_from_convolution
+from conv2attn.convert.certificate.layer import number
 from conv2attn.convert.files import report as certified_report
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.report import CERTIFIED_RANGE, Summary, certify_report
@@ -151,12 +152,11 @@ def test_attention_is_said_first_with_its_literal_difference_and_bound() -> None
         assert all(one.difference <= one.bound and one.queries == 64 for one in found.samples.values())
         samples = found.samples.values()
         difference, bound = max(one.difference for one in samples), max(one.bound for one in samples)
-        told = f"Literal attention at 64 queries a layer: at most {difference:.1e} apart, bound {bound:.1e}."
-        assert f"2 layers, 15 heads. {told}" in found.in_words
-        assert found.in_words.startswith("2 layers" if alpha is None else "Soft attention: ")
+        measured = f"measured {number(difference)} from the convolution; worst case for that input {number(bound)}."
+        assert f"2 layers, 15 heads. Literal attention at 64 queries a layer: {measured}" in found.in_words
+        assert found.in_words.startswith("Same bits as the CNN, " if alpha is None else "Soft attention: ")
         assert found.to_json()["in_words"] == found.in_words
         assert found.is_same_program is (alpha is None)
-        assert found.in_words.endswith("same bits as the CNN.") is (alpha is None)
 
 
 def test_soft_attention_says_first_how_far_outputs_are() -> None:
@@ -167,7 +167,8 @@ def test_soft_attention_says_first_how_far_outputs_are() -> None:
         expected = cnn()(found.image)
         difference = float((soft(found.image) - expected).abs().max())
     assert found.apart == (difference, float(expected.abs().max()))
-    assert f"reach {expected.abs().max():.2g}, by up to {difference:.1e}; alpha_for" in found.in_words
+    told = f"reach {number(float(expected.abs().max()))}, by up to {number(difference)}; alpha_for"
+    assert told in found.in_words
     assert summarised(convert_model(cnn()).model).apart is None
 
 
