@@ -83,7 +83,7 @@ class SpareHeads:
         """The heads, as a table has them."""
         count = "1 spare head" if self.heads == 1 else f"{self.heads} spare heads"
         place = "beside the taps" if self.beside else "in front of the taps"
-        return f"{count} of width {self.key_dim}/{self.value_dim}{' with positions' * self.positions}, {place}"
+        return f"{count} (keys of {self.key_dim}, values of {self.value_dim}{', positions' * self.positions}), {place}"
 
 
 class WithSpareHeads(HeadPositions):
