@@ -39,8 +39,8 @@ from .pointwise import kinks_of
 from .program import Program
 
 # D / R that a pilot aims at, the widest first, and that which a test is made for: the less, the more columns it takes
-MARGINS = ((64.0, 16.0), (12.0, 6.0), (5.0, 3.5), (3.0, 2.5), (2.2, 2.0), (1.7, 1.6), (1.3, 1.3))
-_TRIED = ((0, 0), (1, 2), (3, 6))  # places of margins; where one closes, those before it from the first are tried
+MARGINS = ((64.0, 16.0), (12.0, 6.0), (5.0, 3.5), (4.0, 3.0), (3.0, 2.5), (2.2, 2.0), (1.7, 1.6), (1.3, 1.3))
+_TRIED = ((0, 0), (1, 2), (3, 7))  # places of margins; where one closes, those before it from the first are tried
 WIDEST = 1.5  # times the first-order estimate: a wider bound means that ranges open
 ROUNDS = 8
 _REHEARSALS = 3  # in single precision, each for a third of a round's time
@@ -157,10 +157,18 @@ def plan(margin: float, numbers: int, p: float) -> tuple[int, int]:
     middle = 0.5 + 0.1 * (0.5 - float(share))
     divergence = middle * math.log(middle / float(share)) + (1 - middle) * math.log((1 - middle) / (1 - float(share)))
     columns = 8 * math.ceil(-math.log(p) / divergence / 8)  # Chernoff's bound, so enough
-    allowed, votes = Fraction(p), math.ceil(columns * middle)
-    while binomial_tail(columns, share, votes - 1) <= allowed:
+    return columns, _fewest_votes(columns, share, p)
+
+
+def _fewest_votes(columns: int, share: Fraction, p: float) -> int:
+    """The fewest votes whose ``binomial_tail`` is at most p, by adding up its terms from the last."""
+    inside, outside = share.numerator, share.denominator - share.numerator
+    votes, term, total, allowed = columns, inside**columns, 0, Fraction(p) * share.denominator**columns
+    while total + term <= allowed:
+        total += term
+        term = term * votes * outside // ((columns - votes + 1) * inside)
         votes -= 1
-    return columns, votes
+    return votes + 1
 
 
 def prove(
@@ -288,7 +296,8 @@ class _Prover:
             if not is_rehearsal and not any(bool(one.any()) for one in failing.values()) and _drawn(ranges) <= most:
                 reach = reach_of_outputs(outputs, most, p / 2 / ROUNDS)
                 return Proof(ranges, torch.minimum(ranges.values()[1], reach), columns, turn - rehearsals + 1)
-            likely = count * needed / columns + math.sqrt(count) / 2 + count / math.sqrt(columns)  # to pass afterwards
+            noise = 1.5 * math.sqrt(count) / 2 + 3 * count / math.sqrt(columns) / 2  # of these votes, and of the next
+            likely = count * needed / columns + noise
             short = {index: one < likely for index, one in votes.items()}
             if any(bool(one.any()) for one in short.values()):
                 given = {
