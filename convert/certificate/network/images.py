@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -134,19 +134,17 @@ class ImagesCertificate:
     @property
     def bound(self) -> float | None:
         """The largest bound of a largest output or a margin, or None where one is missing."""
-        found = [one for image in self.images for one in (image.bound, *(margin.bound for margin in image.margins))]
-        return None if None in found else max((one for one in found if one is not None), default=0.0)
+        return _largest(one for image in self.images for one in (image.bound, *(each.bound for each in image.margins)))
 
     @property
     def error(self) -> float | None:
         """The largest error of the runs that were made, or None where one is missing."""
-        found = [image.error for image in self.images]
-        return None if None in found else max((one for one in found if one is not None), default=0.0)
+        return _largest(image.error for image in self.images)
 
     @property
     def estimate(self) -> float:
         """The largest first-order value of a largest output or a margin."""
-        found = [one for image in self.images for one in (image.estimate, *(each.estimate for each in image.margins))]
+        found = (one for image in self.images for one in (image.estimate, *(each.estimate for each in image.margins)))
         return max(found, default=0.0)
 
     @property
@@ -175,6 +173,12 @@ class ImagesCertificate:
             data | {"in_words": self.in_words},
         )
         return found
+
+
+def _largest(values: Iterable[float | None]) -> float | None:
+    """The largest number, 0 where there is none; None where one is missing."""
+    found = list(values)
+    return None if None in found else max((one for one in found if one is not None), default=0.0)
 
 
 _IN_WORDS = {

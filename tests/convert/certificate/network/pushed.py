@@ -4,11 +4,14 @@ A network has, beside operations of every kind, what certificates may get wrong:
 weights, equal channels, huge and tiny scales. Its programs compute in float64 and err on purpose: each result by u of
 itself ("once"), or each product and each addition of a sum by u of itself, in an order that is drawn ("any order"), by
 the sign that moves the largest output most, to first order.
+
+    python -m tests.convert.certificate.network.pushed 0 2000    # the search; progress and violations are printed
 """
 
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +20,9 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 from torch.utils._pytree import tree_map
 
-from conv2attn.convert import certify_images
+from conv2attn.convert import ConversionError, certify_images
 from conv2attn.convert.certificate.network.images import ImageCertificate, program_for
-from conv2attn.convert.certificate.network.program import Program, name_of
+from conv2attn.convert.certificate.network.program import Program, Walk, name_of
 from conv2attn.convert.certificate.network.table import TABLE
 from tests.convert.certificate.network.networks import CHANNELS, SIZE, Apply, part
 
@@ -62,7 +65,7 @@ def network(seed: int) -> nn.Module:
     return nn.Sequential(first, *parts, *ends).eval()
 
 
-class _Run(fx.Interpreter):
+class _Run(Walk):
     """A program in float64.
 
     Args:
@@ -74,25 +77,20 @@ class _Run(fx.Interpreter):
 
     def __init__(self, program: Program, signs: dict[str, Tensor] | None, hypothesis: str, draw: random.Random) -> None:
         super().__init__(program.exported.graph_module)
-        self.extra_traceback = False
         self._signs, self._hypothesis, self._draw = signs, hypothesis, draw
         self.noted: dict[str, Tensor] = {}
 
-    def run_node(self, n: fx.Node) -> Any:
-        if n.op != "call_function":
-            return super().run_node(n)
-        args, kwargs = self.fetch_args_kwargs_from_env(n)
-        target: Any = n.target
-        if isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable:
+    def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
+        """The operation's result, moved."""
+        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
             args = (args[0].clone(), *args[1:])
-        found = target(*args, **kwargs)
-        name = name_of(n)
+        found, name = super().operation(node, args, kwargs), name_of(node)
         if name not in TABLE or TABLE[name].terms is None or not isinstance(found, Tensor):
             return found
         if self._signs is None:
-            self.noted[n.name] = found
+            self.noted[node.name] = found
             return found
-        sign = self._signs.get(n.name, torch.zeros(()))
+        sign = self._signs.get(node.name, torch.zeros(()))
         if self._hypothesis == "any order" and name in ("conv2d", "linear") and len(found.shape) in (2, 4):
             return self._added(name, args, found, sign)
         return found + sign * UNIT * found.abs()
@@ -158,3 +156,23 @@ def pushed(seed: int, hypothesis: str) -> tuple[float, ImageCertificate] | None:
             ends.append(float(_outputs(run, program, image.detach())[found.top]))
     apart = abs(ends[0] - ends[1])
     return (apart / found.bound if found.bound else float(apart > 0)), found
+
+
+def search(first: int, last: int) -> None:
+    """Pushes the programs of many networks, and prints the largest shares of a bound with their seeds."""
+    largest, compared = {"once": (0.0, -1), "any order": (0.0, -1)}, 0
+    unbounded, refused = 0, 0
+    for seed in range(first, last):
+        for hypothesis, before in largest.items():
+            try:
+                found = pushed(seed, hypothesis)
+            except ConversionError:
+                refused += 1
+                continue
+            compared, unbounded = compared + (found is not None), unbounded + (found is None)
+            largest[hypothesis] = max(before, (found[0] if found is not None else 0.0, seed))
+        print(seed, compared, "compared", unbounded, "unbounded", refused, "refused", largest, flush=True)
+
+
+if __name__ == "__main__":
+    search(*map(int, sys.argv[1:]))
