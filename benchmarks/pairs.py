@@ -4,7 +4,7 @@ Run by hand, with timm, torchvision, transformers, onnxruntime, onnxscript, onnx
 JSON is written for every pair as soon as it is known, and a run goes on where the last one ended:
 
     python benchmarks/pairs.py build/pairs.jsonl --seconds 3600
-    python benchmarks/pairs.py build/pairs.jsonl --published FOLDER   # ONNX files below a folder, as site-packages
+    python benchmarks/published.py build/pairs.jsonl FOLDER   # ONNX files below a folder, as site-packages
     python benchmarks/pairs.py build/pairs.jsonl --table
 
 Each network is in a child process with a limit of memory, its truth and noise computed once; a child that takes too
@@ -165,11 +165,12 @@ def _simplified(one: Subject) -> Any:
 
 
 def _read_back(one: Subject) -> Any:
-    import onnx2torch
+    import onnxslim
+    from readings import read_by_onnx2torch
 
     path = one.folder / "older.onnx"  # onnx2torch has no operations of later versions
     torch.onnx.export(one.network, (one.x,), str(path), dynamo=False, opset_version=17)
-    return onnx2torch.convert(str(path)).eval()
+    return read_by_onnx2torch(onnxslim.slim(str(path)))
 
 
 def _compiled(one: Subject) -> Any:
@@ -192,7 +193,6 @@ def _instructions(kind: str) -> Callable[[Subject], Any]:
 
 
 BFLOAT16 = "bfloat16 on both sides"
-_INTEGERS = {6: torch.int32, 7: torch.int64}  # by the numbers that ONNX gives types
 WAYS: dict[str, Callable[[Subject], Any]] = {
     "channels last": _channels_last,
     "threads": _with_threads,
@@ -224,7 +224,7 @@ def others_say(a: list[Tensor], b: list[Tensor], truth: list[Tensor]) -> dict[st
     return {"allclose": is_close(a, b), "pytorch": all(bool(y <= 2 * x + 1e-5) for x, y in errors)}
 
 
-def _measured(found: Sameness) -> Record:
+def measured(found: Sameness) -> Record:
     """A comparison, as it is written."""
     return {
         "verdict": found.verdict,
@@ -244,7 +244,7 @@ def honest(one: Subject, way: str) -> Record:
         narrow = copy.deepcopy(one.network).bfloat16()
         x = one.x.bfloat16() if one.x.is_floating_point() else one.x
         one = Subject(one.place, narrow, x, one.folder)
-    return _measured(one.reference.compare(WAYS[way](one)))
+    return measured(one.reference.compare(WAYS[way](one)))
 
 
 def faulty(one: Subject, kind: str, place: str, is_limit: bool) -> Record:
@@ -259,7 +259,7 @@ def faulty(one: Subject, kind: str, place: str, is_limit: bool) -> Record:
     others = others_say(right, computed(other, one.x), one.truth)
     named = [part.name in sites or part.name in sites.values() for part in found.where]
     own = {"size": size, "limit": is_limit, "place": place, "path": sites[place]}
-    return {**own, **_measured(found), **others, "named": any(named), "first": named[:1] == [True]}
+    return {**own, **measured(found), **others, "named": any(named), "first": named[:1] == [True]}
 
 
 def slots(one: Subject, index: int, planted_before: Counter[str]) -> list[list[Any]]:
@@ -412,64 +412,14 @@ def _slot(one: Record) -> list[Any]:
     return [one["way"], one["place"], one["limit"]] if "limit" in one else [one["way"]]
 
 
-# Published ONNX files, in ONNX Runtime and as onnx2torch reads them.
-
-
-@torch.no_grad()
-def child_of_file(path: Path) -> Iterator[Record]:
-    """The pair of an ONNX file: as onnx2torch reads it with constants folded, and in ONNX Runtime as it is."""
-    import onnx2torch
-    import onnxslim
-
-    warnings.simplefilter("ignore")
-    torch.set_num_threads(1)
-    try:
-        given = _drawn_inputs(path)
-        shapes = [f"{name}:{','.join(map(str, x.shape))}" for name, x in given.items() if x.ndim]
-        folded = onnxslim.slim(onnx_package("onnxslim").load(str(path)), input_shapes=shapes)
-        network, args = onnx2torch.convert(folded).eval(), tuple(given.values())
-        found = Reference(network, args, is_bounded=False).compare(path)
-        yield {"name": path.name, "way": "published", **_measured(found)}
-    except Exception as error:  # other people's code
-        yield {"name": path.name, "way": "published", "error": f"{type(error).__name__}: {error}"[:300]}
-
-
-def _drawn_inputs(path: Path) -> dict[str, Tensor]:
-    """Inputs of an ONNX file by name: small where it leaves their sizes open."""
-    graph = onnx_package("reading ONNX files").load(str(path)).graph
-    generator, held = torch.Generator().manual_seed(1), {one.name for one in graph.initializer}
-    found = {}
-    for port in (one for one in graph.input if one.name not in held):
-        kind = port.type.tensor_type
-        shape = [
-            one.dim_value if one.dim_value > 0 else (2 if place == 0 else 96)
-            for place, one in enumerate(kind.shape.dim)
-        ]
-        whole = torch.randint(0, 100, shape, generator=generator).to(_INTEGERS.get(kind.elem_type, torch.int64))
-        found[port.name] = whole if kind.elem_type in _INTEGERS else torch.randn(shape, generator=generator)
-    return found
-
-
-def run_published(out: Path, folder: Path) -> None:
-    """Runs the pairs of the ONNX files below a folder."""
-    have = {one.get("name") for one in read(out) if one["way"] == "published"}
-    for path in sorted(folder.rglob("*.onnx")):
-        if path.name not in have:
-            about = {"index": -1, "library": "published", "family": path.parent.parent.name}
-            nothing = {"name": path.name, "way": "published", "error": "died, or took too long"}
-            for record in list(told(child_of_file, path, first=FIRST, limit=LIMIT)) or [nothing]:
-                write(out, about | record)
-
-
 def main() -> None:
-    """Runs pairs, those of published files, or prints the table."""
+    """Runs pairs, or prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out", type=Path, help="file of lines of JSON, which is added to")
     parser.add_argument("--seconds", type=float, default=3600.0, help="start no new network after this time")
     parser.add_argument("--seed", type=int, default=0, help="of the networks that are drawn")
     parser.add_argument("--most", type=int, default=MOST, help="parameters of a network, at most")
     parser.add_argument("--shard", default="0/1", help="every n-th network from the i-th on: I/N")
-    parser.add_argument("--published", type=Path, help="run the ONNX files below this folder")
     parser.add_argument("--again", action="store_true", help="repeat pairs whose operations were not compared")
     parser.add_argument("--table", action="store_true", help="print what the lines say")
     parser.add_argument("--outputs", nargs=2, help=argparse.SUPPRESS)
@@ -477,8 +427,6 @@ def main() -> None:
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     if options.table:
         table(read(options.out), list(WAYS), list(FAULTS), half)
-    elif options.published:
-        run_published(options.out, options.published)
     elif options.outputs:
         torch.set_num_threads(1)
         network = built(*options.outputs)

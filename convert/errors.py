@@ -140,12 +140,15 @@ def first_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
-def untraceable(error: Exception) -> str:
-    """Why torch.export cannot follow a network, and what can be done where that is known."""
+_PARTS = "export_onnx(network.backbone, FILE), freeze(network.backbone, TOLERANCE)"
+
+
+def untraceable(error: Exception, parts: str = _PARTS) -> str:
+    """Why torch.export cannot follow a network, and what can be done where that is known: calls of its `parts`."""
     if type(error).__name__ == "GuardOnDataDependentSymNode":
         return (
-            "sizes in it depend on an image's values, as where a detector chooses among boxes; what comes before can "
-            "be taken alone, in Python: export_onnx(network.backbone, FILE), freeze(network.backbone, TOLERANCE)"
+            "sizes or branches in it depend on values, as where a detector chooses among boxes; what comes before can "
+            f"be taken alone, in Python: {parts}"
         )
     while isinstance(error.__cause__, Exception) and type(error.__cause__).__module__.startswith("torch.onnx"):
         error = error.__cause__  # the exporter's first error only says that there was one

@@ -25,12 +25,15 @@ class Parted:
         kind: The operation.
         ratio: Its difference, on the same inputs, in units of what rounding does there.
         why: What differs there.
+        is_certain: Whether these are two operations of one kind, or two that one of them has in one, and something
+            differs beside the result. Another kind may be the same operation in other words.
     """
 
     name: str
     kind: str
     ratio: float
     why: str
+    is_certain: bool = False
 
     @property
     def why_is_known(self) -> bool:
@@ -57,11 +60,12 @@ def parted(node: fx.Node, ratio: float, pairs: Pairs, found: Mapping[fx.Node, An
     if norm is not None:
         where = pairs.a.path(norm) or norm.name
         kind, why = f"{kind} and {pairs.a.kind(norm)} `{where}`", f"{pairs.names[1]} has both in one, which differs"
-    elif partner is None:
-        why = f"{pairs.names[1]} has no such operation"
-    else:
-        why = _differences(node, partner, pairs, found)
-    return Parted(name, kind, ratio, why)
+        return Parted(name, kind, ratio, why, is_certain=True)
+    if partner is None:
+        return Parted(name, kind, ratio, f"{pairs.names[1]} has no such operation")
+    why = _differences(node, partner, pairs, found)
+    is_one = pairs.b.told(partner) == "" or pairs.b.kind(partner) == kind  # torch's operations have one name each
+    return Parted(name, kind, ratio, why, is_certain=is_one and not why.startswith(_UNKNOWN))
 
 
 def unlike(pairs: Pairs) -> tuple[Parted, ...]:

@@ -218,7 +218,8 @@ def where_graphs_part(
     found = [parted(node, walk.suspects[node], pairs, walk.partners) for node in named]
     largest = max((one.ratio for one in found), default=0.0)
     told = [one for one in found if one.why_is_known or one.ratio >= _BESIDE * largest]
-    return Parts(tuple(told[:_NAMED]), max(largest, walk.largest))
+    paired = (walk.suspects[node] for node in named if pairs.partner(node) is not None)
+    return Parts(tuple(told[:_NAMED]), max(walk.largest, *paired, 0.0))
 
 
 def _walked(

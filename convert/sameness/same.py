@@ -36,6 +36,7 @@ from .verdict import (
     Sameness,
     by_name,
     changed_answers,
+    inexact_note,
     is_chaotic,
     not_finite,
     output_of,
@@ -319,10 +320,12 @@ class _Comparison:
         if own is None or self._computed_in(0) != self._computed_in(1):
             return basis
         parts = self._parted(graph, own, INNER)
+        certain = tuple(one for one in parts.found if one.is_certain)
         basis = replace(basis, inner=parts.largest)
-        if parts.found:
-            return replace(basis, verdict="not rounding", where=parts.found)
-        return replace(basis, where=self._unlike())
+        if certain:
+            return replace(basis, verdict="not rounding", where=certain)
+        inexact = map(inexact_note, (one for one in parts.found if not one.why_is_known))
+        return replace(basis, where=self._unlike(), notes=(*basis.notes, *inexact))
 
     def _typical(self, graph: Graph, *, watched: bool) -> list[Typical]:
         """Truth, and the scale of A, of B, and of steps of 8 bits where a side is quantised."""

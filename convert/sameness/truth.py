@@ -7,12 +7,12 @@ writes, so that a value that was read once is the same ever after.
 
 from __future__ import annotations
 
-import contextlib
+import io
+import logging
 import operator
-import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -29,6 +29,7 @@ from ..errors import ConversionError, untraceable
 from ..inputs import named_tensors
 
 CASTS = ("_to_copy", "to", "type_as", "convert_element_type")
+_PARTS = "same(network.backbone, other.backbone, inputs)"
 _LIFTED = {torch.complex64: torch.complex128, torch.complex32: torch.complex128}
 
 
@@ -44,6 +45,19 @@ def lift(value: Any) -> Any:
 def lifted_arguments(values: Any) -> Any:
     """Arguments of an operation with every tensor and dtype lifted."""
     return tree_map(lift, values)
+
+
+@contextmanager
+def _silently() -> Iterator[None]:
+    """Without what torch's exporter prints, logs and warns of, which is about its internals."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
 
 
 @dataclass(frozen=True)
@@ -64,13 +78,12 @@ class Graph:
             ConversionError: torch cannot export it.
         """
         try:
-            with torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
-                warnings.simplefilter("ignore")  # torch's own, about its internals
+            with torch.no_grad(), _silently():
                 if not isinstance(network, ExportedProgram):
                     network = torch.export.export(network, args, dict(kwargs), strict=False)
                 return cls(network.run_decompositions({}))
         except Exception as error:  # whatever the network's code and torch's exporter raise
-            raise ConversionError(f"torch cannot export it: {untraceable(error)}") from error
+            raise ConversionError(f"torch cannot export it: {untraceable(error, _PARTS)}") from error
 
     @property
     def nodes(self) -> list[fx.Node]:

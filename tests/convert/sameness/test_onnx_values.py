@@ -18,7 +18,7 @@ from conv2attn.convert.errors import InputError
 from conv2attn.convert.sameness import onnx_values
 from conv2attn.convert.sameness.onnx_values import OnnxOperations
 from conv2attn.convert.sameness.same import same
-from conv2attn.convert.sameness.verdict import THRESHOLD
+from conv2attn.convert.sameness.verdict import INNER, THRESHOLD
 from tests.convert.sameness.planted import FAULTS, SIZES, Fault, Hiding, attending, dense, mobile
 from tests.onnx_files import network, port, tensor
 
@@ -132,6 +132,35 @@ def test_one_weight_of_a_file_is_counted(tmp_path: Path) -> None:
     other.conv.weight.data[1, 2, 0, 1] += 0.01
     (place,) = same(model, by_hand(other, tmp_path / "b.onnx"), image).where
     assert (place.name, place.why) == ("conv", "1 of 108 numbers of weight differ, by 0.01 at most")
+
+
+class Gated(nn.Module):
+    """Adds a sigmoid of numbers near -16, where ONNX Runtime's has hardly a digit."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = torch.sigmoid(x - 16) + x
+        return found
+
+
+def gated(path: Path) -> Path:
+    nodes = [
+        helper.make_node("Sub", ["x", "low"], ["a"]),
+        helper.make_node("Sigmoid", ["a"], ["b"]),
+        helper.make_node("Add", ["b", "x"], ["y"]),
+    ]
+    ports = [port("x", ["n", 40])], [port("y", None)]
+    onnx.save(network(nodes, [tensor("low", torch.tensor(16.0))], inputs=ports[0], outputs=ports[1]), path)
+    return path
+
+
+def test_a_library_s_inexact_operation_that_the_outputs_do_not_show_is_a_note(tmp_path: Path) -> None:
+    found = same(Gated().eval(), gated(tmp_path / "a.onnx"), torch.randn(3, 40))
+    assert (found.verdict, found.exit_code, found.where) == ("rounding", 0, ())
+    assert found.inner is not None
+    assert found.inner > INNER
+    (note,) = found.notes
+    assert note.startswith("`sigmoid` (sigmoid): the operation is the same, and its result is not (B: Sigmoid); on the")
+    assert "which the outputs do not show" in " ".join(str(found).split())
 
 
 def test_inner_values_are_those_of_the_operations(tmp_path: Path) -> None:

@@ -449,6 +449,19 @@ def test_complex_outputs_are_compared_as_pairs() -> None:
     assert same(Spectrum().eval(), lambda x: other(x) * (1 + 1e-5j), signal).verdict == "not rounding"
 
 
+def test_a_network_that_chooses_by_values_has_no_graph_and_torch_prints_nothing(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    class Choosing(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x * 2 if float(x.abs().sum()) > 1 else x
+
+    found = same(Choosing().eval(), lambda x: x * (2 + 1e-6), X)
+    assert "sizes or branches in it depend on values" in found.sentence
+    assert "same(network.backbone, other.backbone, inputs); B is a callable" in found.sentence
+    assert capfd.readouterr() == ("", "")
+
+
 def test_chaos_cannot_be_judged() -> None:
     class Logistic(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -495,7 +508,7 @@ def test_weights_of_an_operation_with_many_results_are_counted_once() -> None:
     torch.manual_seed(2)
     one, x = nn.LSTM(3, 4, batch_first=True).eval(), torch.randn(2, 5, 3)
     other = copy.deepcopy(one)
-    other.weight_hh_l0.data[1, 2] += 0.1
+    other.get_parameter("weight_hh_l0").data[1, 2] += 0.1
     (place,) = same(one, other, x).where
     assert (place.name, place.why) == ("lstm", "1 of 64 numbers of params[1] differ, by 0.1 at most")
 
