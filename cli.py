@@ -238,7 +238,7 @@ def verify(
 ) -> Outcome:
     """Run a converted network and its CNN side by side, and check every bound.
 
-    Without --arch, ONNX Runtime runs an ONNX file and its version with attention. Without CHECKPOINT, --random N
+    Without --arch, ONNX Runtime runs an ONNX file and its converted form. Without CHECKPOINT, --random N
     verifies N random layers, as soak does.
     """
     from .commands.verify import VerifyOptions, verify_chosen
@@ -287,9 +287,7 @@ def show(
     image: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Image to show attention on (default: a generated one).")
     ] = None,
-    size: Annotated[
-        str | None, typer.Option(metavar="ROWSxCOLUMNS", help="Size of the image: it is scaled to it.")
-    ] = None,
+    size: Annotated[str | None, typer.Option(metavar="ROWSxCOLUMNS", help="Scale the image to this size.")] = None,
     mean: MeanOption = None,
     std: StdOption = None,
     query: Annotated[
@@ -400,7 +398,10 @@ def same(
     dtype: DtypeOption = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of inputs and of noise.")] = 0,
     prove: Annotated[
-        bool, typer.Option("--prove", help="Prove the truth's error and the worst case; some hundred runs an image.")
+        bool,
+        typer.Option(
+            "--prove", help="Prove bounds on the reference's error and on rounding: some hundred runs an image."
+        ),
     ] = False,
     out: ResultOption = None,
 ) -> Outcome:

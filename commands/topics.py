@@ -16,8 +16,8 @@ ARCH = """\
 
 No --arch is needed for a Hugging Face folder, for the output of convert, and
 for a network that is in the file itself (.pt2, or a pickled network of your own
-classes, with --trust). Of an ONNX file without --arch, only the layers are
-converted.
+classes, with --trust). Without --arch, an ONNX file gives its
+attention layers alone, not a network.
 """
 PICTURES = """\
 Pictures are preprocessed as the network's authors do it, by the description in
