@@ -1,6 +1,8 @@
 # Every target works on a fresh machine with Python >= 3.11, make and a network.
 PYTHON ?= python3
 BIN := .venv/bin
+# Python compiles a module when it is first imported; all modules of all packages would take as long as the rest.
+INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable
 PARALLEL := --numprocesses=auto --dist=worksteal
 
 .PHONY: demo test test-all test-libraries test-versions quick faults mutants cuda browser bench hunt first-picture pictures docs formal coq checker venv check format lint types clean
@@ -118,21 +120,22 @@ types: .venv/dev
 
 .venv/runtime: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable .
+	$(BIN)/python $(INSTALL) .
 	touch $@
 
-.venv/dev: .venv/runtime
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[dev]"
-	touch $@
+.venv/dev: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python $(INSTALL) ".[dev]"
+	touch .venv/runtime $@
 
 # An environment of its own: the other tests have stand-ins for these libraries, or see that they are not installed.
 build/libraries/ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv build/libraries
-	build/libraries/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[libraries]"
+	build/libraries/bin/python $(INSTALL) ".[libraries]"
 	touch $@
 
-.venv/docs: .venv/runtime
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable ".[docs]"
+.venv/docs: .venv/dev
+	$(BIN)/python $(INSTALL) ".[docs]"
 	touch $@
 
 clean:
