@@ -37,7 +37,7 @@ from ...convert.certificate.data import convolve_padded
 from ...convert.certificate.distance import told_distance
 from ...convert.certificate.layer import padded_range
 from ...convert.certificate.literal import sample_layer
-from ...convert.certificate.network.images import SHOWN, certify_shown
+from ...convert.certificate.network.images import SHOWN, ImageCertificate, certify_shown
 from ...convert.errors import ConversionError
 from ...convert.files.layers import Layers, attention_named
 from ...convert.files.report import Summary, is_the_cnn
@@ -47,7 +47,7 @@ from ...convert.network.report import LayerReport, Report
 from ...convert.sameness.agreement import Agreement
 from ..pictures.curve import bounds_or_none, input_range, with_alpha
 from ..pictures.scene import Scene
-from ..text import CELL, printable
+from ..text import CELL, printable, scientific
 from .look import look
 
 BUDGET = 400_000  # numbers of four bytes in all channels: 2.1 MB of base64
@@ -104,7 +104,7 @@ def page_data(
     if summary is None:
         summary = Summary(len(entries), heads, samples, trouble is None and is_the_cnn(model, image))
     return {
-        "in_words": summary.in_words,
+        "in_words": (summary if agreement is None else replace(summary, samples={})).in_words,
         "on_image": None if trouble is not None else _on_image(model, image, found.values()),
         "image_size": list(image.shape[-2:]),
         "trouble": None if trouble is None else printable(trouble),
@@ -128,14 +128,30 @@ def _on_image(model: nn.Module, image: Tensor, seen: Iterable[Scene]) -> str | N
         return None
     units = sum(scene.layer.out_channels * math.prod(scene.layer.spec.output_size(scene.size)) for scene in seen)
     if units > max(SHOWN.values()):
-        return (
-            f"What rounding does to this run is not proved here, since it has {units:,} numbers: certify_images does."
-        )
+        return f"Rounding in this run is not proved here, since it has {units:,} numbers: certify_images proves it."
     try:
         first = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
-        return certify_shown(model, image.to(first)).in_words
+        return proved_in_words(certify_shown(model, image.to(first)).images[0])
     except ConversionError:
         return None
+
+
+def proved_in_words(certificate: ImageCertificate) -> str:
+    """What is proved of the network's run on the page's image, and of other programs' runs."""
+    error, bound, opens = certificate.error, certificate.bound, certificate.opens
+    told = "How far this run's outputs on the image shown here are from the CNN's in exact arithmetic is not proved."
+    if error is not None:
+        told = (
+            f"This run's outputs on the image shown here are within {scientific(error)} of the CNN's in exact "
+            "arithmetic: measured against float64, whose own error is proved."
+        )
+    estimate = scientific(certificate.estimate)
+    if bound is None:
+        why = "" if opens is None else f" ({opens.layer}: {opens.reason})"
+        return f"{told} No worst case is proved for programs that round each operation once{why}; estimate {estimate}."
+    class_ = "the class is certain" if certificate.certified else "the class is not certain"
+    which = f"by {scientific(bound)} at most at the largest output, and {class_}; estimate {estimate}"
+    return f"{told} Worst case on it: programs that round each operation once differ {which}."
 
 
 def _trained(model: nn.Module, entries: Sequence[LayerReport]) -> list[str]:

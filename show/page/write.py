@@ -132,7 +132,7 @@ def caption(data: dict[str, Any]) -> str:
         return (
             "Measured: the largest |attention \u2212 convolution| of the layer's outputs over "
             f"{agreement['images']:,} images, in the {agreement['engine']} engine, which shares no step with "
-            f"a convolution. {_WORST_CASE}"
+            f"a convolution; other images and engines give other numbers. {_WORST_CASE}"
         )
     return (
         "Measured: the largest |attention \u2212 convolution| of literal attention, a softmax over all keys, at "
@@ -141,7 +141,7 @@ def caption(data: dict[str, Any]) -> str:
 
 
 _WORST_CASE = (
-    "Worst case: the layer's certificate for any input within the ranges and sums that this one has, in the same "
+    "Worst case: the layer's certificate for any input within the ranges and sums of what it saw there, in the same "
     "engine. Share: measured / worst case."
 )
 

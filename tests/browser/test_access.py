@@ -12,6 +12,7 @@ from playwright.sync_api import Page
 from torch import nn
 
 from conv2attn.convert import convert_model
+from conv2attn.convert.network.graft import graft
 from conv2attn.convert.network.report import Report
 from conv2attn.learn.experiment.folder import History, LayerRecord
 from conv2attn.learn.heads.positions import Grid
@@ -28,7 +29,8 @@ TOOLS = ROOT / "build" / "node"
 
 def report() -> str:
     network = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 2, 5, stride=2)).eval()
-    model, _ = convert_model(network)
+    model, _ = convert_model(graft(network, where="0", heads=2).model)
+    nn.init.ones_(model.get_submodule("0").spare_out)  # type: ignore[arg-type]
     return make_page(model, Report.of(model), title="A network").text
 
 

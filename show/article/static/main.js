@@ -1,6 +1,6 @@
 /* The article: one image, one layer, one query for all scenes, and what of them is drawn when. */
 
-import { queryPosition } from "../../page/static/attention.js";
+import { markOf, outputAt, queryAt } from "../../page/static/attention.js";
 import { find, onLook } from "../../page/static/dom.js";
 import { Refusal, convolution, subjectOf } from "../../page/static/layer.js";
 import { Setup } from "./setup.js";
@@ -154,19 +154,14 @@ class Article {
   paintLook() { this.look = lookOf(colourPicture(this.subject.planes, this.subject.padded_size[1])); }
 
   /** The query of a name, as an output pixel inside the present outputs. */
-  query(name = "query") {
-    return this.state.get(name).map((at, axis) => Math.min(Math.max(Math.round(at), 0), this.subject.output_size[axis] - 1));
-  }
+  query(name = "query") { return outputAt(this.subject, this.state.get(name)); }
 
-  moveQuery(name, query, scene) {
-    const inside = query.map((at, axis) => Math.min(Math.max(at, 0), this.subject.output_size[axis] - 1));
-    this.state.set({ [name]: inside }, scene);
-  }
+  moveQuery(name, query, scene) { this.state.set({ [name]: outputAt(this.subject, query) }, scene); }
 
   /** Where a query sits on the padded input, and the query whose mark is nearest to a pixel of it. */
-  markOf(query = this.query()) { return [0, 1].map((axis) => queryPosition(this.subject, query, axis)); }
+  markOf(query = this.query()) { return markOf(this.subject, query); }
 
-  queryAt(pixel) { return pixel.map((at, axis) => Math.round((at - this.subject.middle[axis]) / this.subject.stride[axis])); }
+  queryAt(pixel) { return queryAt(this.subject, pixel); }
 
   convolvedAt([row, column]) { return this.convolved[row * this.subject.output_size[1] + column]; }
 }

@@ -43,6 +43,16 @@ export function queryPosition(layer, query, axis) {
   return layer.stride[axis] * query[axis] + layer.middle[axis];
 }
 
+/** The pixel of the padded input that a query sits on, and the query that sits nearest to a pixel. */
+export function markOf(layer, query) { return [0, 1].map((axis) => queryPosition(layer, query, axis)); }
+
+export function queryAt({ stride, middle }, pixel) { return pixel.map((at, axis) => Math.round((at - middle[axis]) / stride[axis])); }
+
+/** A query moved to the nearest output pixel. */
+export function outputAt({ output_size }, query) {
+  return query.map((at, axis) => Math.min(Math.max(Math.round(at), 0), output_size[axis] - 1));
+}
+
 /** sum_k p(k) plane(k) for one plane of numbers over the padded input. */
 export function attended({ rows, columns }, plane) {
   let sum = 0;

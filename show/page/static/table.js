@@ -30,8 +30,9 @@ export function makeSearchable(table, search) {
   });
 }
 
-/** The network's layers in their order, a bar each: as high as it has heads, filled where attention is one-hot. */
-export function makeChain(table, chain) {
+/** The network's layers in their order, a bar each: as high as it has heads, filled where attention is one-hot;
+    words say more of the one that is pointed at. */
+export function makeChain(table, chain, words) {
   chain.replaceChildren(...[...table.tBodies[0].rows].map((row) => {
     const [name, geometry, heads, alpha, , , measured, bound] = [...row.cells], bar = made("i"), button = made("button", "", bar);
     const about = `${geometry.textContent}, heads ${heads.textContent}, α ${alpha.textContent}`;
@@ -41,6 +42,7 @@ export function makeChain(table, chain) {
       + `measured ${measured.textContent}, worst case ${bound.textContent}` });
     button.setAttribute("aria-label", button.title);
     button.dataset.layer = name.dataset.value;
+    for (const type of ["pointerenter", "focus"]) button.addEventListener(type, () => { words.textContent = button.title; });
     return made("li", "", button);
   }));
 }

@@ -1,6 +1,6 @@
 /* What is shown, and how it is moved: a layer, an output channel, a query and alpha. */
 
-import { decodedBytes, queryPosition } from "./attention.js";
+import { decodedBytes, markOf, outputAt, queryAt } from "./attention.js";
 import { dragged, find, made, onLook } from "./dom.js";
 import { readPicture } from "./files.js";
 import { Refusal, addedBy, attentionAt, channelBound, seenBy } from "./layer.js";
@@ -38,7 +38,7 @@ class Viewer {
     find("own-image").addEventListener("change", ({ target }) => { this.takeFile(target.files[0]); target.value = ""; });
     document.addEventListener("dragover", (event) => event.preventDefault());
     document.addEventListener("drop", (event) => { event.preventDefault(); this.takeFile(event.dataTransfer.files[0]); });
-    dragged(find("image"), (event) => this.moveTo(this.image.pixelAt(event)),
+    dragged(find("image"), (event) => this.setQuery(queryAt(this.layer, this.image.pixelAt(event))),
       (step) => this.setQuery(this.query.map((at, axis) => at + step[axis])));
     onLook(() => { this.paintInput(); this.update(); });
   }
@@ -85,14 +85,8 @@ class Viewer {
     this.update();
   }
 
-  /** Takes the query whose mark is nearest to a pixel of the padded input. */
-  moveTo(pixel) {
-    const { stride, middle } = this.layer;
-    this.setQuery(pixel.map((at, axis) => Math.round((at - middle[axis]) / stride[axis])));
-  }
-
   setQuery(query) {
-    const inside = query.map((at, axis) => Math.min(Math.max(at, 0), this.layer.output_size[axis] - 1));
+    const inside = outputAt(this.layer, query);
     if (inside.every((at, axis) => at === this.query[axis])) return;
     this.query = inside;
     this.update();
@@ -100,7 +94,7 @@ class Viewer {
 
   alphaOf = (head) => this.alpha ?? this.layer.alpha[head];
 
-  get mark() { return [0, 1].map((axis) => queryPosition(this.layer, this.query, axis)); }
+  get mark() { return markOf(this.layer, this.query); }
 
   /** Recomputes everything that is shown. */
   update() {
@@ -205,5 +199,5 @@ class Viewer {
 
 makeSortable(find("layers"));
 makeSearchable(find("layers"), find("search"));
-makeChain(find("layers"), find("chain"));
+makeChain(find("layers"), find("chain"), find("chain-words"));
 window.viewer = new Viewer(JSON.parse(find("data").textContent));

@@ -19,6 +19,7 @@ from conv2attn.convert import SelfAttention2d, attention_from_conv, certify, con
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.bounds.tail import tail_fraction
 from conv2attn.convert.certificate.distance import distance_from_convolution
+from conv2attn.convert.certificate.network.images import certify_shown
 from conv2attn.convert.examples.images import drawn_image
 from conv2attn.convert.examples.networks import load_example
 from conv2attn.convert.files.layers import Layers
@@ -27,6 +28,7 @@ from conv2attn.proofs.campaign.strategies import convolutions_with_input
 from conv2attn.show.page.data import BUDGET, MOST_CHANNELS, channels_data, first_channels
 from conv2attn.show.page.write import make_page
 from conv2attn.show.pictures.scene import Scene
+from conv2attn.show.text import scientific
 from tests.positions import move_center
 
 LIMIT = 3_000_000  # bytes of a ResNet-18's page
@@ -96,6 +98,16 @@ def test_the_page_s_errors_are_below_their_bounds() -> None:
     for layer in data_of(page_of(load_example("mobile")))["layers"]:
         assert layer["difference"] <= layer["bound"]
         assert all(channel["rounding"] is not None for channel in layer["channels"])
+
+
+def test_the_page_says_what_is_proved_of_its_run_and_what_would_take_too_long() -> None:
+    model, report = convert_model(load_example("plain"))
+    (certificate,) = certify_shown(model, drawn_image(3)).images
+    words = data_of(make_page(model, report, title="").text)["on_image"]
+    assert f"within {scientific(certificate.error)} of the CNN's in exact arithmetic" in words
+    assert f"differ by {scientific(certificate.bound)} at most at the largest output" in words
+    wide = data_of(page_of(nn.Sequential(nn.Conv2d(3, 300, 1)), image=drawn_image(3, Size(64, 64))))
+    assert wide["on_image"].startswith("Rounding in this run is not proved here, since it has 1,228,800 numbers")
 
 
 # What the page holds
