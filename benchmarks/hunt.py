@@ -4,7 +4,8 @@ Network i is a function of the seed and i. It begins with layer i of the campaig
 of any geometry, and goes on with operations that fit. Torch runs it eagerly, in its own loops and with channels last;
 ONNX Runtime runs its exported file; some are compiled. Where a difference is no rounding, layers are taken off the end
 as long as it stays one, so that the last of those that are left is the one to look at. Calls that
-docs/wrong-convolutions.md has are not drawn.
+docs/wrong-convolutions.md has are not drawn. In ONNX Runtime operations are compared one by one, also where outputs
+agree.
 
     python benchmarks/hunt.py build/hunt.jsonl --minutes 60 --shard 0/2
     python benchmarks/hunt.py build/hunt.jsonl --graph 17       # one network, in words and as it was judged
@@ -32,7 +33,7 @@ from children import Record, read, told, write
 from torch import Tensor, nn
 
 from conv2attn.convert.sameness.same import Reference
-from conv2attn.convert.sameness.verdict import Sameness
+from conv2attn.convert.sameness.verdict import INNER, Sameness
 from conv2attn.proofs.campaign.layers import choose_spec, draw_layer, may_be_wrong, smallest_input
 from conv2attn.proofs.campaign.results import Shard
 from conv2attn.proofs.campaign.values import drawn_convolution, images
@@ -352,6 +353,7 @@ def _in_runtime(reference: Reference, model: nn.Sequential, x: Tensor, runtime: 
     except Exception as error:  # a runtime that refuses it
         return {"error": f"{type(error).__name__}: {error}"[:200]}
     record = {"verdict": found.verdict, "ratio": min(found.ratio, 1e300), "reason": found.reason[:120]}
+    record |= {"inner": None if found.inner is None else min(found.inner, 1e300), "notes": list(found.notes)}
     if found.verdict == "not rounding":
         record |= _reduced(model, x, runtime, folder)
         record["beyond"] = found.worst is not None and found.worst.is_beyond
@@ -412,10 +414,16 @@ def table(out: Path) -> None:
         verdicts = Counter(one.get("verdict", one.get("error", "skipped")[:60]) for one in own)
         ratios = [one["ratio"] for one in own if one.get("verdict") == "rounding"]
         print(f"{name}: largest rounding {max(ratios, default=0):.3g}; {dict(verdicts.most_common(12))}")
+        inner = [one["inner"] for one in own if one.get("inner") is not None]
+        print(f"    operations compared in {len(inner)}, the largest that agrees {_largest(inner):.3g}")
     for one in records:
         for name, found in one["told"].items():
-            if found.get("verdict") == "not rounding":
+            if found.get("verdict") == "not rounding" or found.get("notes"):
                 print(one["index"], name, found)
+
+
+def _largest(inner: Sequence[float]) -> float:
+    return max((one for one in inner if one <= INNER), default=0.0)
 
 
 def main() -> None:

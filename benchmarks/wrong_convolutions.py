@@ -2,7 +2,7 @@
 
     python benchmarks/wrong_convolutions.py [--seconds 20]
 
-Torch makes each call in a process of its own, since some crash and some never return. Engines make their own
+Torch makes each call in a forked process of its own, since some crash and some never return. Engines make their own
 convolutions by ``convert.engines.convolution.convolve``, which must be right everywhere, in this process. Result and
 gradients are compared with float64's; numbers are -1, 0 and 1, whose sums no precision rounds here. ``same`` must find
 each call that is wrong, by its result or by its gradients.
@@ -10,10 +10,9 @@ each call that is wrong, by its result or by its gradients.
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import multiprocessing
 from collections.abc import Callable
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -183,43 +182,47 @@ def said(name: str, lies: str) -> str:
     return sentence
 
 
-def found_here(name: str, lies: str, seconds: float, *options: str) -> str:
-    """What torch makes of a call of the table on this processor, in a process of its own."""
-    program = [sys.executable, __file__, "--call", name, "--lies", lies, *options]
+def found_here(work: Callable[[str, str], str], name: str, lies: str, seconds: float) -> str:
+    """What a child says of a call of the table on this processor, or how it ends."""
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_send, args=(theirs, work, name, lies))
+    process.start()
+    theirs.close()
     try:
-        done = subprocess.run(program, capture_output=True, text=True, timeout=seconds, check=False)
-    except subprocess.TimeoutExpired:
-        return NEVER
-    return done.stdout.strip() if done.returncode == 0 else CRASHES
+        return str(ours.recv()) if ours.poll(seconds) else NEVER
+    except EOFError:
+        return CRASHES
+    finally:
+        process.kill()
+        process.join()
 
 
-def outcome(name: str, lies: str, caller: str) -> str:
+def _send(pipe: Any, work: Callable[[str, str], str], name: str, lies: str) -> None:
+    pipe.send(work(name, lies))
+
+
+def outcome(name: str, lies: str, caller: str = "torch") -> str:
     """What a caller makes of a call of the table, in this process."""
     wrong = (disagreement(TABLE[name], MEMORY_FORMATS[lies], caller) for _ in range(_TIMES))
     return next((f"wrong {what}" for what in wrong if what is not None), RIGHT)
 
 
 def main(
-    seconds: Annotated[float, typer.Option(help="How long a call may take, with the start of its process.")] = 20,
-    call: Annotated[str, typer.Option(help="Make this call only, in this process.")] = "",
-    lies: Annotated[str, typer.Option(help="How its image lies in memory.")] = "contiguous",
-    by_same: Annotated[bool, typer.Option("--same", help="Ask same of this call, in this process.")] = False,
-    engines: Annotated[bool, typer.Option("--engines", help="Make the engines' calls only, in this process.")] = False,
+    seconds: Annotated[float, typer.Option(help="Seconds that a call may take.")] = 20,
+    engines: Annotated[bool, typer.Option("--engines", help="Make the engines' calls only.")] = False,
 ) -> None:
     """Prints a table of calls, and of what torch makes of each on this processor; the engines' own must be right."""
     torch.set_num_threads(1)
-    if call:
-        print(said(call, lies) if by_same else outcome(call, lies, "torch"))
-        return
     own = [name for name, each in TABLE.items() if each.output_padding is None]  # engines make no transposed calls
     wrong = [f"{name}, {each}" for name in own for each in MEMORY_FORMATS if outcome(name, each, "engines") != RIGHT]
-    print(f"Wrong as engines make them: {'; '.join(wrong) or 'none'}")
+    print(f"Wrong as engines make them: {'; '.join(wrong) or 'none'}", flush=True)
     if not engines:
         print(f"| call ({torch.backends.cpu.get_cpu_capability()}) | {' | '.join(MEMORY_FORMATS)} |")
         print("| --- | --- | --- |")
         missed = []
         for name in TABLE:
-            cells = {each: found_here(name, each, seconds) for each in MEMORY_FORMATS}
+            cells = {each: found_here(outcome, name, each, seconds) for each in MEMORY_FORMATS}
             print(f"| {name} | {' | '.join(cells.values())} |", flush=True)
             missed += [f"{name}, {each}" for each, cell in cells.items() if _is_missed(name, each, cell, seconds)]
         print(f"Wrong and not found by same: {'; '.join(missed) or 'none'}")
@@ -231,7 +234,7 @@ def _is_missed(name: str, lies: str, cell: str, seconds: float) -> bool:
     """Whether ``same`` calls a result right that is wrong."""
     if not cell.startswith("wrong"):
         return False
-    sentence = found_here(name, lies, 6 * seconds, "--same")
+    sentence = found_here(said, name, lies, 6 * seconds)
     print(f"    same, {lies}: {sentence}", flush=True)
     return sentence.startswith(("Same", "Rounding", RIGHT))
 
