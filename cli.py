@@ -117,7 +117,8 @@ def help_on(
         from .convert.errors import close_names
 
         known = [*program.command.commands, *TOPICS]
-        raise typer.BadParameter(f"{what} is no command and no topic{close_names(what or '', known)}")
+        close = close_names(what or "", known) or "; conv2attn --help lists them"
+        raise typer.BadParameter(f"{what} is no command and no topic{close}")
     shown = program if what is None else found.make_context(what, ["--help"], parent=program, resilient_parsing=True)
     say_document(found.get_help(shown) + "\n")
 

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from ..convert.errors import OutputError
 from ..convert.examples.images import draw_images
 from ..convert.examples.networks import NETWORKS, load_example
 from ..convert.files.architecture import Architecture
@@ -32,6 +33,8 @@ def run_demo(folder: Path, *, count: int, seed: int, progress: Callable[[int], N
         OutputError: The folder cannot be written.
     """
     targets = {name: folder / name for name in NETWORKS}
+    if folder.exists() and not folder.is_dir():
+        raise OutputError(f"{folder} is a file; the output is a folder")
     with file_system_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for target in targets.values():

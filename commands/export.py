@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..convert.arguments import USUAL_SIZES, Size
-from ..convert.errors import OptionError, OutputError
+from ..convert.errors import OptionError
 from ..convert.files.weights import Opening
 from ..convert.inputs import InputSpec, random_inputs
 from ..convert.layer.layer import SelfAttention
@@ -34,12 +34,12 @@ def export_network(
     """Writes a network as ONNX. The arguments are the command's options.
 
     Raises:
-        OutputError: The file is not to be an ONNX file, or cannot be written.
-        OptionError: alpha is given for a converted network, or a size for described inputs.
+        OutputError: The file cannot be written.
+        OptionError: The name has another ending; alpha is given for a converted network, or a size for inputs.
         ConversionError: The network cannot be opened, converted or written.
     """
     if out.suffix != ".onnx":
-        raise OutputError(f"{out} must end in .onnx, which is the kind of file that is written")
+        raise OptionError(f"{out} must end in .onnx, which is the kind of file that is written")
     check_file(out, force=force, sources=[source])
     network = opened(source, opening)
     sources = [source, *network.files]

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from ..convert.arguments import USUAL_SIZES, Size
-from ..convert.errors import ConversionError, OutputError, untraceable
+from ..convert.errors import ConversionError, OptionError, untraceable
 from ..convert.files.preprocessing import caveats
 from ..convert.files.weights import Opening
 from ..convert.inputs import example_image
@@ -44,7 +44,7 @@ def freeze_checkpoint(
         ConversionError: The network cannot be opened or frozen, or a file cannot be written.
     """
     if out.suffix not in ENDINGS:
-        raise OutputError(
+        raise OptionError(
             f"{out} must end in {', '.join(ENDINGS)}: a program of torch.export's, or the state dict of the frozen CNN"
         )
     check_file(out, force=force, sources=[checkpoint])

@@ -177,6 +177,9 @@ class FolderImages(Sequence[Tensor]):
 
     def __init__(self, folder: Path, channels: int, read: Callable[[Path], Tensor], *, batch_size: int) -> None:
         self._channels, self._picture, self._batch_size = channels, read, batch_size
+        if not folder.is_dir():
+            what = f"{folder} is a file; its folder is {folder.parent}" if folder.exists() else f"there is no {folder}"
+            raise CheckpointError(f"images come from a folder, and {what}")
         endings = (*_TENSORS, *SUFFIXES)
         parts = find_places(folder, endings)
         places = parts[next(part for part in _SHOWN if part in parts)]

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..convert.errors import OutputError
+from ..convert.errors import OptionError
 from ..convert.files.folder import LAYERS_CONTENT
 from ..convert.files.weights import Opening
 from ..convert.write import (
@@ -55,11 +55,12 @@ def restore_file(
         force: Replace a file that exists.
 
     Raises:
-        OutputError: The suffix is another, or the file cannot be written; checked before reading where possible.
+        OptionError: The suffix is another.
+        OutputError: The file cannot be written; checked before reading where possible.
         NotAConvolutionError: Layers compute what no convolution computes, or nothing is converted.
     """
     if out.suffix not in _SUFFIXES:
-        raise OutputError(f"{out} must end in {', '.join(_SUFFIXES)}, which says what kind of file is written")
+        raise OptionError(f"{out} must end in {', '.join(_SUFFIXES)}, which says what kind of file is written")
     check_file(out, force=force, sources=[source, source / CONFIG, source / WEIGHTS])
     network = opened(source, opening)
     state = network.cnn_state(ungraft_all=ungraft)

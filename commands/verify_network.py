@@ -103,6 +103,8 @@ class NetworkCheck:
         count = len(self._layers) // max(1, len(self.agreement.engines))
         if not self._layers:
             return "Not verified: no layer ran."
+        if self._is_undefined:
+            return "Not verified: outputs are NaN or infinite, so agreement is undefined."
         if self._beyond:
             return f"Not verified: {len(self._beyond)} of {len(self._layers)} comparisons are beyond their worst case."
         if self.exit_code:

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from ..convert.arguments import as_number
 from ..convert.certificate.distance import Window, kernel_at, kernel_difference
-from ..convert.certificate.layer import InputRange, padded_range
+from ..convert.certificate.layer import InputRange, number, padded_range
 from ..convert.errors import ConversionError, NotAConvolutionError, Problem
 from ..convert.layer.layer import SelfAttention
 from ..convert.layer.spare import TRAINED_SPARE
@@ -104,6 +104,12 @@ class FrozenLayer:
     convolution: Convolution
     certificate: FreezeCertificate
 
+    def __str__(self) -> str:
+        """The kernel, and the bounds on what it leaves out."""
+        name, size = ", ".join(self.names) or "the model itself", "x".join(map(str, self.certificate.kernel_size))
+        away, anywhere = number(self.certificate.cut_off), number(self.certificate.border)
+        return f"{name}: {size} kernel; worst case {away} away from borders, {anywhere} anywhere"
+
 
 @dataclass(frozen=True)
 class FrozenModel:
@@ -111,6 +117,10 @@ class FrozenModel:
 
     model: nn.Module
     layers: tuple[FrozenLayer, ...]
+
+    def __str__(self) -> str:
+        """A line for each layer."""
+        return "\n".join(map(str, self.layers))
 
 
 def freeze(model: nn.Module, tolerance: float, *, input_range: InputRange = INPUT_RANGE) -> FrozenModel:

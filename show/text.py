@@ -114,7 +114,7 @@ def partial_lines(path: object, loaded: int, names: Sequence[str]) -> list[str]:
     """
     if not names:
         return []
-    counts = f"{loaded:,} of {loaded + len(names):,} keys are loaded, none is missing, {len(names):,} are left over"
+    counts = f"{loaded:,} of {loaded + len(names):,} keys are loaded, missing 0, left over {len(names):,}"
     return [f"warning: the network is a part of {path}: {counts}: {_listed(names)}"]
 
 

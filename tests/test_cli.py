@@ -566,8 +566,31 @@ def test_a_class_that_takes_a_part_of_a_checkpoint_says_so_first_with_counts(com
     torch.save(state | {"neck.weight": torch.ones(1), "conv.total_ops": torch.ones(1)}, "part.pth")
     name, *options = command.split()
     found = run(name, "part.pth", "--arch", "nets.py:Net", *options)
-    counts = "2 of 3 keys are loaded, none is missing, 1 are left over: neck.weight\n"
+    counts = "2 of 3 keys are loaded, missing 0, left over 1: neck.weight\n"
     assert (found.code, found.err) == (0, f"warning: the network is a part of part.pth: {counts}")
     torch.save({"conv.weight": state["conv.weight"], "neck.weight": torch.ones(1)}, "less.pth")
-    told = "1 of 2 keys fit, 1 are missing, 1 are left over: 'conv.bias' is missing; it holds 'neck.weight'"
+    told = "1 of 2 keys fit, missing 1, left over 1: 'conv.bias' is missing; it holds 'neck.weight'"
     assert told in refused(run, 3, name, "less.pth", "--arch", "nets.py:Net", *options)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("verify", "state.pth", "--arch", "nets.py:Net", "--data", "nowhere"), "and there is no nowhere"),
+        (("verify", "state.pth", "--arch", "nets.py:Net", "--data", "nets.py"), "nets.py is a file; its folder is ."),
+        (("plan", "state.pth", "--arch", "nets.py"), "one of Net, as in nets.py:Net"),
+        (("plan", "state.pth", "--arch", "nets.py:Net", "--arch-arg", "a=1"), "; it takes no argument"),
+        (("convert", "state.pth", "--arch", "nets.py:Net", "--device", "cuda:99"), "cannot be used, 'cpu' can: "),
+        (("demo", "--out", "state.pth"), "state.pth is a file; the output is a folder"),
+    ],
+)
+def test_a_refusal_says_what_would_do(arguments: tuple[str, ...], told: str, run: Run) -> None:
+    Path("nets.py").write_text(NEXT)
+    torch.save({"conv.weight": torch.ones(2, 3, 3, 3), "conv.bias": torch.zeros(2)}, "state.pth")
+    assert told in refused(run, 3, *arguments)
+
+
+@pytest.mark.parametrize("command", ["restore", "freeze --tolerance 0.1", "export"])
+def test_a_wrong_ending_is_wrong_usage(command: str, run: Run) -> None:
+    name, *options = command.split()
+    assert "out.txt must end in ." in refused(run, 2, name, "weights.pth", *options, "--out", "out.txt")

@@ -105,6 +105,20 @@ class Certificate:
     rounding_convolution: float
     outputs: float = math.inf
 
+    def __str__(self) -> str:
+        """The bound and its parts."""
+        parts = {
+            "attention beside the tap's pixel": self.tail,
+            "rounding of the attention": self.rounding_attention,
+            "rounding of the convolution": self.rounding_convolution,
+        }
+        return "\n".join(
+            [
+                f"worst case for any input within the range: {self.in_words}",
+                *(f"  {what}: {number(part)}" for what, part in parts.items()),
+            ]
+        )
+
     @property
     def in_words(self) -> str:
         """The bound for people."""

@@ -6,8 +6,10 @@ Raises:
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
+import inspect
 import itertools
 import json
 import os
@@ -93,7 +95,8 @@ class Architecture:
         try:
             model = factory(**arguments)
         except (Exception, SystemExit) as error:
-            raise ArchitectureError(f"{spec} failed: {first_line(error)}") from error
+            takes = _arguments_of(factory) if isinstance(error, TypeError) else ""
+            raise ArchitectureError(f"{spec} failed: {first_line(error)}{takes}") from error
         if not isinstance(model, nn.Module):
             raise ArchitectureError(f"{spec} returned {_with_article(model)}, not a torch.nn.Module")
         return model
@@ -103,6 +106,10 @@ def _factory(
     spec: str, arguments: Mapping[str, object], *, trust: bool, named_by: Path | None
 ) -> Callable[..., object]:
     """The function or class that a specification names, with the code around it imported."""
+    if ":" not in spec and spec.endswith(".py"):
+        own = _defined_in(Path(spec))
+        which = f"one of {listed(own)}, as in {spec}:{own[-1]}" if own else f"and {spec} defines neither"
+        raise ArchitectureError(f"{spec!r} names no class or function that builds the network, {which}")
     if ":" not in spec or spec.startswith("torchvision:"):
         close = similar_names(spec)
         hint = f"; close names: {', '.join(close)}" if close else f"; the form is {FORM}"
@@ -114,12 +121,33 @@ def _factory(
     return imported_factory(spec) if named is None else named.build
 
 
+def _defined_in(path: Path) -> list[str]:
+    """Public classes and functions at the top of a Python file, which is read and not run."""
+    try:
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+    except (OSError, ValueError, SyntaxError) as error:
+        reason = "there is no Python file" if isinstance(error, OSError) else "Python cannot parse"
+        raise ArchitectureError(f"{reason} {path}; the form is {FORM}") from error
+    return [
+        each.name for each in body if isinstance(each, ast.ClassDef | ast.FunctionDef) and not each.name.startswith("_")
+    ]
+
+
 def _named(spec: str, arguments: Mapping[str, object], *, is_of_file: bool) -> tuple[Named | None, str | None]:
     """A registered network, or None, and what would happen without the caller's consent, if anything."""
     named = of_folder(spec) if spec.startswith(PREFIX) else named_factory(spec, arguments)
     if named is not None:
         return named, named.risk
     return None, "would run code that a file chose" if is_of_file and spec not in OWN_ARCHITECTURES else None
+
+
+def _arguments_of(factory: Callable[..., object]) -> str:
+    """The end of a sentence that says what arguments a factory takes, where that is known."""
+    try:
+        names = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return ""
+    return f"; it takes {', '.join(map(str, names)) or 'no argument'}"
 
 
 def imported_factory(spec: str) -> Callable[..., object]:

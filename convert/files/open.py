@@ -41,7 +41,8 @@ from ..network.graft import ungraft
 from ..network.grafted import equip
 from ..network.modules import modules_of
 from ..network.report import LayerRecord
-from ..write import PROGRAM, Versions, is_ours, versions_of, with_versions
+from ..plain import read_object
+from ..write import CONFIG, PROGRAM, Versions, is_ours, versions_of, with_versions
 from .architecture import Architecture
 from .folder import NETWORK_CONTENT, converted_in, read_folder
 from .layers import (
@@ -236,6 +237,8 @@ def open_network(path: str | Path, opening: Opening | None = None) -> Network:
         OptionError: A moving average or a key is asked for of a folder that has one set of weights.
     """
     path, opening, named_by = converted_in(Path(path)), opening or Opening(), None
+    if (path / CONFIG).is_file():
+        read_object(path / CONFIG)  # a broken one says so itself
     is_conversion = is_ours(path)
     if is_conversion or (opening.architecture is None and is_model_folder(path)):
         if opening.ema or opening.weights is not None:
@@ -399,7 +402,7 @@ def placed(model: nn.Module, *, device: str, dtype: torch.dtype | None = None) -
             raise RuntimeError("it holds no numbers")
         return model.to(device=device, dtype=dtype)
     except (RuntimeError, AssertionError, ImportError) as error:
-        raise ConversionError(f"the device {device!r} cannot be used: {first_line(error)}") from error
+        raise ConversionError(f"the device {device!r} cannot be used, 'cpu' can: {first_line(error)}") from error
 
 
 def _built(

@@ -88,8 +88,10 @@ class Checkpoint:
 
     @property
     def left_over(self) -> tuple[str, ...]:
-        """The keys that were left out, but for counters that tools leave beside weights."""
-        return tuple(key for key in self.extra if key.rpartition(".")[2] not in _EXTRA)
+        """The keys that were left out, but for counters that tools leave, and constants of an ONNX file's graph."""
+        is_graph = self.path.suffix == ".onnx"
+        own = (key for key in self.extra if key.rpartition(".")[2] not in _EXTRA)
+        return tuple(key for key in own if "." in key or not is_graph)
 
 
 @dataclass(frozen=True)
@@ -477,7 +479,7 @@ def _unfit(
     told = "; ".join([*([listed(problems, "; ")] if problems else []), *held])
     fitting = sum(_mismatch(key, given[key], wanted[key], assign=True) is None for key in given if key in wanted)
     lacking = sum(key not in given and key.rpartition(".")[2] != _COUNTER for key in wanted)
-    counts = f"{fitting:,} of {len(wanted):,} keys fit, {lacking:,} are missing, {len(unexpected):,} are left over"
+    counts = f"{fitting:,} of {len(wanted):,} keys fit, missing {lacking:,}, left over {len(unexpected):,}"
     return CheckpointError(f"{path} does not fit the architecture: {counts}: {told}")
 
 

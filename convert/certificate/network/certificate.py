@@ -52,6 +52,11 @@ class NetworkCertificate:
     unbounded: tuple[Problem, ...]
     outputs: float | None = None
 
+    def __str__(self) -> str:
+        """The bound, and what has none."""
+        first = f"worst case for any {self.size} image within the range: {self.in_words}"
+        return "\n".join([first, *map("  {}".format, self.unbounded)])
+
     @property
     def in_words(self) -> str:
         """The bound for people."""

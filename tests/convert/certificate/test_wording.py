@@ -8,8 +8,10 @@ import pytest
 import torch
 from torch import nn
 
-from conv2attn.convert import attention_from_conv, certify
+from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model
 from conv2attn.convert.certificate.layer import is_useful, number, told
+from conv2attn.learn.freezing import freeze
+from conv2attn.learn.melting import melt
 
 
 def test_a_bound_is_told_as_a_number_only_where_it_is_at_most_the_outputs() -> None:
@@ -39,3 +41,23 @@ def test_a_certificate_knows_what_its_outputs_reach() -> None:
     flat = certify(attention_from_conv(conv, alpha=1e-3), input_range=(-3, 2))
     assert flat.bound > flat.outputs
     assert flat.in_words.startswith("no useful bound (")
+
+
+def test_certificates_and_frozen_models_print_a_few_lines_of_words() -> None:
+    torch.manual_seed(0)
+    cnn = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU()).eval()
+    model = convert_model(cnn).model
+    layer = certify(model[0], input_range=(-1, 1))  # type: ignore[index]
+    first, *parts = str(layer).splitlines()
+    assert first == f"worst case for any input within the range: {number(layer.bound)}"
+    assert [line.rpartition(": ")[2] for line in parts] == [
+        number(part) for part in (layer.tail, layer.rounding_attention, layer.rounding_convolution)
+    ]
+    whole = certify_network(model, input_range=(-1, 1), size=(5, 6))
+    assert str(whole) == f"worst case for any 5x6 image within the range: {whole.in_words}"
+    frozen = freeze(melt(cnn), 0.05)
+    (found,) = frozen.layers
+    size = "x".join(map(str, found.certificate.kernel_size))
+    assert str(frozen).startswith(
+        f"0: {size} kernel; worst case {number(found.certificate.cut_off)} away from borders, "
+    )

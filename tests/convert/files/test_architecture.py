@@ -166,3 +166,19 @@ def test_arguments_are_json() -> None:
 def test_a_pair_of_another_form_or_given_twice_is_named(pair: str, reason: str) -> None:
     with pytest.raises(OptionError, match=rf"^the argument {re.escape(repr(pair))} {reason}"):
         parse_arguments(["width=2", pair])
+
+
+def test_a_file_without_a_class_is_answered_with_those_that_it_defines(tmp_path: Path) -> None:
+    file = tmp_path / "nets.py"
+    file.write_text(
+        "class _Block:\n    pass\n\nclass Small:\n    pass\n\ndef large(width, *, depth=3):\n    return width + 'x'\n"
+    )
+    with pytest.raises(
+        ArchitectureError, match=r"names no class or function .*, one of Small, large, as in .*nets.py:large"
+    ):
+        Architecture(str(file)).build()
+    with pytest.raises(ArchitectureError, match=r"unexpected keyword argument 'wdth'; it takes width, depth=3"):
+        Architecture(f"{file}:large", {"wdth": 3}).build()
+    file.write_text("raise RuntimeError('was run')")
+    with pytest.raises(ArchitectureError, match="defines neither"):
+        Architecture(str(file)).build()

@@ -207,10 +207,10 @@ class Flipped(nn.Conv2d):
     [
         (changed(stem=nn.Conv2d(2, 4, (2, 3), stride=(2, 1), padding=(1, 0))), "layer stem is"),
         (changed(stem=Flipped(2, 4, (2, 3), (1, 2), (1, 0))), "attention layers that the architecture lacks: stem"),
-        (changed(head=nn.Identity()), " keys fit, 0 are missing, 2 are left over: it holds 'head.weight'"),
+        (changed(head=nn.Identity()), " keys fit, missing 0, left over 2: it holds 'head.weight'"),
         (
             changed(extra=nn.Conv2d(4, 4, (1, 2))),
-            "16 of 18 keys fit, 2 are missing, 0 are left over: 'extra.weight' is missing",
+            "16 of 18 keys fit, missing 2, left over 0: 'extra.weight' is missing",
         ),
     ],
 )

@@ -254,3 +254,10 @@ def test_options_without_a_meaning_are_refused_in_one_sentence(
 
 
 PLAIN = "conv2attn.convert.examples.networks:plain_cnn"
+
+
+def test_a_folder_whose_config_is_broken_says_so(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"format": "conv2attn", ')
+    save_file({"conv.weight": torch.ones(1, 1, 2, 2)}, tmp_path / "model.safetensors")
+    with pytest.raises(CheckpointError, match=r"config\.json is not JSON"):
+        open_network(tmp_path)

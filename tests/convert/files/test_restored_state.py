@@ -108,5 +108,5 @@ def test_what_is_read_is_not_written_over_which_is_told_before_anything_is_read(
 
 @pytest.mark.parametrize("name", ["w.bin", ".pt"])
 def test_the_end_of_a_file_s_name_says_what_is_written(name: str, tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"must end in .safetensors, .pth, .pt, which says what kind of file"):
+    with pytest.raises(OptionError, match=r"must end in .safetensors, .pth, .pt, which says what kind of file"):
         restore_file(tmp_path / "missing", tmp_path / name)
