@@ -7,8 +7,9 @@ from pathlib import Path
 import onnx
 import pytest
 import torch
+import torch.nn.functional as F
 from onnx import helper
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn.convert.sameness.same import same
 from tests.onnx_files import network, port
@@ -31,3 +32,19 @@ def test_onnx_runtime_s_sigmoid_has_an_error_that_does_not_shrink_with_its_resul
     found = same(nn.Sigmoid().eval(), tmp_path / "a.onnx", x)
     assert found.verdict == "not rounding"
     assert found.where[0].why.startswith("the operation is the same, and its result is not")
+
+
+class Larger(nn.Module):
+    """Linear interpolation by a factor that leaves the size."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, channels, 2] -> [batch, channels, 2]."""
+        return F.interpolate(x, scale_factor=1.4, mode="linear")
+
+
+@pytest.mark.filterwarnings("ignore")  # torch's own, about its internals
+def test_linear_interpolation_that_keeps_the_size_is_another_function_when_it_is_decomposed() -> None:
+    x = torch.tensor([[[1.0, 2.0]]])
+    decomposed = torch.export.export(Larger(), (x,)).run_decompositions()
+    assert torch.equal(Larger()(x), x)
+    assert same(Larger().eval(), decomposed, x).verdict == "not rounding"
