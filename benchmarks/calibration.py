@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from statistics import median
 from typing import Any
 
-from conv2attn.convert.sameness.verdict import THRESHOLD
+from conv2attn.convert.sameness.verdict import INNER, THRESHOLD
 
 MARGIN = 2.0  # how far above the largest honest ratio of one half the threshold is
 RULES = ("allclose", "pytorch")
@@ -23,11 +23,14 @@ Record = dict[str, Any]
 def table(records: Sequence[Record], ways: Sequence[str], kinds: Sequence[str], half: Callable[[str], int]) -> None:
     """Prints honest ratios by half and by way, and faults beside other rules, as Markdown."""
     compared = list({key_of(one): one for one in records if "ratio" in one}.values())
-    honest = [one for one in compared if one["way"] in (*ways, "published") and one["verdict"] != "cannot say"]
+    judged = [one for one in compared if one["verdict"] != "cannot say"]
+    honest = [one for one in judged if one["way"] in ways]
     _counts(records, compared, honest)
     _halves(honest, half)
     _histogram(honest, half)
+    _operations(honest, half)
     _by_way(honest, ways)
+    _published([one for one in judged if one["way"] == "published"])
     _undecided(compared)
     faults = [one for one in compared if "limit" in one and one["verdict"] not in ("same bits", "cannot say")]
     for is_limit in (False, True):
@@ -80,6 +83,18 @@ def _histogram(honest: list[Record], half: Callable[[str], int]) -> None:
         print(f"| {name} | {counted[0, power]} | {counted[1, power]} |")
 
 
+def _operations(honest: list[Record], half: Callable[[str], int]) -> None:
+    """Honest pairs whose operations were compared on the same inputs, by half."""
+    own = [one for one in honest if one.get("inner") is not None]
+    print(f"\noperations were compared in {len(own)} pairs; limit {INNER:g} where something differs")
+    for part in (0, 1):
+        inner = [one["inner"] for one in own if half(one["family"]) == part]
+        print(f"half {part}: {len(inner)} pairs, largest ratio of an operation {max(inner, default=0.0):.3g}")
+    print(f"verdicts that are not rounding: {sum(one['verdict'] == 'not rounding' for one in honest)}")
+    for one in sorted(own, key=lambda one: -one["inner"])[:6]:
+        print(f"- {one['inner']:.3g}: {one['name']}, {one['way']}, half {half(one['family'])}")
+
+
 def _power(ratio: float) -> float:
     """The power of two below a ratio; all below 1/16 are one."""
     return -math.inf if not ratio else max(-5, math.floor(math.log2(ratio)))
@@ -90,9 +105,15 @@ def _by_way(honest: list[Record], ways: Sequence[str]) -> None:
     by_way: defaultdict[str, list[float]] = defaultdict(list)
     for one in honest:
         by_way[one["way"]].append(one["ratio"])
-    for way in (*ways, "published"):
+    for way in ways:
         if ratios := by_way[way]:
             print(f"| {way} | {len(ratios)} | {ratios.count(0.0)} | {median(ratios):.2g} | {max(ratios):.3g} |")
+
+
+def _published(records: list[Record]) -> None:
+    print("\n| published file | verdict | ratio | largest ratio of an operation |\n| --- | --- | --- | --- |")
+    for one in sorted(records, key=lambda one: -one["ratio"]):
+        print(f"| {one['name']} | {one['verdict']} | {one['ratio']:.3g} | {one['inner']:.3g} |")
 
 
 def _undecided(compared: list[Record]) -> None:
