@@ -137,6 +137,11 @@ def test_a_finger_moves_the_query(open_html: Open) -> None:
     assert get(page, "query") == [20, 20]
 
 
+def test_scenes_that_are_hidden_are_drawn_to_their_end(article: Page) -> None:
+    article.evaluate("document.querySelectorAll('section').forEach((section) => { section.style.display = 'none'; })")
+    assert article.evaluate("article.drawAll() ?? 'drawn'") == "drawn"
+
+
 def test_pressing_a_head_takes_its_weight_away(article: Page) -> None:
     before = article.evaluate("article.scenes.nine.numbers().sum")
     added = article.evaluate("article.scenes.nine.numbers().added[4]")

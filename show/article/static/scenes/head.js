@@ -64,7 +64,8 @@ export class HeadScene {
     const context = cleared(this.canvas), { look: { colours } } = this.app, { center, alpha } = this.numbers();
     this.drawFloor(context, scores, highest);
     let widest = Math.min(Math.sqrt(TALLEST / alpha), AROUND);
-    while (this.place(center.map((at) => at - widest * Math.SQRT1_2), alpha * widest ** 2 / TALLEST)[1] < 4) widest *= 0.95; // its back rim
+    const rim = () => this.place(center.map((at) => at - widest * Math.SQRT1_2), alpha * widest ** 2 / TALLEST)[1];
+    while (widest > 1 && rim() < 4) widest *= 0.95; // as high as the canvas, which has no height where the scene is hidden
     const ring = (number) => number / RINGS * widest;
     const at = (radius, turn) => this.place([Math.cos(turn), Math.sin(turn)].map((side, axis) => center[axis] - radius * side),
       alpha * radius ** 2 / TALLEST);
