@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -13,7 +14,7 @@ from ..convert.arguments import Size
 from ..convert.errors import OptionError
 from ..convert.files.architecture import Architecture
 from ..convert.files.folder import NETWORK, save_converted
-from ..convert.files.open import Network, open_network
+from ..convert.files.open import Network
 from ..convert.files.preprocessing import Normalization, Preprocessing, caveats
 from ..convert.files.weights import Opening
 from ..convert.inputs import example_image
@@ -30,6 +31,7 @@ from ..learn.training.folders import write_json
 from ..learn.training.recipe import Recipe, Session
 from ..show.pictures.training import spread
 from ..show.text import Table
+from .opening import opened, options_to_open
 from .terminal import Done, progress, say
 
 COMPARISON = "graft.json"
@@ -62,7 +64,7 @@ def graft_checkpoint(
     """
     check_target(out, force=force, sources=[checkpoint])
     with progress("Reading", total=None):
-        network = open_network(checkpoint, opening).whole()
+        network = opened(checkpoint, opening).whole()
         cnn = network.cnn()
     with in_eval_mode(cnn):
         example = example_image(cnn, size or _size(network, cnn))
@@ -79,7 +81,8 @@ def graft_checkpoint(
         )
     data = {"folder": str(out), "layers": _layers(made.report), "notes": list(made.report.notes)}
     closing = f"Wrote {out}: what it computes is the CNN until training changes W_out"
-    return Done(data, [str(made.report), closing])
+    following = shlex.join(["conv2attn", "show", str(out), *options_to_open(network)])
+    return Done(data | {"next": following}, [str(made.report), closing, f"Next: {following}"])
 
 
 def compare_on_data(
@@ -102,7 +105,7 @@ def compare_on_data(
     Raises:
         ConversionError: The checkpoint or the data cannot be opened, or do not fit, or the folder cannot be written.
     """
-    network = None if checkpoint is None else open_network(checkpoint, opening).whole()
+    network = None if checkpoint is None else opened(checkpoint, opening).whole()
     cnn = None if network is None else network.cnn()
     sources = () if checkpoint is None or network is None else (checkpoint, *network.files)
     architecture = None if network is None else network.architecture

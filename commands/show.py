@@ -26,7 +26,6 @@ from ..convert.errors import (
 from ..convert.examples.images import DRAWN_SIZE, drawn_image
 from ..convert.files.folder import converted_in
 from ..convert.files.layers import Layers
-from ..convert.files.open import open_network
 from ..convert.files.preprocessing import Normalization, Preprocessing, caveats
 from ..convert.files.report import run_on_drawn
 from ..convert.files.weights import Opening
@@ -50,6 +49,7 @@ from ..show.page.look import own_views
 from ..show.page.write import film_page
 from ..show.pictures.limits import too_large
 from ..show.pictures.scene import Scene, find_layer, scenes, set_alpha, undrawable
+from .opening import opened
 from .terminal import say
 
 if TYPE_CHECKING:
@@ -271,7 +271,7 @@ def load_subject(path: Path, opening: Opening) -> Subject:
         ConversionError: The path cannot be read, does not fit, or holds nothing to convert.
     """
     path = converted_in(path)
-    network = open_network(path, opening)
+    network = opened(path, opening)
     if not network.is_converted:
         made, report = convert_model(network.cnn(), inplace=True, skip_unsupported=True)
         return Subject(made, report.noted(network.notes, network.originals), network.files, network.preprocessing)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,23 +17,25 @@ from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.certificate.layer import LayerComparison, is_useful, number
 from ..convert.certificate.network.certificate import NetworkCertificate, certify_network
 from ..convert.certificate.network.images import ImagesCertificate, certify_shown
-from ..convert.engines import AUTO
+from ..convert.engines import AUTO, ENGINES
 from ..convert.errors import ConversionError, InputError, MemoryLimitError, Problem, refusing
 from ..convert.files.open import placed
 from ..convert.files.report import MOST_LAYERS
 from ..convert.files.weights import Opening
 from ..convert.layer.layer import SelfAttention
 from ..convert.network.convert import convert_model, restore_model
-from ..convert.network.plan import PASSED_BY
+from ..convert.network.plan import PASSED_BY, layer_input_sizes
 from ..convert.sameness.agreement import Agreement, EngineAgreement, LayerShape, compare, sameness_of
 from ..convert.sameness.layers import PLACES
 from ..convert.sameness.verdict import Sameness
+from ..learn.timing import duration
 from ..proofs.campaign.arithmetic import certified_arithmetic, check_device
 from ..proofs.campaign.layers import channel_limits
 from ..show.text import Table, layer_name, note_lines
 from .convert import worst_case_lines
 from .inputs import FolderImages, Inputs, Pair, choose_inputs, refuse_conversion
 from .opening import opened
+from .terminal import say
 
 # "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
 DEFAULT_ENGINES = ("separable", AUTO)
@@ -40,6 +43,8 @@ NOTHING_RAN = "No attention layer ran: nothing is verified."
 IMAGES = 4  # images of a folder with a bound and an estimate of their own: seconds each
 _SMALLEST = 8  # pixels along an axis, of an input whose size is open
 _SOON = 64 * 64  # pixels of an image on which a bound of many layers takes seconds
+_FLOPS = 2e10  # of one second, of one core
+_SHORT = 15.0  # seconds an image that nobody need be warned of
 _NONE = "There is no estimate for single images"
 
 
@@ -204,6 +209,7 @@ def verify_checkpoint(
         pair = Pair(model, made, network.preprocessing)
     inputs, engines, smaller = choose_inputs(pair, **options), engines or DEFAULT_ENGINES, None
     usual = taken = inputs.usual
+    say(*cost_lines(pair, inputs.batches[0], engines, count=inputs.number), err=True)
     while True:
         try:
             with progress(total=(1 + len(engines)) * inputs.number) as advance:
@@ -215,6 +221,39 @@ def verify_checkpoint(
                 raise
             inputs = choose_inputs(pair, **options | {"size": taken})
             smaller = f"Inputs of {taken}: those of {usual} do not fit into memory_limit."
+
+
+def cost_lines(pair: Pair, images: Any, engines: Sequence[str], *, count: int) -> list[str]:
+    """Warnings of engines that take minutes on images like these, each with a size that takes seconds.
+
+    Args:
+        pair: CNN and attention.
+        images: A batch; there is no estimate of other inputs.
+        engines: Engines to run the attention in.
+        count: Number of images.
+    """
+    if not isinstance(images, Tensor):
+        return []
+    layers = {name: m.values() for name, m in pair.attention.named_modules() if isinstance(m, SelfAttention)}
+    size = Size(*images.shape[2:])
+    sizes = cache(lambda halved: layer_input_sizes(pair.cnn, list(layers), size=_halved(size, halved)))
+
+    def seconds(engine: str, halved: int) -> float:
+        return sum(ENGINES[engine].cost(layers[name], own).flops for name, own in sizes(halved).items()) / _FLOPS
+
+    lines = []
+    for engine in (each for each in engines if each in ENGINES and seconds(each, 0) >= _SHORT):
+        taken = seconds(engine, 0)
+        shorter = next((n for n in (1, 2, 3) if seconds(engine, n) < _SHORT), None)
+        smaller, less = (None, 1.0) if shorter is None else (_halved(size, shorter), taken / seconds(engine, shorter))
+        told = "" if smaller is None else f"; --size {smaller} takes {less:,.0f} times less"
+        about = duration(count * taken)
+        lines.append(f"warning: {engine} takes about {about} of the processor for {count} images of {size}{told}")
+    return lines
+
+
+def _halved(size: Size, times: int) -> Size:
+    return Size(*(-(-length // 2**times) for length in size))
 
 
 def verify_network(

@@ -13,6 +13,8 @@ from PIL import Image
 from torch import nn
 
 from conv2attn.commands import verify_network as network_check
+from conv2attn.commands.inputs import Pair
+from conv2attn.commands.options import size_of
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model, save_converted
 from conv2attn.convert.certificate.layer import number
 from conv2attn.convert.certificate.network.certificate import NetworkCertificate
@@ -278,3 +280,15 @@ def test_measured_and_worst_case_are_two_numbers_with_the_range_that_they_are_fo
 
 def test_help_names_every_engine(run: Run) -> None:
     assert {*ENGINES, AUTO} <= set(run("help", "engines").out.split())
+
+
+def test_an_engine_that_takes_minutes_is_warned_of_with_a_size_that_does_not() -> None:
+    cnn = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3, stride=2)).eval()
+    pair = Pair(cnn, convert_model(cnn).model)
+    (line,) = network_check.cost_lines(pair, torch.zeros(1, 3, 224, 224), ["literal", "separable", AUTO], count=2)
+    assert line.startswith("warning: literal takes about ")
+    assert " minutes of the processor for 2 images of 224x224; --size " in line
+    smaller = size_of(line.partition("--size ")[2].partition(" ")[0])
+    assert smaller is not None
+    assert network_check.cost_lines(pair, torch.zeros(1, 3, *smaller), ["literal"], count=2) == []
+    assert network_check.cost_lines(pair, {"x": torch.zeros(1)}, ["literal"], count=1) == []
