@@ -54,7 +54,7 @@ _MOVING = """
 view _unsafe_view reshape permute t transpose expand slice select unsqueeze squeeze clone detach alias relu
 relu_ max_pool1d max_pool2d_with_indices max_pool3d_with_indices constant_pad_nd cat split split_with_sizes
 unbind chunk _to_copy empty_like zeros zeros_like ones ones_like arange neg abs max min amax amin maximum
-minimum clamp clamp_min clamp_max hardtanh hardtanh_ copy_ fill_ fill unfold flip roll index index_select gather
+minimum copy_ fill_ fill unfold flip roll index index_select gather
 scatter stack as_strided zero_ empty lift_fresh lift_fresh_copy new_empty new_zeros new_full full full_like
 scalar_tensor native_dropout dropout pixel_shuffle pixel_unshuffle channel_shuffle repeat upsample_nearest1d
 upsample_nearest2d upsample_nearest3d randn rand eq where masked_fill masked_fill_ diagonal diagonal_copy tril
@@ -70,6 +70,7 @@ _INTERPOLATING = (
     *("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
 )
 _DYADIC = 1024  # coordinates that are multiples of its inverse are exact
+_LIMITED = ("clamp", "clamp_", "clamp_min", "clamp_max", "hardtanh", "hardtanh_")  # exact up to their limits
 _HALF_EXACT = ("leaky_relu", "leaky_relu_", "_prelu_kernel", "elu", "elu_")  # where their operand is positive
 _ROUNDINGS = {  # of operations that round more than once
     **dict.fromkeys(("silu", "silu_", "hardswish", "hardswish_", "sigmoid", "sigmoid_", "_fused_rms_norm"), 3),
@@ -176,11 +177,20 @@ def _beside(name: str, args: Any, kwargs: Any, out: Any) -> Tensor:
         return _interpolated(args, y, is_smooth=name.endswith("_aa"), is_cubic="bicubic" in name)
     if name == "grid_sampler_2d":
         return _sampled(args, y)
+    if name in _LIMITED:
+        return torch.where(y != args[0], y.abs(), 0.0) if any(map(_is_rounded, args[1:])) else torch.zeros_like(y)
     if name in _HALF_EXACT and (len(args) < 3 or args[2] == 1):
         return torch.where(args[0] < 0, y.abs(), 0.0)
     if name == "prod":
         return y.abs() * math.sqrt(max(1.0, args[0].numel() / y.numel()))
     return y.abs() * math.sqrt(_ROUNDINGS.get(name, 1))
+
+
+def _is_rounded(limit: Any) -> bool:
+    """Whether a number among the arguments has more digits than float32, in which networks have it."""
+    return (
+        isinstance(limit, float) and math.isfinite(limit) and torch.tensor(limit, dtype=torch.float32).item() != limit
+    )
 
 
 def _interpolated(args: Any, y: Tensor, *, is_smooth: bool, is_cubic: bool) -> Tensor:

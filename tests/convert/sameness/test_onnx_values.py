@@ -163,6 +163,16 @@ def test_a_library_s_inexact_operation_that_the_outputs_do_not_show_is_a_note(tm
     assert "which the outputs do not show" in " ".join(str(found).split())
 
 
+@pytest.mark.parametrize("limit", [0.3, 0.25])
+def test_a_limit_that_float32_does_not_hold_is_rounded(limit: float, tmp_path: Path) -> None:
+    nodes = [helper.make_node("Clip", ["x", "low", "high"], ["y"])]
+    held = [tensor("low", torch.tensor(-limit)), tensor("high", torch.tensor(limit))]
+    ports = [port("x", ["n", 40])], [port("y", None)]
+    onnx.save(network(nodes, held, inputs=ports[0], outputs=ports[1]), tmp_path / "a.onnx")
+    for other in (tmp_path / "a.onnx", nn.Hardtanh(-limit, limit).eval().double()):
+        assert same(nn.Hardtanh(-limit, limit).eval(), other, 9 * torch.randn(3, 40)).exit_code == 0
+
+
 def test_inner_values_are_those_of_the_operations(tmp_path: Path) -> None:
     model, image = Plain().eval(), torch.randn(2, 3, 7, 9)
     found = OnnxOperations(by_hand(model, tmp_path / "a.onnx"), {"x": image})
