@@ -95,14 +95,17 @@ def test_a_larger_network_is_tested_by_draws_and_a_small_one_by_its_rows() -> No
 @pytest.mark.parametrize("alpha", [8.0, 16.0, 24.0])
 @pytest.mark.parametrize("name", EXAMPLES)
 def test_bounds_of_the_soft_examples_hold_their_tails(name: str, alpha: float) -> None:
-    """The CNN and its soft attention, in three engines, are programs of the class; at alpha 8 no range closes."""
+    """The CNN and its soft attention, in three engines, are programs of the class; at alpha 8 ranges need not close."""
     cnn = load_example(name)
     model, (images, _) = convert_model(cnn, alpha=alpha).model, draw_images(2, seed=1)
     found = certify_images(model, images, margins=7, hypothesis="any order", seed=1)
     exact, *soft = (outputs(program, images) for program in (cnn, *others(cnn, model)[1:]))
+    wide = outputs(copy.deepcopy(cnn).double(), images.double())
     for number, certificate in enumerate(found.images):
         assert certificate.error is not None  # of the run that was made, whatever alpha is
-        assert certificate.error >= float((exact - soft[0])[number].abs().max()) * (1 - 1e-3)
+        assert certificate.reference is not None
+        alone = outputs(model, images[number : number + 1])[0]  # in a batch the run would be another
+        assert float((wide[number] - alone).abs().max()) <= certificate.error + certificate.reference
         if certificate.bound is None:
             assert certificate.opens is not None
             assert certificate.opens.layer in dict(model.named_modules())
@@ -114,7 +117,8 @@ def test_bounds_of_the_soft_examples_hold_their_tails(name: str, alpha: float) -
                 assert abs(float(apart[certificate.top] - apart[margin.other])) <= (margin.bound or 0.0)
             if certificate.certified:
                 assert int(other[number].argmax()) == int(exact[number].argmax()) == certificate.top
-    assert sum(one.certified for one in found.images) >= {8.0: 0, 16.0: 2, 24.0: 2}[alpha]
+    assert all(one.bound is not None for one in found.images) or alpha == 8.0
+    assert any(one.certified for one in found.images) or alpha == 8.0
 
 
 def exactly(weights: list[tuple[Tensor, Tensor]], image: Tensor) -> list[Fraction]:
