@@ -78,7 +78,9 @@ def main() -> None:
     folder, pictures = Path(sys.argv[1]), taken()
     options = {"save_all": True, "append_images": pictures[1:], "duration": FRAME_MS, "loop": 0}
     pictures[0].save(folder / "first.webp", quality=50, method=3, **options)
-    pictures[STILL].quantize(128, dither=Image.Dither.NONE).save(folder / "first.png", optimize=True)
+    colours = Image.Quantize.MAXCOVERAGE  # the orange is on few pixels
+    still = pictures[STILL].quantize(256, method=colours, dither=Image.Dither.NONE)
+    still.save(folder / "first.png", optimize=True)
     size = (folder / "first.webp").stat().st_size
     print(f"Wrote {folder}/first.webp, {size:,} bytes, and first.png")
     if size > MOST_BYTES:
