@@ -111,7 +111,8 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
         errors.InputError: "--size sets the size of an image; verify and export take other inputs by "
         "--input NAME=SHAPE[:DTYPE]",
         errors.SeveralNetworksError: "--weights KEY takes one",
-        errors.ClassesDifferError: f"most architectures take --arch-arg num_classes={getattr(error, 'classes', None)}",
+        errors.ClassesDifferError: f"most architectures take {'--arch NAME ' * ('--arch' not in arguments)}--arch-arg "
+        f"num_classes={getattr(error, 'classes', None)}",
         errors.RunExistsError: "--resume continues it",
         errors.OutputExistsError: "--force replaces it",
         ImageSizesError: "--size makes pictures one size",

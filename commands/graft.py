@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -68,7 +69,9 @@ def graft_checkpoint(
         cnn = network.cnn()
     with in_eval_mode(cnn):
         example = example_image(cnn, size or _size(network, cnn))
-    made = graft(cnn, where=_where(where), example=example, inplace=True, **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the cost, which is among the notes
+        made = graft(cnn, where=_where(where), example=example, inplace=True, **options)
     with progress("Writing", total=None):
         save_converted(
             made.model,
@@ -80,9 +83,14 @@ def graft_checkpoint(
             force=force,
         )
     data = {"folder": str(out), "layers": _layers(made.report), "notes": list(made.report.notes)}
-    closing = f"Wrote {out}: what it computes is the CNN until training changes W_out"
+    shape = "x".join(map(str, example.shape[1:]))
+    sizes = (
+        [f"Pixels are counted on an image of {shape}; --size ROWSxCOLUMNS counts on another."] if size is None else []
+    )
+    closing = f"Wrote {out}: it computes what the CNN computes until training changes W_out"
     following = shlex.join(["conv2attn", "show", str(out), *options_to_open(network)])
-    return Done(data | {"next": following}, [str(made.report), closing, f"Next: {following}"])
+    lines = [*str(made.report).splitlines(), *sizes, closing, f"Next: {following}"]
+    return Done(data | {"next": following}, lines)
 
 
 def compare_on_data(

@@ -135,7 +135,7 @@ ImageSizeOption = Annotated[
     ),
 ]
 PictureSizeOption = Annotated[
-    str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Scale a folder's pictures to this size.")
+    str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Image size, to which pictures are scaled.")
 ]
 MeanOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel means of pictures from 0 to 1.")]
 StdOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel standard deviations, with --mean.")]

@@ -20,7 +20,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from ..errors import ArchitectureError, OptionError, TrustNeededError, close_names, first_line, listed
 from .names import FORM, PREFIX, Named, described, import_module, named_factory, of_folder, similar_names
@@ -100,6 +101,28 @@ class Architecture:
         if not isinstance(model, nn.Module):
             raise ArchitectureError(f"{spec} returned {_with_article(model)}, not a torch.nn.Module")
         return model
+
+
+def with_classes(spec: str, network: nn.Module) -> Architecture:
+    """The architecture of this name, with the network's number of classes where a library's default is another."""
+    plain = Architecture(spec)
+    try:
+        if plain.needs_trust:
+            return plain
+        kept, usual = network.state_dict(), _on_meta(plain)
+        last = list(usual)[-1]
+        if last not in kept or len(kept[last]) == len(usual[last]):
+            return plain
+        named = Architecture(spec, {"num_classes": len(kept[last])})
+        return named if _on_meta(named)[last].shape == kept[last].shape else plain
+    except Exception:  # of a library's builder, which loading will tell
+        return plain
+
+
+def _on_meta(architecture: Architecture) -> dict[str, Tensor]:
+    """The state dict of a network without values."""
+    with torch.device("meta"):
+        return architecture.build().state_dict()
 
 
 def _factory(

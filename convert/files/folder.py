@@ -34,7 +34,7 @@ from ..write import (
     write_folder,
     write_safetensors,
 )
-from .architecture import Architecture
+from .architecture import Architecture, with_classes
 from .layers import Layers, attention_named, described, state_key
 from .preprocessing import Preprocessing
 from .readers import digest, read_safetensors, readable
@@ -150,7 +150,7 @@ def save_converted(
         >>> model = c2a.load_converted("attention", architecture=cnn)
     """
     model, folder = checked_model(model), as_path(folder, "folder")
-    architecture = Architecture(architecture) if isinstance(architecture, str) else architecture
+    architecture = with_classes(architecture, model) if isinstance(architecture, str) else architecture
     if not isinstance(report, Report | None):
         raise OutputError(f"report must be a Report, as Conversion.report is; got {type(report).__name__}")
     report = Report.of(model) if report is None else report

@@ -479,7 +479,8 @@ def _unfit(
     told = "; ".join([*([listed(problems, "; ")] if problems else []), *held])
     fitting = sum(_mismatch(key, given[key], wanted[key], assign=True) is None for key in given if key in wanted)
     lacking = sum(key not in given and key.rpartition(".")[2] != _COUNTER for key in wanted)
-    counts = f"{fitting:,} of {len(wanted):,} keys fit, missing {lacking:,}, left over {len(unexpected):,}"
+    extra = len(given.keys() - wanted.keys())
+    counts = f"{fitting:,} of {len(wanted):,} keys fit, missing {lacking:,}, left over {extra:,}"
     return CheckpointError(f"{path} does not fit the architecture: {counts}: {told}")
 
 

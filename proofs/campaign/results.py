@@ -308,7 +308,11 @@ class Campaign:
         return [
             f"{tally.layers:,} layers{cut}, {total.comparisons:,} comparisons: {found}.",
             f"{self.seconds:.1f} s, {self.layers_per_second:.1f} layers/s.",
-            *([f"Largest error / bound: {_ratio(worst)}, layer {worst.index}: {worst.layer}."] if worst.ratio else []),
+            *(
+                [f"Largest error / bound: {_ratio(worst)} of 1, layer {worst.index}: {worst.layer}."]
+                if worst.ratio
+                else []
+            ),
             *self.runs,
             *map(str, self.parts),
         ]

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from conv2attn.convert import convert_model, load_converted
+from conv2attn.convert import convert_model, load_converted, save_converted
+from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.layer.layer import SelfAttention
 from tests.command import Run
 from tests.libraries import imported
@@ -168,3 +169,10 @@ def test_what_a_library_writes_is_converted_verified_and_restored_bit_for_bit(ki
     state, back = network.state_dict(), torch.load("back.pth", weights_only=True)
     assert list(back) == list(state)
     assert all(torch.equal(back[key], value) for key, value in state.items())
+
+
+@pytest.mark.parametrize("name", ["timm:test_resnet", "torchvision.models:mobilenet_v3_small"])
+def test_a_name_alone_describes_a_network_of_other_classes(name: str, tmp_path: Path) -> None:
+    cnn = Architecture(name, {"num_classes": 3}).build().eval()
+    save_converted(convert_model(cnn).model, tmp_path / "kept", architecture=name)
+    assert torch.equal(load_converted(tmp_path / "kept")(images()), cnn(images()))
