@@ -51,8 +51,9 @@ def key_of(one: Record) -> tuple[Any, ...]:
 
 
 def _counts(records: Sequence[Record], compared: list[Record], honest: list[Record]) -> None:
-    networks = {one["index"] for one in compared}
-    families = {(one["library"], one["family"]) for one in compared}
+    drawn = [one for one in compared if one["way"] != "published"]
+    networks = {one["index"] for one in drawn}
+    families = {(one["library"], one["family"]) for one in drawn}
     refused = Counter(one["error"].split(":")[0] for one in records if one["way"] is None)
     print(f"{len(networks)} networks of {len(families)} families, {len(honest)} honest pairs, of which")
     print(f"{sum(one['verdict'] == 'same bits' for one in honest)} have the same bits; not run: {dict(refused)}")
