@@ -122,7 +122,7 @@ class _Beside(Walk):
             return True
         scale = Scale.like(twin.plain)
         scale.add(twin.noisy, twin.plain)
-        return not max(scale.ratios((found - value).nan_to_num(math.inf))) <= self._threshold
+        return not max(scale.ratios(_apart(found, value))) <= self._threshold
 
     def _on_theirs(self, node: fx.Node) -> Any:
         """The result of an operation on B's values of what is under suspicion, or None where B has none."""
@@ -152,12 +152,17 @@ class _Beside(Walk):
             if place and not _is_near(value, twin, self._threshold):
                 continue
             wide = lift(value)
-            ratio = max(scale.ratios((wide - twin.plain).nan_to_num(math.inf)))
+            ratio = max(scale.ratios(_apart(wide, twin.plain)))
             if ratio <= self._threshold:
                 return ratio, other, wide
             if other is self._pairs.at.get(node):
                 own = ratio, other, wide
         return own
+
+
+def _apart(one: Tensor, other: Tensor) -> Tensor:
+    """The difference; 0 where both are infinite alike, and infinite where one is NaN."""
+    return torch.where(one == other, 0.0, one - other).nan_to_num(math.inf)
 
 
 def _is_near(value: Tensor, twin: _Twin, threshold: float) -> bool:
@@ -240,7 +245,7 @@ def where_modules_part(
             continue
         truth, scale = typical.inner[node]
         if blocks[name].shape == truth.shape:
-            ratio = max(scale.ratios((blocks[name].double() - truth).nan_to_num(math.inf)))
+            ratio = max(scale.ratios(_apart(blocks[name].double(), truth)))
             if not ratio <= threshold:
                 return (Parted(name, Traced(graph).kind(node), ratio, "the first module whose output leaves rounding"),)
     return ()

@@ -122,3 +122,22 @@ def test_of_a_folded_batch_norm_and_a_fault_that_rounding_covers_the_fault_alone
     found = same(network, faulty, image)
     assert found.ratio < THRESHOLD
     assert [(place.name, place.why) for place in found.where] == [("3.norm", "eps 1e-05 and 0.0001")]
+
+
+def test_padding_with_infinity_is_the_same_on_both_sides() -> None:
+    class Padded(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            torch.manual_seed(6)
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            y = nn.functional.pad(self.conv(x), (1, 1, 1, 1), value=float("-inf"))
+            return nn.functional.max_pool2d(y, 3)
+
+    other = Padded().eval()
+    other.conv.weight.data *= 1 + 1e-7
+    found = same(Padded().eval(), other, torch.randn(2, 3, 9, 11))
+    assert (found.verdict, found.notes) == ("rounding", ())
+    assert found.inner is not None
+    assert found.inner < INNER
