@@ -333,7 +333,7 @@ def test_json_is_one_versioned_object_even_if_the_factory_prints(run: Run) -> No
         (4, convert(factory="mixed"), ("3 layers cannot be converted: ", " one: ", " up: ", " padded: ")),
         (4, convert(factory="complexes"), ("1: its dtype torch.complex64",)),  # not silently made real
         (3, convert("--dtype", "float32", factory="complexes"), ("imaginary parts",)),
-        (3, convert("--device", "meta"), ("the device 'meta' cannot be used: ",)),
+        (3, convert("--device", "meta"), ("the device 'meta' cannot be used, 'cpu' can: ",)),
     ],
 )
 def test_what_cannot_be_converted_is_refused(
