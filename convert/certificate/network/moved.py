@@ -1,7 +1,8 @@
 """Operations that move entries, repeat or leave them out, or take maxima of them: each bound goes where the value goes.
 
 A maximum of values moves by at most the largest error among them. Near a point it is the value at the place that is
-largest there, and half of what others may exceed it by. A constant is the same in both programs.
+largest there, and half of what others may exceed it by (claim ``chords``, ``proofs/claims/certificate/ranges.py``). A
+constant is the same in both programs.
 """
 
 from __future__ import annotations

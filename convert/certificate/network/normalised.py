@@ -1,5 +1,8 @@
 r"""Normalisations by statistics of the values themselves, softmax, and attention made of it.
 
+What they round is derived in ``proofs/claims/certificate/operation_roundings.py``, and what a linear map leaves of them
+in the claim ``chords`` (``proofs/claims/certificate/ranges.py``).
+
 Layer, group and instance norm of n values: with c = x - mean, s^2 = mean c^2 + eps and y = c / s,
 
     dy_i = (dc_i - y_i mean_j(y_j dc_j)) / s,      |dy_i| <= (|dc_i| + |y_i| mean_j |y_j||dc_j|) / s

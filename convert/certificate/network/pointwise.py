@@ -1,8 +1,8 @@
 r"""Functions of each value by itself, and sums, products and quotients of two tensors.
 
 The claim ``activation-slopes`` (``proofs/claims/certificate/propagation.py``) derives the Lipschitz constants,
-``chords`` (``proofs/claims/certificate/ranges.py``) what a linear map leaves. An activation that is not exact is taken to err by at most ``ACTIVATION_ULPS`` units in the
-last place of the larger of 1 and |x|.
+``chords`` (``proofs/claims/certificate/ranges.py``) what a linear map leaves. An activation that is not exact is taken
+to err by at most ``ACTIVATION_ULPS`` units in the last place of the larger of 1 and |x|.
 
 On a range [l, h] that passes a kink, the map is the chord of both ends, in the middle of what the function leaves
 below and above it. Elsewhere it has the slope in the middle of the range, not that at c, which may lie on a kink. Where
