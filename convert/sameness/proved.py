@@ -81,10 +81,10 @@ class Proving:
         Args:
             truth: Outputs in float64, in the order in which the network gives them.
         """
-        layers = [checked_layer(one) for one in self.program.model.modules() if isinstance(one, SelfAttention)]
-        if not all(layer.regime.is_exact for layer in layers):
-            return "the certificate's truth of soft attention is its convolution"
         try:
+            layers = [checked_layer(one) for one in self.program.model.modules() if isinstance(one, SelfAttention)]
+            if not all(layer.regime.is_exact for layer in layers):
+                return "the certificate's truth of soft attention is its convolution"
             proved = truth_of(self.program, self.images, seed=self.seed)
         except ConversionError as refusal:
             return str(refusal)
