@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.convert import convert_model
+from conv2attn.convert import convert_model, graft
 from conv2attn.convert.certificate.network import images as certificates
 from conv2attn.convert.certificate.network.proof import Opens, prove
 from conv2attn.convert.sameness.proved import Proving
@@ -164,3 +164,15 @@ def test_each_hypothesis_has_its_sentence() -> None:
     ]
     assert len(set(said)) == 4
     assert all("prove" in one for one in said)
+
+
+def test_a_network_with_trained_heads_is_compared_and_its_truth_is_not_proved() -> None:
+    network = convolutions()
+    grafted = graft(network, where="last").model.eval()
+    for name, parameter in grafted.named_parameters():
+        if "spare" in name:
+            nn.init.normal_(parameter, std=0.1)
+    found = same(grafted, rounded_once(grafted), images(8), prove=True)
+    assert found.verdict == "rounding"
+    assert found.truth_error is None
+    assert any("spare heads were trained" in note for note in found.notes)
