@@ -308,7 +308,8 @@ def _worst(worst: Worst) -> str:
         return f"{largest} {how} can do in this precision: at most {worst.bound:.2g}, which is proved."
     if worst.is_beyond:
         return f"{largest} {how} can do in this precision, to first order ({worst.estimate:.2g})."
-    estimate = f"In the worst case rounding could change the number that differs most by {worst.estimate:.2g}, to first order"
+    most = f"{worst.estimate:.2g}, to first order"
+    estimate = f"In the worst case rounding could change the number that differs most by {most}"
     return f"{estimate}." if worst.bound is None else f"{estimate}; by {how}, {worst.bound:.2g} at most, proved."
 
 
