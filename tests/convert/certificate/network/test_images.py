@@ -147,7 +147,7 @@ def test_the_error_of_the_run_is_that_against_exact_numbers(dtype: torch.dtype) 
     assert found.reference is not None
     assert apart <= Fraction(found.error)
     assert float(apart) >= found.measured - found.reference
-    assert found.reference < 1e-6 * found.measured
+    assert found.reference < found.measured / 1000  # so that three digits of the error are those that were measured
 
 
 def test_the_run_of_another_network_is_measured_too() -> None:
