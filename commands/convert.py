@@ -187,7 +187,7 @@ class Conversion:
 
 
 def worst_case_lines(found: NetworkCertificate | None, limits: tuple[float, float] | None) -> list[str]:
-    """What is proved of the whole network for every image within a range, in the words of every command.
+    """Worst case of the whole network for every image within a range, in the words of every command.
 
     Args:
         found: The certificate; None where none was asked for, since the network is deep.

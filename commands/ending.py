@@ -36,7 +36,7 @@ _LEFT = {
     "plan": "nothing was done",
     "claims": "nothing was done",
 }
-"""What there is after an interrupt, by command; elsewhere nothing was written."""
+"""State after an interrupt, by command; elsewhere nothing was written."""
 _SIGNALS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # the latter: a closed terminal
 
 

@@ -84,12 +84,10 @@ def graft_checkpoint(
         )
     data = {"folder": str(out), "layers": _layers(made.report), "notes": list(made.report.notes)}
     shape = "x".join(map(str, example.shape[1:]))
-    sizes = (
-        [f"Pixels are counted on an image of {shape}; --size ROWSxCOLUMNS counts on another."] if size is None else []
-    )
+    counted = f"Pixels are counted on an image of {shape}; --size ROWSxCOLUMNS counts on another."
     closing = f"Wrote {out}: it computes what the CNN computes until training changes W_out"
     following = shlex.join(["conv2attn", "show", str(out), *options_to_open(network)])
-    lines = [*str(made.report).splitlines(), *sizes, closing, f"Next: {following}"]
+    lines = [*str(made.report).splitlines(), *([counted] if size is None else []), closing, f"Next: {following}"]
     return Done(data | {"next": following}, lines)
 
 

@@ -26,7 +26,7 @@ from .opening import opened
 
 
 class Restored(NamedTuple):
-    """What was written.
+    """Record of the file that was written.
 
     Attributes:
         state: The state dict.

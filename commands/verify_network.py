@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..convert.arguments import USUAL_SIZES, Size
+from ..convert.arguments import USUAL_SIZES, Size, format_seconds
 from ..convert.certificate.layer import LayerComparison, is_useful, number
 from ..convert.certificate.network.certificate import NetworkCertificate, certify_network
 from ..convert.certificate.network.images import ImagesCertificate, certify_shown
@@ -28,7 +28,6 @@ from ..convert.network.plan import PASSED_BY, layer_input_sizes
 from ..convert.sameness.agreement import Agreement, EngineAgreement, LayerShape, compare, sameness_of
 from ..convert.sameness.layers import PLACES
 from ..convert.sameness.verdict import Sameness
-from ..learn.timing import duration
 from ..proofs.campaign.arithmetic import certified_arithmetic, check_device
 from ..proofs.campaign.layers import channel_limits
 from ..show.text import Table, layer_name, note_lines
@@ -149,7 +148,7 @@ class NetworkCheck:
 
     @property
     def _of_outputs(self) -> list[str]:
-        """What was measured at the network's outputs, and what is proved for them."""
+        """The measured difference of the network's outputs, and the worst case for them."""
         measured = number(max(engine.logit_difference for engine in self.agreement.engines))
         first, *others = worst_case_lines(self.certificate, self.limits)
         return [first.replace("Whole network: ", f"Whole network: measured {measured}; "), *others]
@@ -247,7 +246,7 @@ def cost_lines(pair: Pair, images: Any, engines: Sequence[str], *, count: int) -
         shorter = next((n for n in (1, 2, 3) if seconds(engine, n) < _SHORT), None)
         smaller, less = (None, 1.0) if shorter is None else (_halved(size, shorter), taken / seconds(engine, shorter))
         told = "" if smaller is None else f"; --size {smaller} takes {less:,.0f} times less"
-        about = duration(count * taken)
+        about = format_seconds(count * taken)
         lines.append(f"warning: {engine} takes about {about} of the processor for {count} images of {size}{told}")
     return lines
 

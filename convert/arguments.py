@@ -61,6 +61,15 @@ def format_bytes(count: float) -> str:
     return f"{count:.1f} TiB"
 
 
+def format_seconds(seconds: float) -> str:
+    """A time as people read it: 40 seconds, 12 minutes, 3 hours."""
+    for unit, length in (("hour", 3600.0), ("minute", 60.0)):
+        if seconds >= 1.5 * length:
+            return f"{round(seconds / length)} {unit}s"
+    count = max(1, round(seconds))
+    return f"{count} second{'s' * (count != 1)}"
+
+
 _MOST = 2**31 - 1  # more than a size, a dimension or a number of heads ever is
 
 

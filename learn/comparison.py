@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..convert.arguments import as_integer
+from ..convert.arguments import as_integer, format_seconds
 from ..convert.errors import DivergedError, OptionError
 from ..convert.heads.regime import ONE_HOT_ALPHA
 from ..convert.plain import read_json
@@ -33,7 +33,7 @@ from ..convert.write import FORMAT
 from .data.images import ImageData, Loaders
 from .melting import AT_REST, melt, parameter_groups
 from .recorder import AttentionRecorder
-from .timing import duration, first_batch, step_seconds, steps
+from .timing import first_batch, step_seconds, steps
 from .training.fit import Trained, check_machine, check_run, fit, last_epoch, trained_in
 from .training.folders import Record, begin_or_resume, nothing_more, write_json
 from .training.recipe import ALONE, Loss, Recipe, Session, accuracy, cross_entropy
@@ -234,7 +234,7 @@ class _Runs:
         more = "; a best rate at the end of the list adds some" * (comparison.follows_ends and rates > 0)
         is_gpu = self.session.machine.device.type == "cuda"
         clock = "" if is_gpu else " of the processor"
-        return f"{starts + rates + onward} trainings: {told}; about {duration(total)}{clock} or more{more}"
+        return f"{starts + rates + onward} trainings: {told}; about {format_seconds(total)}{clock} or more{more}"
 
     def number(self, place: int) -> str:
         """Which training of all a run is."""

@@ -1,4 +1,4 @@
-"""How long training takes: seconds of a step, measured before all runs, and of all runs, estimated from them."""
+"""Time of a training: seconds of a step, measured before all runs, and the number of steps."""
 
 from __future__ import annotations
 
@@ -55,12 +55,3 @@ def _clock(*, is_gpu: bool) -> float:
         torch.cuda.synchronize()
         return time.perf_counter()
     return time.process_time()
-
-
-def duration(seconds: float) -> str:
-    """A time for people: "40 seconds", "12 minutes", "3 hours"."""
-    for unit, length in (("hour", 3600.0), ("minute", 60.0)):
-        if seconds >= 1.5 * length:
-            return f"{round(seconds / length)} {unit}s"
-    count = max(1, round(seconds))
-    return f"{count} second{'s' * (count != 1)}"

@@ -1,4 +1,4 @@
-"""What is proved of a comparison: how far the truth may be off, and the most that rounding can do to one number.
+"""Proofs about a comparison: how far the truth may be off, and the most that rounding can do to one number.
 
 Both are certificates of given images (``certificate/network/images.py``), so they are known where one tensor of images
 goes in, both sides compute in one precision, and every operation of the network has a rule. Small networks are proved

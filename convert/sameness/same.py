@@ -313,11 +313,8 @@ class _Comparison:
 
     def _within(self, basis: Sameness, graph: Graph) -> Sameness:
         """The verdict where the outputs differ by rounding: so must each operation's result on the same inputs."""
-        try:
-            own = self._operations(1 - self.exact) if self.sides[self.exact].is_own else None
-        except ConversionError:  # ONNX Runtime does not give its inner values
-            own = None
-        if own is None or self._computed_in(0) != self._computed_in(1):
+        own = self._operations()
+        if own is None or isinstance(own, str) or self._computed_in(0) != self._computed_in(1):
             return basis
         parts = self._parted(graph, own, INNER)
         certain = tuple(one for one in parts.found if one.is_certain)
@@ -358,11 +355,9 @@ class _Comparison:
 
     def _where(self, graph: Graph, other: Typical) -> tuple[Parts, str | None]:
         """Where the two part, and why nothing but outputs could be compared, if so."""
-        side = self.sides[1 - self.exact]
-        try:
-            own = self._operations(1 - self.exact) if self.sides[self.exact].is_own else None
-        except ConversionError as refusal:
-            return Parts((), None), f"{side.reason}; {refusal}"
+        side, own = self.sides[1 - self.exact], self._operations()
+        if isinstance(own, str):
+            return Parts((), None), f"{side.reason}; {own}"
         if own is not None:
             found = self._parted(graph, own, THRESHOLD)
             fused = ", where ONNX Runtime fuses none" if isinstance(own, OnnxOperations) else ""
@@ -374,27 +369,33 @@ class _Comparison:
 
     def _parted(self, graph: Graph, own: Operations, threshold: float) -> Parts:
         """The operations that differ by more than this many roundings from what the other side's give."""
-        names, precision = (
-            (self.sides[self.exact].name, self.sides[1 - self.exact].name),
-            self._precision(1 - self.exact),
-        )
-        return where_graphs_part(graph, own, self.given, precision, threshold, seed=self.seed, names=names)
+        precision = self._precision(1 - self.exact)
+        return where_graphs_part(graph, own, self.given, precision, threshold, seed=self.seed, names=self._names)
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        """Names of the side whose graph says the truth, and of the other."""
+        return self.sides[self.exact].name, self.sides[1 - self.exact].name
 
     def _unlike(self) -> tuple[Parted, ...]:
         """Operations with other attributes or weights, where both sides are programs in one precision."""
         graph, other = self.graphs[self.exact], self.graphs[1 - self.exact]
         if graph is None or other is None or self.sides[0].dtype != self.sides[1].dtype:
             return ()
-        names = self.sides[self.exact].name, self.sides[1 - self.exact].name
-        return unlike(Pairs(Traced(graph), Traced(other), names))
+        return unlike(Pairs(Traced(graph), Traced(other), self._names))
 
-    def _operations(self, place: int) -> Operations | None:
-        """The operations of a side, with what they give; None of a black box."""
-        side, graph = self.sides[place], self.graphs[place]
-        given = self.given.clone(side.dtype)
-        if isinstance(side.call, OnnxCall):
-            return OnnxOperations(side.call.path, side.call.feeds(given.args, given.kwargs))
-        return Traced(graph, given) if graph is not None and side.is_own else None
+    def _operations(self) -> Operations | str | None:
+        """The other side's operations, with their results, or why ONNX Runtime gives none; None of a black box."""
+        side, graph = self.sides[1 - self.exact], self.graphs[1 - self.exact]
+        if not self.sides[self.exact].is_own:
+            return None
+        try:
+            given = self.given.clone(side.dtype)
+            if isinstance(side.call, OnnxCall):
+                return OnnxOperations(side.call.path, side.call.feeds(given.args, given.kwargs))
+            return Traced(graph, given) if graph is not None and side.is_own else None
+        except ConversionError as refusal:
+            return str(refusal)
 
     def _quantised(self, basis: Sameness, stepped: list[Output]) -> Sameness:
         """The difference beside what steps of 8 bits do."""
@@ -407,7 +408,7 @@ class _Comparison:
 
     @cached_property
     def proving(self) -> Proving | str:
-        """What proves things of the side whose graph says the truth, or why nothing does."""
+        """Proofs about the side whose graph says the truth, or why there are none."""
         computed = {self._computed_in(place) for place in (0, 1)}
         if len(computed) > 1:
             return "the two sides compute in different precisions"

@@ -24,7 +24,7 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from ..certificate.network.program import Walk, name_of
+from ..certificate.network.program import Walk, module_of, name_of
 from ..errors import ConversionError, untraceable
 from ..inputs import named_tensors
 
@@ -124,8 +124,7 @@ class Graph:
 
     def path(self, node: fx.Node) -> str:
         """The innermost module that an operation is in; "" for the network's own code."""
-        stack = list((node.meta.get("nn_module_stack") or {}).values())
-        return str(stack[-1][0]) if stack else ""
+        return module_of(node)
 
     @cached_property
     def module_ends(self) -> dict[str, fx.Node]:

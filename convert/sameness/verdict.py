@@ -245,7 +245,7 @@ def same_bits(sizes: Mapping[str, tuple[int, ...]]) -> Sameness:
 
 
 def inexact_note(one: Parted) -> str:
-    """What is said of an operation that is the same on both sides and less exact on one."""
+    """Note on an operation that is the same on both sides and less exact on one."""
     return f"{one}; on the same inputs it is {told(one.ratio)} times what rounding does, which the outputs do not show."
 
 

@@ -137,7 +137,7 @@ def _on_image(model: nn.Module, image: Tensor, seen: Iterable[Scene]) -> str | N
 
 
 def proved_in_words(certificate: ImageCertificate) -> str:
-    """What is proved of the network's run on the page's image, and of other programs' runs."""
+    """Proofs about the network's run on the page's image, and about other programs' runs."""
     error, bound, opens = certificate.error, certificate.bound, certificate.opens
     told = "How far this run's outputs on the image shown here are from the CNN's in exact arithmetic is not proved."
     if error is not None:

@@ -31,6 +31,7 @@ from conv2attn.convert import (
     restore_model,
     save_converted,
 )
+from conv2attn.convert.arguments import format_seconds
 
 RANGE = (-1.0, 1.0)
 door: Any = convert  # the public functions, as they look to somebody without a type checker
@@ -208,3 +209,18 @@ def test_a_network_wrapped_for_several_devices_is_converted_before_not_after() -
                 change(wrapped)
     with pytest.raises(ConversionError, match="its weight is a DTensor; convert the model before it is sharded"):
         convert_model(distribute_module(cnn(), mesh))
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.2, "1 second"),
+        (40.4, "40 seconds"),
+        (89, "89 seconds"),
+        (90, "2 minutes"),
+        (720, "12 minutes"),
+        (9000, "2 hours"),
+    ],
+)
+def test_a_duration_is_rounded_to_its_unit(seconds: float, told: str) -> None:
+    assert format_seconds(seconds) == told

@@ -1,4 +1,4 @@
-"""What rounding and soft attention can do to a network: proofs carried through the program that ``torch.export`` gives.
+"""Effects of rounding and soft attention on a network: proofs carried through the program that ``torch.export`` gives.
 
 program.py      the export, and runs through it
 call.py         one operation of a program

@@ -134,7 +134,7 @@ def maximum(call: Call) -> Local:
 
 
 def _gathering(call: Call) -> Callable[[Tensor, float], Tensor]:
-    """What lays the numbers of each window along a last dimension, with another number in place of those outside."""
+    """Function that lays the numbers of each window along a last dimension, with another number for those outside."""
     if call.name == "amax":
         dims = sorted(d % call.x.low.ndim for d in (call["dim"] or range(call.x.low.ndim)))
         return lambda t, fill: t.movedim(dims, list(range(-len(dims), 0))).flatten(-len(dims))

@@ -90,7 +90,7 @@ class Weighted:
         return (square if self.bias is None else square + self.bias.square()).sqrt()
 
     def _products(self, x: Interval, exact: Interval, arithmetic: Arithmetic, terms: int) -> Products:
-        """What a hypothesis says of the sums: a product with 0, as of padding or behind a rectifier, rounds nothing."""
+        """Rounding of the sums under a hypothesis: a product with 0, as of padding, rounds nothing."""
         counted: Tensor | int = terms - (self.bias is None)
         name, sharper = arithmetic.hypothesis.name, None  # type: ignore[union-attr]
         if name in ("any order", "known order"):

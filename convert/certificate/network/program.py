@@ -94,16 +94,22 @@ class Program:
         """The name of a problem's place: a module of torch's, an attention layer, or the operation."""
         if node.target is ATTENTION:
             return str(node.args[1])
-        stack = list(node.meta.get("nn_module_stack", {}).values())
-        path = stack[-1][0] if stack else ""
+        path = module_of(node)
         module = self.model.get_submodule(path)
         is_leaf = type(module).__module__.startswith("torch.nn.") and not list(module.children())
         return path if is_leaf else name_of(node)
 
     def layer(self, node: fx.Node) -> str:
         """The name of the innermost module that an operation is in, or its own."""
-        stack = list(node.meta.get("nn_module_stack", {}).values())
-        return self.place(node) if node.target is ATTENTION or not stack else stack[-1][0] or name_of(node)
+        if node.target is ATTENTION or not node.meta.get("nn_module_stack"):
+            return self.place(node)
+        return module_of(node) or name_of(node)
+
+
+def module_of(node: fx.Node) -> str:
+    """The name of the innermost module that an operation is in; "" for the network's own code."""
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return str(stack[-1][0]) if stack else ""
 
 
 class Walk(fx.Interpreter):

@@ -16,6 +16,17 @@ from torch import Tensor, nn
 from conv2attn.convert.examples.networks import load_example
 
 
+def rounded_once(network: nn.Module) -> Callable[[Tensor], Tensor]:
+    """A black box: the network in float64, whose outputs alone are rounded; other bits than float32's everywhere."""
+    wide = copy.deepcopy(network).double()
+
+    def call(x: Tensor) -> Tensor:
+        found: Tensor = wide(x.double()).float()
+        return found
+
+    return call
+
+
 class Attending(nn.Module):
     """A transformer's block between patches and classes: [batch, 3, 12, 16] to [batch, 6]."""
 

@@ -17,6 +17,7 @@ from conv2attn.convert.certificate.network.proof import Opens, prove
 from conv2attn.convert.sameness.proved import Proving
 from conv2attn.convert.sameness.same import same
 from conv2attn.convert.sameness.verdict import Sameness, Worst
+from tests.convert.sameness.planted import rounded_once
 
 SHAPE = (2, 3, 2, 2)
 
@@ -31,17 +32,6 @@ def convolutions() -> nn.Sequential:
     parts = [[nn.Conv2d(8, 8, 3, padding=1), nn.ReLU()] for _ in range(2)]
     flat = [one for part in parts for one in part]
     return nn.Sequential(nn.Conv2d(3, 8, 3), *flat, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(8, 4)).eval()
-
-
-def rounded_once(network: nn.Module) -> Callable[[Tensor], Tensor]:
-    """A black box: the network in float64, whose outputs alone are rounded."""
-    wide = copy.deepcopy(network).double()
-
-    def call(x: Tensor) -> Tensor:
-        found: Tensor = wide(x.double()).float()
-        return found
-
-    return call
 
 
 def images(size: int = 2, seed: int = 1) -> Tensor:

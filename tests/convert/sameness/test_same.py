@@ -20,7 +20,7 @@ from conv2attn.convert.errors import InputError, OptionError
 from conv2attn.convert.sameness.same import NotSameError, assert_same, same
 from conv2attn.convert.sameness.typical import Scale, pooled
 from conv2attn.convert.sameness.verdict import THRESHOLD
-from tests.convert.sameness.planted import SIZES, dense, mobile
+from tests.convert.sameness.planted import SIZES, dense, mobile, rounded_once
 from tests.devices import DEVICES
 from tests.onnx_files import network as onnx_network
 from tests.onnx_files import port, tensor
@@ -175,17 +175,6 @@ def test_the_worst_case_is_above_what_honest_changes_do() -> None:
     assert not found.worst.is_beyond
 
 
-def in_double(network: nn.Module) -> Callable[[Tensor], Tensor]:
-    """The network in float64, whose outputs alone are rounded: other bits than float32's on every processor."""
-    wide = copy.deepcopy(network).double()
-
-    def call(x: Tensor) -> Tensor:
-        found: Tensor = wide(x.double()).float()
-        return found
-
-    return call
-
-
 def test_changed_classes_and_ties_are_counted() -> None:
     network = mobile()
     tied = copy.deepcopy(network)
@@ -195,10 +184,10 @@ def test_changed_classes_and_ties_are_counted() -> None:
     head.bias.data[1] = head.bias.data[0]
     head.weight.data[2:] = 0
     head.bias.data[2:] = -100
-    found = same(tied, in_double(tied), image(mobile))
+    found = same(tied, rounded_once(tied), image(mobile))
     assert found.changed is not None
     assert (found.changed.answers, found.changed.ties) == (2, 2)
-    plain = same(network, in_double(network), image(mobile)).changed
+    plain = same(network, rounded_once(network), image(mobile)).changed
     assert plain is not None
     assert (plain.changed, plain.ties) == (0, 0)
 
