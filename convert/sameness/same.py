@@ -385,7 +385,7 @@ class _Comparison:
         return unlike(Pairs(Traced(graph), Traced(other), self._names))
 
     def _operations(self) -> Operations | str | None:
-        """The other side's operations, with their results, or why ONNX Runtime gives none; None of a black box."""
+        """The other side's operations, with their results, or why there are none; None of a black box."""
         side, graph = self.sides[1 - self.exact], self.graphs[1 - self.exact]
         if not self.sides[self.exact].is_own:
             return None
