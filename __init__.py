@@ -43,12 +43,14 @@ if TYPE_CHECKING:
     from .convert.onnx.export import export_onnx
     from .convert.sameness.same import assert_same, same
     from .learn import freeze, melt, parameter_groups
+    from .show.page.draw import draw
 
     __version__: str
 
 _PLACES = {
     "HubNetwork": ".convert.export.hub",
     "assert_same": ".convert.sameness.same",
+    "draw": ".show.page.draw",
     "export_onnx": ".convert.onnx.export",
     "freeze": ".learn",
     "melt": ".learn",
@@ -73,6 +75,7 @@ __all__ = [
     "compare_layers",
     "conv_from_attention",
     "convert_model",
+    "draw",
     "export_onnx",
     "freeze",
     "graft",

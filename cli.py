@@ -381,18 +381,14 @@ def same(
     ],
     b: Annotated[Path, typer.Argument(metavar="B", help="The other. At most one of the two may be ONNX.")],
     opening: Opening,
-    input_: Annotated[
-        Path | None,
-        typer.Option("--input", metavar="FILE", help="File of inputs: .npy, .npz (arrays by name) or .pt."),
-    ] = None,
     data: Annotated[
-        Path | None, typer.Option(metavar="IMAGES", help="Folder of images; eight of them are used.")
+        Path | None,
+        typer.Option(
+            metavar="PATH", help="Folder of images, whose first eight are used, or file of inputs: .npy, .npz or .pt."
+        ),
     ] = None,
     random: Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of random inputs (default 2).")] = None,
-    shape: Annotated[
-        list[str] | None,
-        typer.Option(metavar="NAME=SHAPE[:DTYPE]", help="Draw a random input, as mask=1x64:bool. Repeatable."),
-    ] = None,
+    input_: InputOption = None,
     size: ImageSizeOption = None,
     mean: MeanOption = None,
     std: StdOption = None,
@@ -418,12 +414,11 @@ def same(
             a,
             b,
             opening=opening,
-            file=input_,
-            folder=data,
+            data=data,
             count=random,
             size=size_of(size),
             seed=seed,
-            specs=parse_inputs(shape or ()),
+            specs=parse_inputs(input_ or ()),
             normalization=normalization_of(mean, std),
             dtype=torch_dtype(dtype),
             prove=prove,

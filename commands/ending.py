@@ -108,7 +108,7 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
         errors.ArchitectureNeededError: "--arch names it: timm:NAME, torchvision.models:NAME, hf:FOLDER or "
         f"FILE.py:FUNCTION, as in {command} --arch {_EXAMPLE}; of a pickle, --trust takes the network itself",
         errors.TrustNeededError: f"--trust runs it: {command} --trust",
-        errors.InputError: "--size sets the size of an image; verify and export take other inputs by "
+        errors.InputError: "--size sets the size of an image; verify, same and export take other inputs by "
         "--input NAME=SHAPE[:DTYPE]",
         errors.SeveralNetworksError: "--weights KEY takes one",
         errors.ClassesDifferError: f"most architectures take {'--arch NAME ' * ('--arch' not in arguments)}--arch-arg "

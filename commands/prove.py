@@ -8,7 +8,7 @@ from typing import Any
 
 from ..proofs.prover.claim import Status, all_claims, select
 from ..proofs.prover.document import document_file, fill, render_markdown, sections
-from ..proofs.prover.plain_text import plain_text
+from ..proofs.prover.plain_text import plain_line, plain_text
 from ..proofs.prover.run import DEFAULT_LIMIT, Outcome, Result, iter_results
 from ..show.text import Table
 from .terminal import Done, outcome_json, say, say_document
@@ -54,10 +54,10 @@ def prove_claims(names: Sequence[str], *, show: str | None, form: str, out: Path
 
 def list_claims() -> Done:
     """The claims that ``prove_claims`` takes."""
-    rows = tuple((claim.name, claim.title, str(claim.status)) for claim in all_claims())
-    header = ("claim", "title", "status")
-    names = ("name", "title", "status")
-    return Done({"claims": [dict(zip(names, row, strict=True)) for row in rows]}, [Table(header, rows)])
+    claims = all_claims()
+    data = [{"name": claim.name, "title": claim.title, "status": str(claim.status)} for claim in claims]
+    rows = tuple((claim.name, str(claim.status), plain_line(claim.title)) for claim in claims)
+    return Done({"claims": data}, [Table(("claim", "status", "title"), rows)])
 
 
 def proved(results: Sequence[Result]) -> Done:
@@ -73,7 +73,7 @@ def describe(result: Result) -> list[str]:
     """Formats the result of a claim as lines."""
     claim = result.claim
     status = "Coq proof exists" if claim.status is Status.COQ else claim.status  # prove does not run Coq: formal does
-    first = f"{result.outcome:9} {result.seconds:6.2f} s  {claim.name}: {claim.title} ({status})"
+    first = f"{result.outcome:9} {result.seconds:6.2f} s  {claim.name}: {plain_line(claim.title)} ({status})"
     return [first, *(f"    {failure}" for failure in result.failures)]
 
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.errors import CheckpointError, OptionError
-from ..convert.files.open import Network, open_network
+from ..convert.files.open import Network
 from ..convert.files.preprocessing import Normalization
 from ..convert.files.readers import read_contents
 from ..convert.files.weights import Opening
@@ -26,8 +26,10 @@ from ..convert.sameness.verdict import Sameness
 from ..learn.data.pictures import picture_reader, read_picture
 from ..show.text import Table
 from .inputs import FolderImages
+from .opening import opened
 
-_IMAGES = 8  # of a folder, or drawn
+_IMAGES = 8  # of a folder
+_DRAWN = 2  # random images
 
 
 class Progress(Protocol):
@@ -70,8 +72,7 @@ def same_files(
     b: Path,
     *,
     opening: Opening,
-    file: Path | None,
-    folder: Path | None,
+    data: Path | None,
     count: int | None,
     size: Size | None,
     seed: int,
@@ -87,16 +88,15 @@ def same_files(
         OptionError: Inputs are chosen in two ways, or a picture is to be read for an ONNX file.
         ConversionError: A file cannot be opened or run.
     """
-    given = [each is not None for each in (file, folder, count)]
-    if sum(given) > 1:
-        raise OptionError("a file of inputs, a folder of images and random inputs exclude each other; give one of them")
+    if data is not None and (count is not None or specs):
+        raise OptionError("inputs are read with --data, or drawn with --random and --input; give one of the two")
     sides = [_opened(path, opening) for path in (a, b)]
-    if file is not None:
-        inputs = read_inputs(file)
-    elif folder is not None:
-        inputs = _pictures(folder, sides, size, normalization)
-    else:
+    if data is None:
         inputs = _random(sides, (a, b), count, size, seed, specs)
+    elif data.is_dir():
+        inputs = _pictures(data, sides, size, normalization)
+    else:
+        inputs = read_inputs(data)
     one, other = (_network(each) for each in sides)
     with progress(total=STEPS) as advance:
         found = compare(one, other, inputs, dtype=dtype, seed=seed, progress=advance, prove=prove)
@@ -107,7 +107,7 @@ def _opened(path: Path, opening: Opening) -> Network | Path:
     """The network of a file; an ONNX file, which ONNX Runtime runs whatever the architecture, stays a path."""
     if path.suffix == ONNX:
         return path
-    return open_network(path, opening).whole()
+    return opened(path, opening).whole()
 
 
 def _network(opened: Network | Path) -> nn.Module | Path:
@@ -178,5 +178,5 @@ def _random(
     known = network.preprocessing
     shape = program_shape(network.read)
     grid = size or (known and known.size) or USUAL_SIZES[2]
-    image = example_image(network.read, grid, batch=count or (shape and shape[0]) or _IMAGES)
+    image = example_image(network.read, grid, batch=count or (shape and shape[0]) or _DRAWN)
     return torch.randn(image.shape, generator=torch.Generator().manual_seed(seed))

@@ -5,7 +5,6 @@ The network is a folder that ``convert`` wrote, or a checkpoint, which is conver
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,21 +44,15 @@ from ..learn.experiment.folder import (
     read_results,
 )
 from ..learn.networks import BLOCKS
+from ..show.page.draw import DEFAULT_PICTURE, PAGE, PICTURES, drawn, form_of
 from ..show.page.look import own_views
 from ..show.page.write import film_page
-from ..show.pictures.limits import too_large
 from ..show.pictures.scene import Scene, find_layer, scenes, set_alpha, undrawable
 from .opening import opened
 from .terminal import say
 
 if TYPE_CHECKING:
     from ..show.pictures.style import Sheet
-
-
-PAGE = "html"
-FORMS = ("png", "svg", "pdf", PAGE)
-PICTURES = ("maps", "contours", "error", "kernel")
-DEFAULT_PICTURE = PICTURES[0]
 
 
 @dataclass(frozen=True)
@@ -94,9 +87,7 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
         OptionError: A page is asked for one picture.
         ConversionError: A file cannot be read or written, or the network does not run on the image.
     """
-    form = out.suffix.lower().removeprefix(".")
-    if form not in FORMS:
-        raise OptionError(f"{out} cannot be written: the name must end in {', '.join(f'.{known}' for known in FORMS)}")
+    form = form_of(out)
     if form == PAGE and view.picture is not None:
         raise OptionError("a page holds every picture; a single one can be chosen for png, svg and pdf only")
     runs = runs_at(source)
@@ -136,10 +127,7 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
         }
         content = make_page(subject.model, subject.report, **about).text.encode()
     else:
-        for scene in shown:
-            if (reason := too_large(scene.layer.spec, scene.size)) is not None:
-                raise ConversionError(f"layer {scene.title} cannot be drawn: {reason}")
-        content = draw(shown, view.picture or DEFAULT_PICTURE, form)
+        content = drawn(shown, view.picture or DEFAULT_PICTURE, form)
     write_file(out, lambda path: path.write_bytes(content), force=force, sources=sources)
     return [scene.name for scene in shown]
 
@@ -178,21 +166,6 @@ def _show_runs(runs: Runs, out: Path, view: View, form: str, *, force: bool) -> 
             content = draw_runs(runs, view.picture or "contours", layer=number).save(form)
     write_file(out, lambda path: path.write_bytes(content), force=force, sources=[runs.folder])
     return [runs.title]
-
-
-def draw(shown: Sequence[Scene], picture: str, form: str) -> bytes:
-    """The picture of some layers as the content of a png, svg or pdf file."""
-    # Imported only now: they need matplotlib.
-    from ..show.pictures.contours import draw_contours
-    from ..show.pictures.error import draw_error
-    from ..show.pictures.kernel import draw_kernel
-    from ..show.pictures.maps import draw_maps
-    from ..show.pictures.style import drawn_in_style
-
-    drawings: dict[str, Callable[[Sequence[Scene]], Sheet]]
-    drawings = dict(zip(PICTURES, (draw_maps, draw_contours, draw_error, draw_kernel), strict=True))
-    with drawn_in_style():
-        return drawings[picture](shown).save(form)
 
 
 def view_image(subject: Subject, view: View) -> Tensor:

@@ -32,7 +32,8 @@ for each class, or in such subfolders within train, val and test. With subfolder
 for classes, accuracy is reported, too.
 """
 LAYERS = """\
---include, --exclude and --where choose layers by name, each repeatable:
+plan and convert choose layers with --include and --exclude, graft with --where;
+each is repeatable and takes a name or a pattern:
 
   layer4.0.conv1       a layer's name, as plan shows it
   'layer4.*'           a glob over names
@@ -51,8 +52,9 @@ Engines are ways to compute an attention layer, all with the same result:
                the default alpha it calls the convolution: same speed, same bits
 
 verify compares each layer with its convolution in "separable" and in "auto", or
-in those of --engine. Measured is the largest difference that was seen; the
-worst case is proved for any input with the values that the layer's inputs had.
+in those of --engine. Measured is the largest difference that was seen: 0 where
+"auto" calls the convolution. The worst case is proved for any input in the range
+of the values that the layer saw, and any order in which its sums may be rounded.
 """
 TOPICS = {"arch": ARCH, "pictures": PICTURES, "layers": LAYERS, "engines": ENGINES}
 """Topics by their names."""

@@ -8,7 +8,10 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 from conv2attn.commands.prove import describe
+from conv2attn.convert.examples.networks import load_example
 from conv2attn.proofs.prover.claim import all_claims
 from conv2attn.proofs.prover.run import Outcome, Result, Verdict
 
@@ -31,6 +34,16 @@ def test_the_examples_print_what_the_pages_say() -> None:
     assert len(examples) == 5
     for code, expected in examples:
         assert_prints(code, expected, names)
+
+
+@pytest.mark.parametrize("page", ["checkpoints", "melting"])
+def test_the_other_programs_of_a_page_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (README.parent / "docs" / f"{page}.md").read_text(encoding="utf-8")
+    programs = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert programs
+    for program in programs:
+        exec(program, {"cnn": load_example("plain")})
 
 
 def test_the_tutorial_runs_and_prints_what_it_shows() -> None:

@@ -21,6 +21,7 @@ from torch.export import ExportedProgram
 from ..arguments import as_integer
 from ..errors import ConversionError, OptionError
 from ..files.weights import Opening
+from ..layer.layer import SelfAttention
 from .differences import Parted, unlike
 from .onnx_values import OnnxOperations
 from .operations import Parts, where_graphs_part, where_modules_part
@@ -256,8 +257,9 @@ class _Comparison:
 
     def _with_notes(self, found: Sameness) -> Sameness:
         pairs = zip(self.sides, self.played, strict=True)
-        writes = (f"{side.name} writes to its inputs." for side, run in pairs if run.writes)
-        return replace(found, notes=(*found.notes, *writes))
+        writes = [f"{side.name} writes to its inputs." for side, run in pairs if run.writes]
+        soft = [note for side in self.sides for note in _soft(side)] if found.verdict == "not rounding" else []
+        return replace(found, notes=(*found.notes, *soft, *writes))
 
     def _unfair(self) -> Sameness | None:
         """The verdict on a side that gives two results or changes, or None."""
@@ -429,6 +431,20 @@ class _Comparison:
         why = error if isinstance(proving, Proving) else proving
         notes = (f"The truth's own error is not proved: {why}.",) if self.prove and isinstance(why, str) else ()
         return replace(basis, notes=notes)
+
+
+def _soft(side: Side) -> list[str]:
+    """That a side holds attention which is another function than its convolution, if so."""
+    if not isinstance(side.network, nn.Module):
+        return []
+    layers = [(name, one) for name, one in side.network.named_modules() if isinstance(one, SelfAttention)]
+    soft = [(name, one) for name, one in layers if not one.regime.is_exact]
+    if not soft:
+        return []
+    name, layer = soft[0]
+    which = f"{len(soft)} of its {len(layers)} attention layers" if len(layers) > 1 else "its attention"
+    at = f", `{name}` with alpha {float(layer.alpha.min()):g}" if name else ""
+    return [f"{side.name} is soft at {which}{at}: no convolution exactly; alpha_for gives the alpha of a tolerance."]
 
 
 def _tf32(tensors: list[Tensor]) -> float:

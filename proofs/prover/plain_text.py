@@ -42,7 +42,7 @@ def plain_text(markdown: str) -> str:
             broken = [line for long in shown.split("\n") for line in (_folded(long) if kind == "math" else [long])]
             lines += ["", *(f"    {line}".rstrip() for line in broken), ""]
         else:
-            lines += [wrapped for line in part.strip("\n").split("\n") for wrapped in _wrapped(_inline(line))]
+            lines += [wrapped for line in part.strip("\n").split("\n") for wrapped in _wrapped(plain_line(line))]
     return "\n".join(lines).strip("\n") + "\n"
 
 
@@ -57,7 +57,7 @@ def _folded(line: str, indent: int = 4) -> list[str]:
     return fold.wrap(line) or [""]
 
 
-def _inline(line: str) -> str:
+def plain_line(line: str) -> str:
     """A line without marks, its formulas in Unicode; what stands in backquotes is no Markdown."""
     found = []
     for part in re.split(r"(\$[^$]+\$|`[^`]+`)", re.sub(r"<a id=[^>]*></a>", "", line)):

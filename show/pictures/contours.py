@@ -36,7 +36,7 @@ def draw_contours(scenes: Sequence[Scene]) -> Sheet:
         caption=(
             "Thick and filled: around the fewest pixels that hold 50\u00a0% of a head's attention; thin: 90\u00a0%, "
             f"where these are more. A colour for each head; they repeat after {len(HEAD_COLOURS)}.{some} "
-            f"{marks_caption(shown)}{elsewhere(shown)}"
+            f"{marks_caption(shown, least=_BESIDE)}{elsewhere(shown)}"
         ),
     )
     left = (width - across * (side + 0.15) + 0.15) / 2

@@ -77,20 +77,33 @@ def draw_map(axes: Any, scene: Scene, window: Window, plane: Tensor, *, highest:
 
 def mark_places(axes: Any, scene: Scene, window: Window) -> None:
     """Marks the query, and hatches the padding."""
-    size, ((top, _), (left, _)) = scene.size, scene.layer.spec.pads_at(scene.size)
-    bottom, right = top + size.rows, left + size.columns
+    image = _image_in(scene)
     strips = [
-        (window.left, window.top, window.right, top),
-        (window.left, bottom, window.right, window.bottom),
-        (window.left, top, left, bottom),
-        (right, top, window.right, bottom),
+        (window.left, window.top, window.right, image.top),
+        (window.left, image.bottom, window.right, window.bottom),
+        (window.left, image.top, image.left, image.bottom),
+        (image.right, image.top, window.right, image.bottom),
     ]
     for x0, y0, x1, y1 in strips:
         if x1 > x0 and y1 > y0 and window.size:
             box = outline(x0 - 0.5, y0 - 0.5, x1 - x0, y1 - y0, hatch="//////", linewidth=0)
             box.set_edgecolor(FAINT)
             axes.add_patch(box)
-    mark(axes, window, scene.mark, image=Window(top, bottom, left, right))
+    mark(axes, window, scene.mark, image=image)
+
+
+def _image_in(scene: Scene) -> Window:
+    """Where the layer's input lies in what is padded."""
+    (top, _), (left, _) = scene.layer.spec.pads_at(scene.size)
+    return Window(top, top + scene.size.rows, left, left + scene.size.columns)
+
+
+def _shows_padding(scene: Scene, least: int) -> bool:
+    """Whether some of the padding is in a window of the scene's picture."""
+    window = Window.whole(scene) if scene.spare_heads else Window.around(scene, least=least)
+    image = _image_in(scene)
+    within = image.top <= window.top and window.bottom <= image.bottom
+    return not (within and image.left <= window.left and window.right <= image.right)
 
 
 def mark(axes: Any, window: Window, query: tuple[int, int], *, image: Window | None, beside: float = 0.0) -> None:
@@ -122,17 +135,18 @@ def offset(scene: Scene, head: int) -> str:
     )
 
 
-def marks_caption(scenes: Sequence[Scene]) -> str:
-    """Caption that explains the marks and the locality of the attention."""
+def marks_caption(scenes: Sequence[Scene], *, least: int = _LEAST) -> str:
+    """Caption that explains the marks in windows of at least so many pixels, and the locality of the attention."""
     alphas = [value for scene in scenes for value in scene.layer.regime.alpha]
     low, high = min(alphas), max(alphas)
     alpha = f"{low:g}" if low == high else f"{low:g} to {high:g}"
     heads = "heads of taps" if any(scene.spare_heads for scene in scenes) else "heads"
     drawn = "".join(f" Layer {scene.title} is {scene.note}." for scene in scenes if scene.note)
+    padding = f" Dotted: the border of the layer's input; hatched: its padding, which {heads} see as well."
+    padding = padding if any(_shows_padding(scene, least) for scene in scenes) else ""
     return (
-        "Square: the query, the pixel under the middle of the kernel. Dotted: the border of the layer's input; "
-        f"hatched: its padding, which {heads} see as well. Locality strength \u03b1 = {alpha}; the window is cut out "
-        f"around the query.{drawn}"
+        f"Square: the query, the pixel under the middle of the kernel.{padding} Locality strength \u03b1 = {alpha}; "
+        f"the window is cut out around the query.{drawn}"
     )
 
 

@@ -153,15 +153,23 @@ class ImagesCertificate:
         count = len(self.images)
         if not count:
             return "No image was given."
-        here, how = f"{count} image{'s' * (count != 1)}", _IN_WORDS[self.images[0].hypothesis]
-        error = "not proved" if self.error is None else f"{self.error:.2g} at most, proved"
-        certified = sum(image.certified for image in self.images)
+        how, certified = _IN_WORDS[self.images[0].hypothesis], sum(image.certified for image in self.images)
         opened = next((image.opens for image in self.images if image.opens is not None), None)
-        bound = f"{self.bound:.2g}" if self.bound is not None else "none"
         why = "" if opened is None else f" ({opened.layer}: {opened.reason}{_scale_in_words(opened)})"
+        here = f"{count} image{'s' * (count != 1)}"
+        run = (
+            f"On {here}, how far this run is from exact arithmetic is not proved"
+            if self.error is None
+            else f"On {here}, this run is within {self.error:.2g} of exact arithmetic, which is proved"
+        )
+        moved = (
+            f"How far {how} moves an output has no bound{why}"
+            if self.bound is None
+            else f"{how[0].upper()}{how[1:]} moves no output by more than {self.bound:.2g}"
+        )
         return (
-            f"On {here}, this run's error: {error}. Largest output, {how}: certified on {certified}, bound {bound}"
-            f"{why}; first-order estimate {self.estimate:.2g}."
+            f"{run}. {moved} (first-order estimate {self.estimate:.2g}); it cannot change the class of {certified} of "
+            f"the {here}."
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -182,10 +190,10 @@ def _largest(values: Iterable[float | None]) -> float | None:
 
 
 _IN_WORDS = {
-    "once": "whoever rounds each operation once",
-    "known order": "whoever adds channels in order",
-    "any order": "whatever the order of the sums",
-    "contract": "whoever keeps the contract of convolutions",
+    "once": "rounding each operation once",
+    "known order": "adding channels in order",
+    "any order": "any order of the sums",
+    "contract": "any convolution that keeps its contract",
 }
 
 

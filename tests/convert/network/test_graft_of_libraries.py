@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -207,3 +208,13 @@ def test_timm_s_own_folding_keeps_heads_or_is_refused(name: str, where: str, is_
     else:
         with pytest.raises(c2a.ConversionError, match="ungraft"):
             fold(model)
+
+
+def test_the_program_of_the_documents_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    imported("torchvision")
+    text = (Path(__file__).parents[3] / "docs" / "graft.md").read_text(encoding="utf-8")
+    (program,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    exec(program, {})
+    *layers, same = capsys.readouterr().out.splitlines()
+    assert same == "True"
+    assert "layer4.0.conv1: 1 spare head (keys of 128, values of 128), in front of the taps" in layers[0]

@@ -67,6 +67,18 @@ def soft(network: nn.Module) -> nn.Module:
     return convert_model(network, alpha=30.0, skip_unsupported=True).model.eval()
 
 
+@pytest.mark.parametrize("side", [0, 1])
+def test_soft_attention_that_is_not_its_cnn_is_said_to_be_soft(side: int) -> None:
+    torch.manual_seed(0)
+    cnn = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 2, 3)).eval()
+    given = [cnn, convert_model(cnn, alpha=2.0).model]
+    found = same(given[side], given[1 - side], torch.randn(1, 3, 8, 8))
+    assert found.verdict == "not rounding"
+    said = "is soft at 3 of its 3 attention layers, `0` with alpha 2: no convolution exactly"
+    assert [said in note for note in found.notes if note.startswith("BA"[side])] == [True]
+    assert not any("soft" in note for note in same(cnn, convert_model(cnn).model, torch.randn(1, 3, 8, 8)).notes)
+
+
 def bfloat16(network: nn.Module) -> nn.Module:
     return network.bfloat16()
 

@@ -16,10 +16,10 @@ from PIL import Image
 from torch import Tensor, nn
 
 from conv2attn.commands.inputs import Pair, choose_inputs
-from conv2attn.commands.show import PICTURES, Subject, View, draw, view_image
-from conv2attn.convert import attention_from_conv, convert_model, graft
+from conv2attn.commands.show import Subject, View, view_image
+from conv2attn.convert import SelfAttention2d, attention_from_conv, convert_model, graft
 from conv2attn.convert.arguments import Size
-from conv2attn.convert.errors import ConversionError, OptionError
+from conv2attn.convert.errors import ConversionError, OptionError, SelectionError
 from conv2attn.convert.examples.images import drawn_image
 from conv2attn.convert.examples.networks import load_example
 from conv2attn.convert.files.architecture import Architecture
@@ -28,6 +28,7 @@ from conv2attn.convert.files.preprocessing import Normalization, Preprocessing
 from conv2attn.convert.network.report import Report
 from conv2attn.proofs.campaign.strategies import convolutions_with_input
 from conv2attn.show.page.data import page_data
+from conv2attn.show.page.draw import PICTURES, draw, drawn
 from conv2attn.show.pictures.contours import level
 from conv2attn.show.pictures.curve import error_curve
 from conv2attn.show.pictures.scene import Scene, scenes
@@ -92,9 +93,44 @@ def test_measured_errors_are_below_their_bounds(case: tuple[nn.Conv2d, Tensor]) 
 @pytest.mark.parametrize(("picture", "form"), [*((picture, "svg") for picture in PICTURES), ("maps", "pdf")])
 def test_a_picture_is_the_same_file_every_time(picture: str, form: str) -> None:
     shown = example_scenes(alpha=1.0)
-    content = draw(shown, picture, form)
+    content = drawn(shown, picture, form)
     assert content.startswith(FORMS[form])
-    assert content == draw(shown, picture, form)
+    assert content == drawn(shown, picture, form)
+
+
+@pytest.mark.parametrize("model", [attention_from_conv(nn.Conv2d(3, 4, 3)), convert_model(load_example("plain")).model])
+def test_a_layer_and_a_network_are_drawn_from_python(model: nn.Module, tmp_path: Path) -> None:
+    for form, mark in FORMS.items():
+        draw(model, tmp_path / f"a.{form}")
+        assert (tmp_path / f"a.{form}").read_bytes().startswith(mark)
+    draw(model, tmp_path / "a.html", drawn_image(3), query=(9, 40))
+    assert "conv2attn" in (tmp_path / "a.html").read_text(encoding="utf-8")
+    name = [name for name, module in model.named_modules() if isinstance(module, SelfAttention2d)][-1]
+    image = drawn_image(3, Size(24, 32))
+    draw(model, tmp_path / "b.svg", image, layer=name, query=(3, 20), picture="kernel")
+    (scene,) = [scene for scene in scenes(model, image, pixel=(3, 20)) if scene.name == name]
+    assert (tmp_path / "b.svg").read_bytes() == drawn([scene], "kernel", "svg")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "said"),
+    [
+        ({"out": "a.jpg"}, OptionError, "must end in .png, .svg, .pdf, .html"),
+        ({"out": "a.png", "picture": "map"}, OptionError, "maps, contours, error, kernel; got map"),
+        ({"out": "a.html", "picture": "maps"}, OptionError, "a page holds every picture"),
+        ({"out": "a.png", "layer": "conv"}, SelectionError, "there is no attention layer 'conv'; near it: ''"),
+        ({"out": "a.png", "query": (64, 0)}, SelectionError, "outside the image"),
+        ({"out": "a.png", "image": torch.zeros(1, 2, 9, 9)}, ConversionError, "must be .batch, 3, rows, columns"),
+        ({"out": "."}, ConversionError, "must end in"),
+    ],
+)
+def test_what_cannot_be_drawn_is_refused_before_anything_is_written(
+    arguments: dict[str, Any], error: type[ConversionError], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(error, match=said):
+        draw(attention_from_conv(nn.Conv2d(3, 4, 3)), **arguments)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -104,8 +140,8 @@ def test_maps_show_where_spare_heads_look(beside: bool) -> None:
     assert scene.spare_heads == [scene.layer.num_heads, scene.layer.num_heads + 1]
     maps = scene.maps(scene.spare_heads)
     assert torch.equal(maps.sum((1, 2)).round(decimals=3), torch.ones(2, dtype=torch.float64))
-    bare, _ = convert_model(load_example("plain"))
-    assert len(draw([scene], "maps", "svg")) > len(draw(scenes(bare, drawn_image(3, Size(24, 32)))[-1:], "maps", "svg"))
+    *_, bare = scenes(convert_model(load_example("plain")).model, drawn_image(3, Size(24, 32)))
+    assert len(drawn([scene], "maps", "svg")) > len(drawn([bare], "maps", "svg"))
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -114,19 +150,19 @@ def test_no_picture_and_no_page_has_a_bound_that_leaves_trained_heads_out(beside
     image = drawn_image(3, Size(24, 32))
     options: dict[str, Any] = {"pixel": None, "only": None, "agreement": None, "limit": math.inf, "summary": None}
     (scene,) = scenes(model, image)
-    assert draw([scene], "error", "svg")
+    assert drawn([scene], "error", "svg")
     assert page_data(model, Report.of(model), image, **options)["layers"][0]["channels"]
     torch.nn.init.constant_(scene.layer.spare_out, 0.5)
     (scene,) = scenes(model, image)
     with pytest.raises(ConversionError, match="ungraft"):
-        draw([scene], "error", "svg")
+        drawn([scene], "error", "svg")
     (layer,) = page_data(model, Report.of(model), image, **options)["layers"]
     assert layer["positional"]  # its taps
     assert "ungraft" in layer["note"]
     assert (layer["bound"], layer["spare"]["trained"]) == (None, True)
     assert all(channel["scale"] is channel["rounding"] is None for channel in layer["channels"])
     for picture in ("contours", "kernel"):
-        assert b"the spare heads" in draw([scene], picture, "svg")
+        assert b"the spare heads" in drawn([scene], picture, "svg")
 
 
 def test_spare_heads_of_a_transposed_layer_are_not_left_out_of_its_pictures() -> None:
@@ -244,6 +280,6 @@ def test_an_error_is_not_drawn_for_learned_scores() -> None:
     layer = attention_from_conv(nn.Conv2d(1, 1, 3))
     layer.set_axis_scores(torch.zeros(9, 19), torch.zeros(9, 19))
     shown = [Scene("learned", layer, torch.zeros(1, 1, 9, 9), (3, 3))]
-    assert draw(shown, "maps", "png").startswith(FORMS["png"])
+    assert drawn(shown, "maps", "png").startswith(FORMS["png"])
     with pytest.raises(ConversionError, match="learned"):
-        draw(shown, "error", "png")
+        drawn(shown, "error", "png")

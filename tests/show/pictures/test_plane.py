@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from conv2attn.commands.show import PICTURES, View, show
+from conv2attn.commands.show import View, show
 from conv2attn.convert import ConversionError, SelfAttention, attention_from_conv, convert_model, save_converted
 from conv2attn.convert.spec import CONVOLUTIONS, Convolution
+from conv2attn.show.page.draw import PICTURES
 from conv2attn.show.pictures.scene import plane_of, scenes
 from tests.command import Run
 

@@ -239,7 +239,10 @@ def test_ranges_that_do_not_close_have_no_bound_and_say_where_and_what_would() -
 def test_a_bound_says_in_words_and_as_data_what_it_is() -> None:
     found = certify_images(classifier()[1], pictures(2), margins=1)
     data = found.to_json()
-    assert found.in_words.startswith("On 2 images, this run's error: ")
+    within = f"On 2 images, this run is within {found.error:.2g} of exact arithmetic, which is proved."
+    moved = f"Rounding each operation once moves no output by more than {found.bound:.2g}"
+    estimate = f"(first-order estimate {found.estimate:.2g}); it cannot change the class of 2 of the 2 images."
+    assert found.in_words == f"{within} {moved} {estimate}"
     assert [data["images"][n]["error"] for n in range(2)] == [one.error for one in found.images]
     assert data["in_words"] == found.in_words
     assert data["images"][0]["hypothesis"] == "once"
