@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable
 PARALLEL := --numprocesses=auto --dist=worksteal
 
-.PHONY: demo test test-all test-libraries test-versions quick faults mutants cuda browser bench hunt first-picture pictures docs formal coq checker venv check format lint types clean
+.PHONY: demo test slow test-all test-libraries test-versions quick faults mutants cuda browser bench hunt first-picture pictures docs formal coq checker venv check format lint types clean
 
 demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
 	$(BIN)/conv2attn demo
@@ -13,9 +13,10 @@ demo: .venv/runtime  ## Convert the embedded trained networks and compare them w
 test: .venv/dev  ## Run the tests; no compiler, browser or Coq is needed.
 	$(BIN)/python -m pytest $(PARALLEL)
 
-test-all: test checker build/node  ## Run these, and then all that start processes, compile, or need Coq's checker or Chromium.
+slow: .venv/dev checker  ## Run the tests that start processes, compile, or need Coq's checker.
 	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not browser"
-	$(BIN)/python -m pytest -m browser tests/browser
+
+test-all: test slow browser  ## Run these three kinds of tests.
 
 test-libraries: build/libraries/ready  ## Run the tests of files and loaders of timm, torchvision, transformers and diffusers, in an environment of theirs.
 	build/libraries/bin/python -m pytest -m libraries tests/convert/files/test_libraries.py tests/convert/network/test_graft_of_libraries.py
@@ -51,7 +52,7 @@ cuda: .venv/dev  ## Run the tests that need a CUDA device; without one they skip
 	$(BIN)/python -m pytest -m cuda
 
 browser: .venv/dev build/node  ## Run the tests that open the page in Chromium (apt-get install chromium npm).
-	$(BIN)/python -m pytest -m browser tests/browser
+	$(BIN)/python -m pytest $(PARALLEL) -m browser tests/browser
 
 build/node:
 	@command -v npm >/dev/null || { echo "make browser needs npm for axe-core and ESLint: apt-get install npm" >&2; exit 2; }
