@@ -59,7 +59,10 @@ def parted(node: fx.Node, ratio: float, pairs: Pairs, found: Mapping[fx.Node, An
     norm = _folded(node, pairs)
     if norm is not None:
         where = pairs.a.path(norm) or norm.name
-        kind, why = f"{kind} and {pairs.a.kind(norm)} `{where}`", f"{pairs.names[1]} has both in one, which differs"
+        kind, why = (
+            f"{kind} and {pairs.a.kind(norm)} `{where}`",
+            f"{pairs.names[1]} has both in one operation, whose result differs",
+        )
         return Parted(name, kind, ratio, why, is_certain=True)
     if partner is None:
         return Parted(name, kind, ratio, f"{pairs.names[1]} has no such operation")
@@ -209,7 +212,7 @@ def _is_same(expected: Any, other: Any, pairs: Pairs) -> bool:
 def _listed(name: str, one: list[Any], other: list[Any], pairs: Pairs, found: Mapping[fx.Node, Any]) -> list[str]:
     """Differences in a list of results, such as the parts of a concatenation."""
     if len(one) != len(other):
-        return [f"{pairs.both(len(one), len(other))} {name}"]
+        return [f"{name}: {pairs.both(len(one), len(other))}"]
     expected = [found.get(node) for node in one]
     if expected != other and set(expected) == set(other):
         return [f"{name} are in another order"]

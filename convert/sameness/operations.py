@@ -76,7 +76,8 @@ class _Beside(Walk):
         self.hidden: set[fx.Node] = set()  # suspects whose difference rounding covers further on
         self.partners: dict[fx.Node, fx.Node] = {}
         self.left: frozenset[fx.Node] = frozenset()
-        self._several: dict[fx.Node, Any] = {}  # results of operations that give several, on B's values
+        # results of operations that give several, on B's values and on moved ones
+        self._several: dict[fx.Node, tuple[Any, Any]] = {}
 
     def output(self, target: Any, args: Any, kwargs: Any) -> Any:
         """The outputs, which tell the suspects that are left."""
@@ -91,7 +92,7 @@ class _Beside(Walk):
         moved = noisy(node, moved_args, moved_kwargs, self._noise)
         if not isinstance(plain, Tensor) or not plain.is_floating_point() or not plain.numel():
             if suspects and isinstance(plain, list | tuple):
-                self._several[node] = self._on_theirs(node)
+                self._several[node] = self._on_theirs(node), evaluated(node, moved_args, moved_kwargs)
             return _Twin(plain, moved, suspects)
         return self._held(node, _Twin(plain, moved, suspects))
 
@@ -101,7 +102,7 @@ class _Beside(Walk):
         if partner is not None and ratio <= self._threshold:
             self.partners[node] = partner
             self.largest = max(self.largest, ratio)
-            if twin.suspects:
+            if twin.suspects and (self._is_eager or self._moves(node, twin)):
                 (self.cleared if self._makes_up(node, twin, value) else self.hidden).update(twin.suspects)
             return _Twin(value, value)
         if twin.suspects and not self._is_eager:
@@ -124,10 +125,19 @@ class _Beside(Walk):
         scale.add(twin.noisy, twin.plain)
         return not max(scale.ratios(_apart(found, value))) <= self._threshold
 
+    def _moves(self, node: fx.Node, twin: _Twin) -> bool:
+        """Whether the result moves with what it reads; behind a factor of 0, agreement says nothing of suspects."""
+        if node.target is operator.getitem:
+            _, several = self._several[node.all_input_nodes[0]]
+            return not torch.equal(several[node.args[1]], twin.plain)
+        moved = {each: getattr(self.env[each], "noisy", self.env[each]) for each in node.all_input_nodes}
+        found = evaluated(node, *fx.node.map_arg((node.args, node.kwargs), moved.__getitem__))
+        return not torch.equal(found, twin.plain)
+
     def _on_theirs(self, node: fx.Node) -> Any:
         """The result of an operation on B's values of what is under suspicion, or None where B has none."""
         if node.target is operator.getitem:
-            several = self._several.get(node.all_input_nodes[0])
+            several, _ = self._several.get(node.all_input_nodes[0], (None, None))
             return None if several is None else several[node.args[1]]
         theirs: dict[fx.Node, Any] = {}
         for each in node.all_input_nodes:

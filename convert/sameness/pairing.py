@@ -189,7 +189,7 @@ class Pairs:
     def both(self, one: object, other: object) -> str:
         """The values of A and B, in this order."""
         ordered = (one, other) if self.names[0] == "A" else (other, one)
-        return f"{ordered[0]} and {ordered[1]}"
+        return f"{ordered[0]} in A, {ordered[1]} in B"
 
     def partner(self, node: fx.Node) -> Any:
         """The operation of B at the place of one of A, or None."""

@@ -300,7 +300,7 @@ class _Comparison:
         if chaotic:
             what = f"the output {chaotic[0]}" if chaotic[0] else "the outputs"
             return replace(
-                basis, verdict="cannot say", reason=f"rounding of the last bit already changes {what} wholly"
+                basis, verdict="cannot say", reason=f"rounding in the last bit already changes {what} completely"
             )
         if any(side.quantised for side in self.sides):
             chosen = [scales[2 if side.quantised else place] for place, side in enumerate(self.sides)]
@@ -429,7 +429,11 @@ class _Comparison:
             error = proving.truth_error(truth) if self.prove or proving.is_small else None
             basis = replace(basis, worst=worst, truth_error=error if isinstance(error, float) else None)
         why = error if isinstance(proving, Proving) else proving
-        notes = (f"The truth's own error is not proved: {why}.",) if self.prove and isinstance(why, str) else ()
+        notes = (
+            (f"The error of the float64 reference is not proved: {why}.",)
+            if self.prove and isinstance(why, str)
+            else ()
+        )
         return replace(basis, notes=notes)
 
 

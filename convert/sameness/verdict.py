@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
@@ -161,7 +161,7 @@ class Sameness:
         if self.verdict == "cannot say":
             return f"Cannot say: {self.reason}."
         if self.verdict == "rounding":
-            said = f"Rounding: {told(self.ratio)} times what rounding usually does."
+            said = f"Rounding: the difference is {told(self.ratio)} times usual rounding."
             return " ".join([said, *([f"But the networks are not the same at {self.where[0]}."] if self.where else [])])
         if self.verdict == "quantised":
             return f"Quantised: {self.reason}."
@@ -177,16 +177,15 @@ class Sameness:
     @property
     def _inside(self) -> str:
         """The operation that differs by more than rounding, and that the outputs do not show it."""
-        first, more = self.where[0], len(self.where) - 1
-        others = f" So do {more} more operations." if more else ""
-        there = f"on the same inputs {told(first.ratio)} times what rounding does there"
-        shown = f"The outputs do not show it: {told(self.ratio)} times what rounding does."
+        first, others = self.where[0], _others(self.where)
+        there = f"on the same inputs, {told(first.ratio)} times usual rounding"
+        shown = f"The outputs do not show it: they differ by {told(self.ratio)} times usual rounding."
         return f"{first} ({there}).{others} {shown}"
 
     @property
     def _size(self) -> str:
         if math.isfinite(self.ratio):
-            return f"{told(self.ratio)} times what rounding does"
+            return f"the difference is {told(self.ratio)} times usual rounding"
         apart = max(one.difference for one in self.outputs if one.ratio == math.inf)
         return f"numbers differ by {apart:.2g} where rounding changes nothing"
 
@@ -195,9 +194,7 @@ class Sameness:
         """Where it begins, or why that is not known."""
         if not self.where:
             return [] if self.only_outputs is None else [f"Only outputs could be compared: {self.only_outputs}."]
-        more = len(self.where) - 1
-        others = f" So do {more} more operations." if more else ""
-        return [f"It begins at {self.where[0]}.{others}"]
+        return [f"It begins at {self.where[0]}.{_others(self.where)}"]
 
     def table(self) -> list[tuple[str, ...]]:
         """Each output: name, shape, largest difference, usual rounding, ratio, and each side's ratio to the truth."""
@@ -210,7 +207,9 @@ class Sameness:
         if self.worst is not None and self.verdict in ("rounding", "not rounding") and not self.is_hidden:
             found.append(_worst(self.worst))
         if self.truth_error is not None:
-            found.append(f"The truth itself is off by at most {self.truth_error:.2g}, which is proved.")
+            found.append(
+                f"The float64 reference is within {self.truth_error:.2g} of exact arithmetic, which is proved."
+            )
         if self.changed is not None:
             found.append(_changed(self.changed))
         for place in self.where[1:]:
@@ -246,7 +245,8 @@ def same_bits(sizes: Mapping[str, tuple[int, ...]]) -> Sameness:
 
 def inexact_note(one: Parted) -> str:
     """Note on an operation that is the same on both sides and less exact on one."""
-    return f"{one}; on the same inputs it is {told(one.ratio)} times what rounding does, which the outputs do not show."
+    differs = f"on the same inputs it differs by {told(one.ratio)} times usual rounding"
+    return f"{one}; {differs}, which the outputs do not show."
 
 
 def by_name(a: Mapping[str, Any], other: Mapping[str, _Value]) -> dict[str, _Value]:
@@ -289,6 +289,12 @@ def told(value: float) -> str:
     return f"{value:,.0f}" if value < 1e6 else f"{value:.1e}"
 
 
+def _others(where: Sequence[Parted]) -> str:
+    """How many operations differ besides the first."""
+    more = len(where) - 1
+    return f" {more} more operation{'s differ' if more > 1 else ' differs'}." if more else ""
+
+
 def _row(output: Output) -> tuple[str, ...]:
     shape = "x".join(map(str, output.shape)) or "scalar"
     numbers = (f"{output.difference:.1e}", f"{output.typical:.1e}")
@@ -308,15 +314,16 @@ def _worst(worst: Worst) -> str:
         return f"{largest} {how} can do in this precision: at most {worst.bound:.2g}, which is proved."
     if worst.is_beyond:
         return f"{largest} {how} can do in this precision, to first order ({worst.estimate:.2g})."
-    most = f"{worst.estimate:.2g}, to first order"
-    estimate = f"In the worst case rounding could change the number that differs most by {most}"
-    return f"{estimate}." if worst.bound is None else f"{estimate}; by {how}, {worst.bound:.2g} at most, proved."
+    estimate = f"To first order, rounding could change the element that differs most by up to {worst.estimate:.2g}"
+    return (
+        f"{estimate}." if worst.bound is None else f"{estimate}; {how} changes it by at most {worst.bound:.2g}, proved."
+    )
 
 
 def _changed(changed: Changed) -> str:
-    ties = f"{changed.ties} of {changed.answers} are ties that any rounding may turn"
-    margin = f"the smallest margin is {told(changed.margin)} roundings"
-    return f"{changed.changed} of {changed.answers} answers change; {ties}; {margin}."
+    ties = f"{changed.ties} of {changed.answers} are so close that rounding alone may change them"
+    margin = f"the smallest margin is {told(changed.margin)} times usual rounding"
+    return f"{changed.changed} of {changed.answers} predictions change; {ties}; {margin}."
 
 
 def _plain(value: Any) -> Any:

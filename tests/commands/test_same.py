@@ -46,7 +46,7 @@ def test_a_fault_is_named_with_exit_code_1(pair: tuple[nn.Module, Path], run: Ru
     other = faulty(network, folder / "b.pt")
     ran = run("same", folder / "a.pt", other, "--data", folder / "x.npy")
     assert ran.code == 1
-    assert "It begins at `1` (batch norm): eps 1e-05 and 0.001." in ran.out
+    assert "It begins at `1` (batch norm): eps 1e-05 in A, 0.001 in B." in ran.out
     found = json.loads(run("same", folder / "a.pt", other, "--data", folder / "x.npy", "--json").out)
     assert (found["verdict"], found["exit_code"]) == ("not rounding", 1)
     assert found["where"][0]["name"] == "1"

@@ -240,7 +240,7 @@ def test_a_difference_outside_of_the_layers_is_not_rounding(run: Run, monkeypatc
     code, out, _ = run("verify", *network, "--size", "5x6")
     assert code == 1
     assert "Beyond the worst case, or not finite: end to end (separable), end to end (auto).\n" in out
-    assert "It begins at `1` (batch norm): eps 1e-05 and 0.001." in out.splitlines()[-2]
+    assert "It begins at `1` (batch norm): eps 1e-05 in A, 0.001 in B." in out.splitlines()[-2]
 
 
 @pytest.mark.parametrize("layers", [2, 9])

@@ -210,30 +210,36 @@ def _swapped(network: nn.Module) -> None:
 
 
 FAULTS = [
-    Fault("batch norm's eps", mobile, _set("1", eps=1e-3), "1", "eps 1e-05 and 0.001"),
-    Fault("layer norm's eps", attending, _set("before", eps=1e-5), "before", "eps 1e-06 and 1e-05"),
-    Fault("group norm's eps", dense, _set("norm", eps=1e-3), "norm", "eps 1e-05 and 0.001"),
+    Fault("batch norm's eps", mobile, _set("1", eps=1e-3), "1", "eps 1e-05 in A, 0.001 in B"),
+    Fault("layer norm's eps", attending, _set("before", eps=1e-5), "before", "eps 1e-06 in A, 1e-05 in B"),
+    Fault("group norm's eps", dense, _set("norm", eps=1e-3), "norm", "eps 1e-05 in A, 0.001 in B"),
     Fault("one-sided padding", dense, _replace("first", _OneSided), "first"),
-    Fault("align_corners", dense, _set("up", align_corners=True), "up", "align_corners False and True"),
-    Fault("GELU's form", attending, _set("gelu", approximate="tanh"), "gelu", "approximate none and tanh"),
+    Fault("align_corners", dense, _set("up", align_corners=True), "up", "align_corners False in A, True in B"),
+    Fault("GELU's form", attending, _set("gelu", approximate="tanh"), "gelu", "approximate none in A, tanh in B"),
     Fault("a transposed kernel", mobile, _weight("5", lambda w: w.mT.contiguous()), "5", "numbers of weight differ"),
     Fault("channel order", mobile, _weight("0", lambda w: w.flip(1)), "0", "numbers of weight differ"),
     Fault("a lost bias", attending, _set("out", bias=None), "out", "no bias in B"),
-    Fault("softmax's axis", attending, _set("", axis=-2), "softmax", "dim -1 and -2"),
-    Fault("a scale off by one", attending, _set("", scale=7**-0.5), "mul", "other 0.353553 and 0.377964"),
-    Fault("a half-precision layer", mobile, _replace("9", _Half), "9", "computed in float32 and bfloat16"),
+    Fault("softmax's axis", attending, _set("", axis=-2), "softmax", "dim -1 in A, -2 in B"),
+    Fault("a scale off by one", attending, _set("", scale=7**-0.5), "mul", "other 0.353553 in A, 0.377964 in B"),
+    Fault("a half-precision layer", mobile, _replace("9", _Half), "9", "computed in float32 in A, bfloat16 in B"),
     Fault("ceil_mode", dense, _set("most", ceil_mode=True), "most"),
     Fault(
-        "count_include_pad", dense, _set("pool", count_include_pad=False), "pool", "count_include_pad True and False"
+        "count_include_pad",
+        dense,
+        _set("pool", count_include_pad=False),
+        "pool",
+        "count_include_pad True in A, False in B",
     ),
     Fault("dilation", dense, _set("middle", dilation=(1, 1), _reversed_padding_repeated_twice=[1] * 4), "middle"),
     Fault("group order", dense, _weight("middle", lambda w: w.roll(4, 0)), "middle", "numbers of weight differ"),
     Fault("swapped branches", dense, _swapped, "cat", "tensors are in another order"),
-    Fault("clamp limits", dense, _set("act", max_val=1.501), "act", "max_val 1.5 and 1.501"),
+    Fault("clamp limits", dense, _set("act", max_val=1.501), "act", "max_val 1.5 in A, 1.501 in B"),
     Fault("interpolation", dense, _set("up", mode="bicubic"), "up", "bilinear"),
     Fault("eps beside the root", attending, _replace("after", _InsideRoot), "after"),
     Fault("statistics", mobile, _weight("1", lambda v: v * 1.01, "running_var"), "1", "of running_var differ"),
-    Fault("padding mode", dense, _set("middle", padding_mode="replicate"), "middle", "mode reflect and replicate"),
+    Fault(
+        "padding mode", dense, _set("middle", padding_mode="replicate"), "middle", "mode reflect in A, replicate in B"
+    ),
     Fault("one weight", attending, _weight("wide", _one_number), "wide", "1 of 1,024 numbers of weight differ"),
     Fault(
         "rounded weights", attending, _weight("head", lambda w: w.half().float()), "head", "numbers of weight differ"

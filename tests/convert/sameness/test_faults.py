@@ -104,7 +104,9 @@ def test_a_fault_that_rounding_covers_further_on_is_found_at_its_operation() -> 
     assert found.ratio < THRESHOLD < INNER < found.where[0].ratio
     assert found.inner == found.where[0].ratio
     assert [place.name for place in found.where] == ["norm"]
-    assert found.sentence.startswith("Not rounding: `norm` (batch norm): eps 1e-05 and 0.0001 (on the same inputs ")
+    assert found.sentence.startswith(
+        "Not rounding: `norm` (batch norm): eps 1e-05 in A, 0.0001 in B (on the same inputs "
+    )
     assert "The outputs do not show it: " in found.sentence
     assert same(network, lambda x: faulty(x), image).verdict == "rounding"
 
@@ -121,7 +123,7 @@ def test_of_a_folded_batch_norm_and_a_fault_that_rounding_covers_the_fault_alone
     faulty[2].norm.eps = 1e-4  # type: ignore[union-attr]
     found = same(network, faulty, image)
     assert found.ratio < THRESHOLD
-    assert [(place.name, place.why) for place in found.where] == [("3.norm", "eps 1e-05 and 0.0001")]
+    assert [(place.name, place.why) for place in found.where] == [("3.norm", "eps 1e-05 in A, 0.0001 in B")]
 
 
 def test_padding_with_infinity_is_the_same_on_both_sides() -> None:

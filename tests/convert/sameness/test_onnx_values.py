@@ -25,12 +25,12 @@ from tests.onnx_files import network, port, tensor
 BFLOAT16 = "a half-precision layer"  # whose convolution ONNX Runtime has not
 FEW = ("layer norm's eps", "a lost bias", "swapped branches", "channel order")
 WORDS = {
-    "batch norm's eps": "B has both in one, which differs",
-    "a transposed kernel": "B has both in one, which differs",
-    "channel order": "B has both in one, which differs",
-    "statistics": "B has both in one, which differs",
+    "batch norm's eps": "B has both in one operation, whose result differs",
+    "a transposed kernel": "B has both in one operation, whose result differs",
+    "channel order": "B has both in one operation, whose result differs",
+    "statistics": "B has both in one operation, whose result differs",
     "padding mode": "Pad with mode=edge",
-    "a scale off by one": "other 0.353553 and 0.377964",
+    "a scale off by one": "other 0.353553 in A, 0.377964 in B",
     "a transposed convolution": "",
 }
 
@@ -110,7 +110,7 @@ def by_hand(model: Plain, path: Path, *, slope: float = 0.1, eps: float = 1e-5) 
 @pytest.mark.fault
 @pytest.mark.parametrize(
     ("change", "says"),
-    [({"slope": 0.11}, "negative_slope 0.1 and 0.11"), ({"eps": 1e-3}, "eps 1e-05 and 0.001")],
+    [({"slope": 0.11}, "negative_slope 0.1 in A, 0.11 in B"), ({"eps": 1e-3}, "eps 1e-05 in A, 0.001 in B")],
     ids=["slope", "eps"],
 )
 def test_an_operation_of_a_file_that_names_no_modules_is_named(
@@ -235,3 +235,37 @@ def test_steps_explain_a_quantised_file_and_not_a_fault_in_it(tmp_path: Path) ->
     found = same(model, quantised(by_hand(faulty, tmp_path / "b.onnx")), image)
     assert found.verdict == "quantised"
     assert "whose steps do not explain the difference" in found.sentence
+
+
+class Residual(nn.Module):
+    """A stem and two branches, whose last normalisations give 0, as many networks begin."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.norm, self.relu = nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()
+        self.branches = nn.ModuleList(
+            nn.Sequential(nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(), nn.Conv2d(8, 8, 1), last)
+            for last in (nn.BatchNorm2d(8), nn.BatchNorm2d(8))
+        )
+        for branch in self.branches:
+            nn.init.zeros_(branch[4].weight)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.relu(self.norm(self.stem(x)))
+        for branch in self.branches:
+            x = self.relu(x + branch(x))
+        found: Tensor = self.head(x.mean((2, 3)))
+        return found
+
+
+@pytest.mark.fault
+def test_branches_that_give_0_neither_hide_a_fault_before_them_nor_are_blamed(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model, x = Residual().eval(), torch.randn(2, 3, 12, 12)
+    other = copy.deepcopy(model)
+    other.norm.eps = 1e-3
+    found = same(model, exported(other, x, tmp_path / "other.onnx"), x)
+    assert found.verdict == "not rounding"
+    assert [place.name for place in found.where] == ["stem"]
+    assert same(model, exported(model, x, tmp_path / "own.onnx"), x).verdict == "rounding"

@@ -62,7 +62,7 @@ def test_the_truth_is_as_near_to_exact_numbers_as_the_report_says() -> None:
             for one, exact in zip(wide(image.double()).flatten(), exactly(network, image), strict=True)
         ]
     assert max(apart) <= Fraction(found.truth_error)
-    assert "The truth itself is off by at most" in str(found)
+    assert "The float64 reference is within" in str(found)
     assert found.to_dict()["truth_error"] == found.truth_error
 
 
@@ -128,7 +128,7 @@ def test_what_cannot_be_proved_is_said_where_it_was_asked_for(name: str) -> None
     for is_asked in (False, True):
         found = same(network, rounded_once(network), inputs, prove=is_asked)
         assert found.truth_error is None
-        said = [note for note in found.notes if note.startswith("The truth's own error is not proved: ")]
+        said = [note for note in found.notes if note.startswith("The error of the float64 reference is not proved: ")]
         assert len(said) == is_asked
         assert all(why in note for note in said)
 

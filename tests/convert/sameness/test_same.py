@@ -487,7 +487,7 @@ def test_chaos_cannot_be_judged() -> None:
         return x
 
     found = same(Logistic().eval(), other, torch.rand(8, 50))
-    assert found.sentence == "Cannot say: rounding of the last bit already changes the outputs wholly."
+    assert found.sentence == "Cannot say: rounding in the last bit already changes the outputs completely."
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -508,7 +508,7 @@ def test_assert_same_raises_the_report_and_allows_what_is_allowed() -> None:
     a, b = linear(), linear()
     assert_same(a, b, X)
     b.weight.data[0, 0] += 1
-    with pytest.raises(NotSameError, match=r"Not rounding: .* times what rounding does\. It begins at"):
+    with pytest.raises(NotSameError, match=r"Not rounding: the difference is .* times usual rounding\. It begins at"):
         c2a.assert_same(a, b, X)
     with pytest.raises(AssertionError, match="Cannot say"):
         c2a.assert_same(Counting().eval(), linear(), X)

@@ -16,9 +16,9 @@ VERDICTS = {
     "inverted": ("cannot say",),
 }
 SENTENCES = {
-    "gelus": "It begins at `gelu` (gelu): approximate none and tanh.",
+    "gelus": "It begins at `gelu` (gelu): approximate none in A, tanh in B.",
     "resized": "Resize with coordinate_transformation_mode=pytorch_half_pixel",
-    "inverted": "Cannot say: rounding of the last bit already changes the outputs wholly.",
+    "inverted": "Cannot say: rounding in the last bit already changes the outputs completely.",
 }
 
 
