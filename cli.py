@@ -92,7 +92,7 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     debug: Annotated[
-        bool, typer.Option(_DEBUG, help="Show the traceback of an error. Works anywhere in a command.")
+        bool, typer.Option(_DEBUG, help="Show the traceback of an error. May stand anywhere in a command.")
     ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
@@ -159,12 +159,14 @@ def convert(
     device: DeviceOption = "cpu",
     dtype: DtypeOption = None,
     skip_unsupported: SkipOption = False,
-    input_range: Annotated[str, typer.Option(metavar="LOW,HIGH", help="Image values that the bounds assume.")] = "-1,1",
+    input_range: Annotated[
+        str, typer.Option(metavar="LOW,HIGH", help="Range of pixel values for which the bounds hold.")
+    ] = "-1,1",
     size: Annotated[
         str | None,
         typer.Option(
             metavar="ROWSxCOLUMNS",
-            help="Image size for the network's bound (default 224x224).",
+            help="Image size for the bound on the whole network (default 224x224).",
         ),
     ] = None,
     form: FormOption = None,
@@ -211,19 +213,19 @@ def verify(
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Folder of images, or of classes of images.",
+            help="Folder of images, or of one folder per class.",
         ),
     ] = None,
     random: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Number of random inputs (default 2) or layers."),
+        typer.Option(metavar="N", min=1, help="Random inputs (default 2), or random layers."),
     ] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="Random seed (default 0).")] = None,
     size: Annotated[
         str | None,
         typer.Option(
             metavar="ROWSxCOLUMNS",
-            help="Size of the inputs; channels may come first.",
+            help="Size of inputs, or CHANNELSxROWSxCOLUMNS.",
         ),
     ] = None,
     input_: InputOption = None,
@@ -234,10 +236,10 @@ def verify(
         typer.Option(metavar="FILE", help="ONNX file that the folder was converted from."),
     ] = None,
     form: FormOption = None,
-    whole: Annotated[bool, typer.Option("--all", help="Compare every output (default: some).")] = False,
+    whole: Annotated[bool, typer.Option("--all", help="Compare all elements of outputs, not a sample.")] = False,
     out: ResultOption = None,
 ) -> Outcome:
-    """Run a converted network and its CNN side by side, and check every bound.
+    """Compare a converted network with its CNN. Checks each difference against its proved bound.
 
     Without --arch, ONNX Runtime runs an ONNX file and its converted form. Without CHECKPOINT, --random N
     verifies N random layers, as soak does.
@@ -277,10 +279,10 @@ def show(
         typer.Option("--out", "-o", metavar="FILE", help="Picture (.png, .svg, .pdf) or page (default NAME.html)."),
     ] = None,
     article: Annotated[
-        bool, typer.Option("--article", help="Write the interactive article on the theorem; it needs no network.")
+        bool, typer.Option("--article", help="Write the interactive article on the theorem. No CHECKPOINT is needed.")
     ] = False,
     layer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Show only this layer (its number, for a training run).")
+        str | None, typer.Option(metavar="NAME", help="Show only this layer. For the output of learn: its number.")
     ] = None,
     picture: Annotated[
         Picture | None, typer.Option(help="Kind of picture (default maps; contours for the output of learn).")
@@ -299,7 +301,7 @@ def show(
     ] = None,
     force: ForceOption = False,
 ) -> Outcome:
-    """Draw where heads look: a picture, a page, the article."""
+    """Draw where heads look, as a picture or a page. Writes the interactive article, too."""
     from .commands.show import View, show, show_article
 
     if article:
@@ -329,7 +331,7 @@ def restore(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="File to write: .safetensors, .pth or .pt.")],
     opening: Opening,
     ungraft: Annotated[
-        bool, typer.Option("--ungraft", help="Remove trained spare heads; what they compute is lost.")
+        bool, typer.Option("--ungraft", help="Remove the heads that graft added, even if they are trained.")
     ] = False,
     force: ForceOption = False,
 ) -> Outcome:
@@ -393,16 +395,18 @@ def same(
     mean: MeanOption = None,
     std: StdOption = None,
     dtype: DtypeOption = None,
-    seed: Annotated[int, typer.Option(metavar="N", min=0, help="Seed of inputs and of noise.")] = 0,
+    seed: Annotated[
+        int, typer.Option(metavar="N", min=0, help="Seed of random inputs, and of the noise that models rounding.")
+    ] = 0,
     prove: Annotated[
         bool,
         typer.Option(
-            "--prove", help="Prove bounds on the reference's error and on rounding: some hundred runs an image."
+            "--prove", help="Prove how far rounding can go. Takes as long as several hundred runs of each image."
         ),
     ] = False,
     out: ResultOption = None,
 ) -> Outcome:
-    """Say whether the difference between two networks is only rounding.
+    """Say whether two networks differ only by rounding.
 
     Exit code 0: rounding, or the same bits. 1: not rounding, or quantised. 5: cannot tell.
     """
@@ -433,10 +437,10 @@ def demo(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder to write (default ./conv2attn-demo).")
     ] = None,
-    images: Annotated[int, typer.Option(min=1, max=100_000, help="Number of held-out images to draw.")] = 1000,
+    images: Annotated[int, typer.Option(min=1, max=100_000, help="Number of held-out images to generate.")] = 1000,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the images.")] = None,
 ) -> Outcome:
-    """Convert three trained CNNs and run both networks side by side."""
+    """Convert three trained CNNs and compare outputs."""
     from .commands.demo import DEFAULT_FOLDER, PASSES, run_demo
     from .convert.examples.images import HELD_OUT_SEED
 
@@ -558,7 +562,7 @@ def freeze(
     ] = None,
     force: ForceOption = False,
 ) -> Outcome:
-    """Turn trained attention back into convolutions. Each convolution is the smallest within the tolerance."""
+    """Turn trained attention back into convolutions. Kernels are as small as the tolerance allows."""
     from .commands.freeze import freeze_checkpoint
 
     return freeze_checkpoint(
@@ -578,21 +582,24 @@ def learn(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Folder to write.")] = Path("learned"),
     data: Annotated[
         str,
-        typer.Option(metavar="KIND", help="digits or drawn (both take :SIDE), cifar10:PATH, or a folder of pictures."),
+        typer.Option(
+            metavar="KIND",
+            help="digits or drawn (generated), also with a side length as in digits:16; cifar10:PATH or folder:PATH.",
+        ),
     ] = "digits",
     encoding: Annotated[
         str,
         typer.Option(
             metavar="NAMES",
-            help="quadratic, gaussian, learned, learned+content, sinusoidal, absolute, resnet10, resnet18; several "
-            "separated by commas; or all.",
+            help="Encodings, separated by commas: quadratic, gaussian, learned, learned+content, sinusoidal, absolute, "
+            "or all; resnet10 and resnet18 train a residual network.",
         ),
     ] = "quadratic",
     recipe: Annotated[
         str,
         typer.Option(
             metavar="NAME",
-            help="small (minutes on a CPU), medium (for 16 x 16 tokens) or paper (the paper's widths and 300 epochs).",
+            help="small (minutes on a CPU), medium (for inputs of 16x16 tokens) or paper (its widths and 300 epochs).",
         ),
     ] = "small",
     depth: Annotated[int | None, typer.Option(min=1, help="Number of attention blocks (default 6).")] = None,
@@ -606,7 +613,7 @@ def learn(
     precision: PrecisionOption = "32-true",
     resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in the folder.")] = False,
 ) -> Outcome:
-    """Train attention networks from scratch, as the paper does. Residual networks can be trained beside them."""
+    """Train attention networks from scratch, as in the paper. The paper is Cordonnier et al. (2020)."""
     from .commands.learn import learn
     from .learn.experiment.recipes import encodings_of, setting_of
 
@@ -652,7 +659,7 @@ def prove(
 
 @command(app, THEORY)
 def claims() -> Outcome:
-    """List the claims that prove can prove."""
+    """List the claims that the command "prove" checks."""
     from .commands.prove import list_claims
 
     return list_claims()

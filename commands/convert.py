@@ -202,7 +202,7 @@ def worst_case_lines(found: NetworkCertificate | None, limits: tuple[float, floa
         return [f"Whole network: no finite worst case is known{''.join(first)}.", *map("  {}".format, reasons[1:])]
     low, high = limits or (-math.inf, math.inf)
     where = f"any {found.size} image on [{_down(low)}, {_down(-high, -1)}]"
-    return [f"Whole network: worst case for {where}: {told(found.bound, found.outputs)}."]
+    return [f"Whole network: worst case for {where}, in any order of sums: {told(found.bound, found.outputs)}."]
 
 
 def _down(value: float, sign: int = 1) -> str:
@@ -224,7 +224,15 @@ def _table(certified: CertifiedReport) -> Table:
         )
         for layer in certified.layers
     )
-    header = ("layer", "geometry", "heads", "alpha", "parameters", "attention", f"worst case on [{low:g}, {high:g}]")
+    header = (
+        "layer",
+        "geometry",
+        "heads",
+        "alpha",
+        "parameters",
+        "attention",
+        f"worst case, inputs on [{low:g}, {high:g}]",
+    )
     return Table(header, tuple(rows))
 
 

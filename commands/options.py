@@ -78,11 +78,12 @@ ArchOption = Annotated[
     ),
 ]
 ArchArgOption = Annotated[
-    list[str] | None, typer.Option("--arch-arg", metavar="NAME=JSON", help="Argument of the network. Repeatable.")
+    list[str] | None,
+    typer.Option("--arch-arg", metavar="NAME=JSON", help="Constructor argument. Repeatable."),
 ]
 AlphaOption = Annotated[
     float | None,
-    typer.Option(callback=alpha_within, metavar="NUMBER", help="Locality strength (default: one-hot attention)."),
+    typer.Option(callback=alpha_within, metavar="NUMBER", help="Sharpness of attention (default: one-hot)."),
 ]
 IncludeOption = Annotated[
     list[str] | None,
@@ -98,7 +99,7 @@ TrustOption = Annotated[
     bool,
     typer.Option(
         "--trust",
-        help="Run code that the checkpoint holds or names.",
+        help="Allow code that the checkpoint holds or names.",
     ),
 ]
 InputOption = Annotated[
@@ -106,19 +107,21 @@ InputOption = Annotated[
     typer.Option(
         "--input",
         metavar="NAME=SHAPE[:DTYPE]",
-        help="Random input: mask=1x64:bool. Repeatable.",
+        help="Random input, as mask=1x64:bool. Repeatable.",
     ),
 ]
 DeviceOption = Annotated[str, typer.Option(metavar="NAME", help="Device: cpu, cuda, ...")]
 DtypeOption = Annotated[
     Dtype | None,
-    typer.Option(metavar="DTYPE", help="float64, float32, bfloat16 or float16."),
+    typer.Option(metavar="DTYPE", help="Precision: float64, float32, bfloat16 or float16."),
 ]
 SkipOption = Annotated[bool, typer.Option("--skip-unsupported", help="Leave unconvertible layers as they are.")]
-ForceOption = Annotated[bool, typer.Option("--force", help="Replace a file, or a folder conv2attn wrote.")]
+ForceOption = Annotated[
+    bool, typer.Option("--force", help="Replace an existing file, or a folder that conv2attn wrote.")
+]
 FormOption = Annotated[
     str | None,
-    typer.Option(metavar="FORM", help="ONNX attention: separable or literal."),
+    typer.Option(metavar="FORM", help="Form of attention in ONNX: separable or literal."),
 ]
 EngineOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Engine to verify. Repeatable (default: all).")
@@ -137,7 +140,7 @@ ImageSizeOption = Annotated[
 PictureSizeOption = Annotated[
     str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Image size, to which pictures are scaled.")
 ]
-MeanOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel means of pictures from 0 to 1.")]
+MeanOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel means, for pixel values from 0 to 1.")]
 StdOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel standard deviations, with --mean.")]
 AcceleratorOption = Annotated[str, typer.Option(metavar="NAME", help="For Lightning: auto, cpu, gpu, ...")]
 DevicesOption = Annotated[int, typer.Option(metavar="N", min=1, help="Processes, one device each.")]

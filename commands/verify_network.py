@@ -343,16 +343,16 @@ def agreement_shown(title: str, agreement: Agreement) -> list[Table | str]:
     """Each layer beside its convolution, notes on them, and the network beside the CNN."""
     engines = {engine.engine: engine.layers for engine in agreement.engines}
     notes = note_lines((layer.name, layer.note) for layer in agreement.engines[0].layers)
-    ways = [f"{name}, {_WAYS.get(name, name)}" for name in engines]
+    ways = [f"{name}: {_WAYS.get(name, name)}." for name in engines]
     legend = (
-        f"Measured: the largest difference of a layer from its convolution. In brackets, the worst case for any input "
-        f"with the values that were seen. Engines: {'; '.join(ways)} (conv2attn help engines)."
+        "Measured: the largest difference of a layer from its convolution. In brackets: the worst case for any input "
+        f"within the range of values that the layer saw. {' '.join(ways)} (conv2attn help engines)"
     )
     return [layer_table(title, agreement.shapes, engines), legend, *notes, _networks(agreement)]
 
 
 _WAYS = {
-    "auto": "what a user runs",
+    "auto": "what a user runs; it may call the convolution",
     "separable": "a softmax along each axis",
     "literal": "every query scores every key",
     "factored": "a blur, then a convolution",

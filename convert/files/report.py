@@ -102,11 +102,11 @@ class Summary:
         if self.samples:
             known = self.samples.values()
             difference, bound = (max(getattr(one, name) for one in known) for name in ("difference", "bound"))
-            limit = f"worst case for that input {number(bound)}" if math.isfinite(bound) else "no finite worst case"
+            limit = f"worst case for these inputs {number(bound)}" if math.isfinite(bound) else "no finite worst case"
             queries = max(one.queries for one in known)
             told.append(
-                f"Literal attention at {queries} queries a layer: measured {number(difference)} from the convolution; "
-                f"{limit}."
+                f"Literal attention, at {queries} queries of each layer: measured difference from the convolution "
+                f"{number(difference)}, {limit}."
             )
         for reason in dict.fromkeys(each.reason for each in self.idle or ()):
             told.append(f"{listed([each.name for each in self.idle or () if each.reason == reason])} {reason}.")

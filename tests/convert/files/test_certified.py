@@ -152,8 +152,10 @@ def test_attention_is_said_first_with_its_literal_difference_and_bound() -> None
         assert all(one.difference <= one.bound and one.queries == 64 for one in found.samples.values())
         samples = found.samples.values()
         difference, bound = max(one.difference for one in samples), max(one.bound for one in samples)
-        measured = f"measured {number(difference)} from the convolution; worst case for that input {number(bound)}."
-        assert f"2 layers, 15 heads. Literal attention at 64 queries a layer: {measured}" in found.in_words
+        assert (
+            "2 layers, 15 heads. Literal attention, at 64 queries of each layer: measured difference" in found.in_words
+        )
+        assert f" {number(difference)}, worst case for these inputs {number(bound)}." in found.in_words
         assert found.in_words.startswith("Same bits as the CNN, " if alpha is None else "Soft attention: ")
         assert found.to_json()["in_words"] == found.in_words
         assert found.is_same_program is (alpha is None)
