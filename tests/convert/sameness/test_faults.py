@@ -104,9 +104,8 @@ def test_a_fault_that_rounding_covers_further_on_is_found_at_its_operation() -> 
     assert found.ratio < THRESHOLD < INNER < found.where[0].ratio
     assert found.inner == found.where[0].ratio
     assert [place.name for place in found.where] == ["norm"]
-    assert found.sentence.startswith(
-        "Not rounding: `norm` (batch norm): eps 1e-05 in A, 0.0001 in B (on the same inputs "
-    )
+    begins = "Not rounding: `norm` (batch norm): eps 1e-05 in A, 0.0001 in B (on the same inputs, "
+    assert found.sentence.startswith(begins)
     assert "The outputs do not show it: " in found.sentence
     assert same(network, lambda x: faulty(x), image).verdict == "rounding"
 
