@@ -25,6 +25,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from ..certificate.network.program import Walk, module_of, name_of
+from ..context import without_stack_traces
 from ..errors import ConversionError, untraceable
 from ..inputs import named_tensors
 
@@ -78,7 +79,7 @@ class Graph:
             ConversionError: torch cannot export it.
         """
         try:
-            with torch.no_grad(), _silently():
+            with torch.no_grad(), _silently(), without_stack_traces():
                 if not isinstance(network, ExportedProgram):
                     network = torch.export.export(network, args, dict(kwargs), strict=False)
                 return cls(network.run_decompositions({}))

@@ -24,6 +24,7 @@ from torch.export.graph_signature import InputKind
 from torch.utils._pytree import tree_leaves
 
 from ...arguments import Size
+from ...context import without_stack_traces
 from ...errors import ConversionError, GeometryError, Problem, first_line
 from ...layer.layer import SelfAttention
 from ...spec import ConvSpec, batch_shape
@@ -62,8 +63,13 @@ class Program:
     def __init__(self, model: nn.Module, size: Size, *, channels: int, dtype: torch.dtype) -> None:
         self.model = model
         try:
-            with _opaque(model), torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stdout(sys.stderr):
-                warnings.simplefilter("ignore")  # torch's own, about its internals
+            with (
+                _opaque(model),
+                torch.no_grad(),
+                without_stack_traces(),
+                warnings.catch_warnings(action="ignore"),  # torch's own, about its internals
+                contextlib.redirect_stdout(sys.stderr),
+            ):
                 exported = torch.export.export(model, (torch.zeros(1, channels, *size, dtype=dtype, device="cpu"),))
                 is_plain = not _shares_writes(exported)
                 self.exported: ExportedProgram = exported if is_plain else exported.run_decompositions({})

@@ -1,6 +1,6 @@
 """The program that is extracted from ``Checker.v`` accepts true certificates, and refuses every other.
 
-Those that ask it are slow; ``make test-all`` builds it before them.
+Those that ask it are slow; ``make slow`` builds it before them.
 """
 
 from __future__ import annotations
