@@ -20,14 +20,19 @@ def all_results() -> list[Result]:
 
 
 @cache
+def _fails(claim: Claim, place: int) -> bool:
+    """Whether the check at a place finds a failure; one that breaks finds none."""
+    return decide(claim.checks[place]).outcome is Outcome.FAILS
+
+
 def rejecting_checks(claim: Claim) -> frozenset[str]:
-    """Names of the checks that find a failure in a claim; a check that breaks does not count."""
-    return frozenset(verdict.check for verdict in map(decide, claim.checks) if verdict.outcome is Outcome.FAILS)
+    """Names of the checks that find a failure in a claim."""
+    return frozenset(check.name for place, check in enumerate(claim.checks) if _fails(claim, place))
 
 
-def is_rejected(claim: Claim) -> bool:
-    """Whether a check of the claim finds a failure."""
-    return bool(rejecting_checks(claim))
+def is_rejected(claim: Claim, name: str | None = None) -> bool:
+    """Whether a check of the claim, or one of this name, finds a failure; no more are decided than it takes."""
+    return any(_fails(claim, place) for place, check in enumerate(claim.checks) if name in (None, check.name))
 
 
 def integers(*shape: int, largest: int = 9) -> Tensor:
