@@ -82,8 +82,8 @@ class SpareHeads:
     def __str__(self) -> str:
         """The heads, as a table has them."""
         count = "1 spare head" if self.heads == 1 else f"{self.heads} spare heads"
-        place = "beside the taps" if self.beside else "in front of the taps"
-        return f"{count} (keys of {self.key_dim}, values of {self.value_dim}{', positions' * self.positions}), {place}"
+        widths = f"key width {self.key_dim}, value width {self.value_dim}{', relative positions' * self.positions}"
+        return f"{count} ({widths}) {'beside' if self.beside else 'before'} the convolution"
 
 
 class WithSpareHeads(HeadPositions):

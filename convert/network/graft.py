@@ -80,7 +80,7 @@ class GraftedLayer:
         return self.names[0]
 
     def __str__(self) -> str:
-        seen = "" if self.size is None else f" over {math.prod(self.size):,} pixels ({self.size})"
+        seen = "" if self.size is None else f", attending over {math.prod(self.size):,} pixels ({self.size})"
         name = self.name or "the model itself"
         return f"{name}: {self.spare}{seen}, {self.parameters:,} new parameters; {self.spec}"
 
