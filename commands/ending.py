@@ -120,9 +120,10 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
     hint = next((f" ({hint})" for kind, hint in hints.items() if isinstance(error, kind)), "")
     wrong_use = errors.SelectionError | errors.OptionError | errors.ArchitectureNeededError | errors.ToolError
     wrong_use |= errors.UnknownEngineError
+    told = f"{error.sentence if hint else error}{hint}"  # one cure, the command line's own where there is one
     if isinstance(error, wrong_use):
-        return f"{error}{hint}", WRONG_USE
-    return f"{error}{hint}", UNSUPPORTED if isinstance(error, errors.UnsupportedLayerError) else WRONG_INPUT
+        return told, WRONG_USE
+    return told, UNSUPPORTED if isinstance(error, errors.UnsupportedLayerError) else WRONG_INPUT
 
 
 def _culprit(error: Exception) -> str | None:

@@ -20,6 +20,13 @@ _ALIKE = 0.7  # of difflib's similarity, from which on a name may be meant
 class ConversionError(ValueError):
     """Base of every error that conv2attn raises on purpose.
 
+    Attributes:
+        sentence: What is wrong, without the cure.
+
+    Args:
+        sentence: What is wrong.
+        cure: What to write in Python instead; the command line names its own option in its place.
+
     Examples:
         >>> try:
         ...     c2a.attention_from_conv(torch.nn.Linear(2, 2))
@@ -27,6 +34,10 @@ class ConversionError(ValueError):
         ...     print("refused")
         refused
     """
+
+    def __init__(self, sentence: str = "", *, cure: str = "") -> None:
+        super().__init__(f"{sentence}; {cure}" if cure else sentence)
+        self.sentence = sentence
 
 
 class GeometryError(ConversionError):

@@ -94,11 +94,12 @@ def random_inputs(specs: Sequence[InputSpec], *, seed: int = 0) -> dict[str, Ten
     return {spec.name: spec.random(generator) for spec in specs}
 
 
-def as_inputs(inputs: Any) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+def as_inputs(inputs: Any, name: str = "inputs") -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
     """Separates the arguments of a call into those by place and those by name.
 
     Args:
         inputs: A tensor, a sequence of tensors by place, or a mapping of tensors by name.
+        name: Name of the argument that they were passed as, for the error.
 
     Raises:
         OptionError: It is something else, or empty.
@@ -111,40 +112,57 @@ def as_inputs(inputs: Any) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
     if (
         not tensors
         or not all(isinstance(each, Tensor) for each in tensors)
-        or not all(isinstance(name, str) and name.isidentifier() for name in named)
+        or not all(isinstance(key, str) and key.isidentifier() for key in named)
     ):
-        raise OptionError(f"inputs must be a tensor, or several in a sequence or by name; got {type(inputs).__name__}")
+        raise OptionError(
+            f"{name} must be a tensor, or several in a sequence or by name; got {_other(inputs, tensors)}"
+        )
     return placed, named
 
 
-def call_with(model: nn.Module, inputs: Any) -> Any:
+def _other(inputs: Any, parts: Sequence[Any]) -> str:
+    """Description of what is no input of a network, and how to make one of it."""
+    kind = type(inputs).__name__
+    if hasattr(inputs, "__array__"):
+        return f"{kind}: torch.as_tensor makes a tensor of it"
+    if not parts:
+        return f"an empty {kind}" if isinstance(inputs, Mapping | Sequence) else kind
+    wrong = sorted({type(each).__name__ for each in parts if not isinstance(each, Tensor)})
+    if isinstance(inputs, Sequence) and wrong == ["int"] and all(each > 0 for each in parts):
+        shape = ", ".join(map(str, (1, *parts) if len(parts) == 3 else parts))
+        return f"a {kind} of int: torch.zeros({shape}) makes one"
+    return f"a {kind} of {', '.join(wrong)}" if wrong else f"a {kind} with the keys {list(inputs)!r:.60}"
+
+
+def call_with(model: nn.Module, inputs: Any, name: str = "inputs") -> Any:
     """Calls a network in the mode that it is in, without gradients.
 
     Args:
         model: The network, which may write into what it is given.
         inputs: As ``as_inputs`` takes them. Floating-point tensors follow the dtype and device of its parameters.
+        name: As for ``as_inputs``.
 
     Raises:
         OptionError: The inputs are something else.
     """
-    placed, named = fitted(model, inputs)
+    placed, named = fitted(model, inputs, name)
     with torch.no_grad():
         return model(*placed, **named)
 
 
-def fitted(model: nn.Module, inputs: Any) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+def fitted(model: nn.Module, inputs: Any, name: str = "inputs") -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
     """Copies of inputs with the dtype and on the device of a network's parameters; integers keep their dtype.
 
     Raises:
         OptionError: As ``as_inputs``.
     """
-    placed, named = _as_taken(model, *as_inputs(inputs))
+    placed, named = _as_taken(model, *as_inputs(inputs, name))
     weight = next((each for each in model.parameters() if each.is_floating_point()), torch.empty(0))
 
     def copied(given: Tensor) -> Tensor:
         return given.to(weight.device, weight.dtype if given.is_floating_point() else given.dtype, copy=True)
 
-    return tuple(map(copied, placed)), {name: copied(each) for name, each in named.items()}
+    return tuple(map(copied, placed)), {key: copied(each) for key, each in named.items()}
 
 
 def _as_taken(

@@ -40,6 +40,7 @@ Write = Callable[[str], None]
 
 _TEMPORARY, _OLD = ".tmp-", "replaced"
 _BEGINNING = 2000  # bytes in which a mark stands
+_STAYS = "so it is not replaced; choose another name"
 
 
 def write_folder(
@@ -71,14 +72,14 @@ def write_file(
 def _write(
     target: Path, write: Callable[[Path], object], check: Callable[..., None], force: bool, sources: tuple[Path, ...]
 ) -> None:
-    target = target.resolve()  # a rename replaces the folder and not a link to it
-    check(target, force=force, sources=sources)
+    given, target = target, target.resolve()  # a rename replaces the folder and not a link to it
+    check(given, force=force, sources=sources)
     with file_system_errors(target), _beside(target) as temporary:
         new = temporary / target.name
         write(new)
         for path in (*(new.iterdir() if new.is_dir() else ()), new):  # the contents before what lists them
             _sync(path)
-        check(target, force=force, sources=sources)  # again: writing takes a while
+        check(given, force=force, sources=sources)  # again: writing takes a while
         if target.is_dir():
             os.replace(target, temporary / _OLD)
         os.replace(new, target)
@@ -105,20 +106,20 @@ def marked_file(target: Path | None, *, marks: Collection[str], sources: Iterabl
 
 def check_target(target: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
     """Refuses a target that ``write_folder`` would refuse."""
-    with _place(target, force, sources) as target:
+    with _place(target, force, sources):
         if target.exists() and not target.is_dir():
             raise OutputError(f"{target} is a file; the output is a folder")
         entries = sorted(target.iterdir()) if target.exists() else []
         if entries and not is_ours(target):
-            raise OutputError(f"{target} holds files but no {CONFIG} of ours: conv2attn did not write it; it stays")
+            raise OutputError(f"{target} holds files that conv2attn did not write, {_STAYS}")
         for entry in entries:
             if entry.name not in OURS or entry.is_symlink() or not entry.is_file():
-                raise OutputError(f"{target} also holds {entry.name!r}, which conv2attn did not write; it stays")
+                raise OutputError(f"{target} also holds {entry.name!r}, which conv2attn did not write, {_STAYS}")
 
 
 def check_file(target: Path, *, force: bool = False, sources: Iterable[Path] = ()) -> None:
     """Refuses a target that ``write_file`` would refuse."""
-    with _place(target, force, sources) as target:
+    with _place(target, force, sources):
         if target.is_dir():
             raise OutputError(f"{target} is a folder; the output is a file")
         if target.exists() and not target.is_file():
@@ -133,7 +134,7 @@ def check_marked(target: Path, marks: Collection[str], sources: Iterable[Path] =
             with target.open("rb+") as file:  # as it will be written
                 beginning = file.read(_BEGINNING).decode(errors="replace")
             if beginning and not any(mark in beginning for mark in marks):
-                raise OutputError(f"{target} exists, and conv2attn did not write it; it stays")
+                raise OutputError(f"conv2attn did not write {target}, {_STAYS}")
 
 
 def check_apart(target: Path, sources: Iterable[Path]) -> None:
@@ -173,18 +174,18 @@ def _is_within(path: Path, folder: Path) -> bool:
 
 
 @contextmanager
-def _place(target: Path, force: bool, sources: Iterable[Path]) -> Iterator[Path]:
-    """A target with links followed, in a folder that can be written; it is refused last for being there."""
-    target = target.resolve()
-    if not target.parent.is_dir():
-        raise OutputError(f"{target} cannot be written: there is no folder {target.parent}")
-    if not os.access(target.parent, os.W_OK | os.X_OK):
-        raise OutputError(f"{target} cannot be written: the folder {target.parent} is not writable")
+def _place(target: Path, force: bool, sources: Iterable[Path]) -> Iterator[None]:
+    """Refuses a target whose folder, links followed, cannot be written; and last, one that is there."""
+    folder = target.resolve().parent
+    if not folder.is_dir():
+        raise OutputError(f"{target} cannot be written: there is no folder {folder}")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise OutputError(f"{target} cannot be written: the folder {folder} is not writable")
     with file_system_errors(target):
-        yield target
+        yield
         check_apart(target, sources)
         if target.exists() and not force:
-            raise OutputExistsError(f"{target} exists, and force was not given")
+            raise OutputExistsError(f"{target} exists already", cure="force=True replaces it")
 
 
 @contextmanager

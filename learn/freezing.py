@@ -25,6 +25,7 @@ from ..convert.arguments import as_number
 from ..convert.certificate.distance import Window, kernel_at, kernel_difference
 from ..convert.certificate.layer import InputRange, number, padded_range
 from ..convert.errors import ConversionError, NotAConvolutionError, Problem
+from ..convert.layer.checked import checked_model
 from ..convert.layer.layer import SelfAttention
 from ..convert.layer.spare import TRAINED_SPARE
 from ..convert.network.grafted import equip
@@ -141,7 +142,7 @@ def freeze(model: nn.Module, tolerance: float, *, input_range: InputRange = INPU
         >>> c2a.freeze(model, tolerance=1.0).model[0].kernel_size
         (3, 3)
     """
-    layers = modules_of(model, SelfAttention)
+    layers = modules_of(checked_model(model), SelfAttention)
     reasons = ((names[0], unfrozen(layer)) for names, layer in layers.items())
     problems = [Problem(name, reason) for name, reason in reasons if reason is not None]
     if problems or not layers:

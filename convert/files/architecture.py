@@ -140,7 +140,8 @@ def _factory(
     named, risk = _named(spec, arguments, is_of_file=named_by is not None)
     if risk is not None and not trust:
         whose = f"the architecture {spec}" if named_by is None else f"{named_by} names the architecture {spec}, which"
-        raise TrustNeededError(f"{whose} {risk}")
+        cure = "" if named_by is None else "trust=True runs it, architecture=MyNet() takes a network of yours instead"
+        raise TrustNeededError(f"{whose} {risk}", cure=cure)
     return imported_factory(spec) if named is None else named.build
 
 

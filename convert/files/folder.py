@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from ..arguments import as_path
 from ..errors import CheckpointError, OutputError
-from ..layer.checked import checked_model
+from ..layer.checked import checked_model, passed
 from ..layer.layer import SelfAttention
 from ..network.report import LayerRecord, Report
 from ..plain import as_unicode, from_plain, json_text, path_in, read_object
@@ -151,11 +151,17 @@ def save_converted(
     """
     model, folder = checked_model(model), as_path(folder, "folder")
     architecture = with_classes(architecture, model) if isinstance(architecture, str) else architecture
+    if not isinstance(architecture, Architecture | None):
+        kind = architecture if isinstance(architecture, type) else type(architecture)
+        got = f"the class {kind.__name__}" if kind is architecture else passed(architecture)
+        raise OutputError(
+            f"architecture must be a name, such as 'timm:resnet18' or 'FILE.py:{kind.__name__}'; got {got}"
+        )
     if not isinstance(report, Report | None):
         raise OutputError(f"report must be a Report, as Conversion.report is; got {type(report).__name__}")
     report = Report.of(model) if report is None else report
     if not report.layers:
-        raise OutputError("the model has no self-attention layer to keep; convert it first")
+        raise OutputError("the model has no self-attention layer to keep: convert it first, convert_model(model)")
     config, state = _described(model, report, architecture, preprocessing, source)
     shared = aliases(state)
     told = json.loads(json_text(report.to_json()))  # as it will be read

@@ -34,6 +34,7 @@ from ..errors import (
     first_line,
     listed,
 )
+from ..layer.checked import passed
 from ..layer.construction import not_a_convolution
 from ..layer.layer import SelfAttention
 from ..network.convert import convert_model, restore_model
@@ -168,7 +169,8 @@ class Network:
         """
         if not self.is_converted:
             raise NotAConvolutionError(
-                f"{self.checkpoint.path} holds no attention layer, so there is nothing to restore"
+                f"{self.checkpoint.path} holds no attention layer, so there is nothing to restore; "
+                f"conv2attn convert {self.checkpoint.path} makes attention of its convolutions"
             )
         if not self.records:
             if not (ungraft_all and self.spare_heads):
@@ -388,7 +390,7 @@ def load_converted(
     """
     architecture = Architecture(architecture) if isinstance(architecture, str) else architecture
     if not isinstance(architecture, nn.Module | Architecture | None):
-        raise ArchitectureError(f"architecture must be a network or an Architecture; got {type(architecture).__name__}")
+        raise ArchitectureError(f"architecture must be a network or the name of one; got {passed(architecture)}")
     network = open_conversion(converted_in(as_path(folder, "folder")), Opening(architecture, trust=trust))
     return (network.whole() if network.content == NETWORK_CONTENT else network).attention()
 

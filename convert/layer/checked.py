@@ -23,7 +23,7 @@ from ..subclasses.computed import COMPUTABLE, is_computed, value
 def checked_model(model: Any, name: str = "model") -> nn.Module:
     """A network whose layers can be looked at."""
     if not isinstance(model, nn.Module):
-        raise ConversionError(f"{name} must be a torch.nn.Module; got {_what(model)}")
+        raise ConversionError(f"{name} must be a torch.nn.Module; got {passed(model)}")
     if isinstance(model, torch.jit.ScriptModule):
         raise ConversionError(
             f"{name} must be a torch.nn.Module in Python; got TorchScript, whose layers are compiled: take the module "
@@ -52,7 +52,7 @@ def checked_layer(layer: Any) -> LayerValues:
     regime = getattr(layer, "regime", None) if isinstance(layer, nn.Module) else None
     if not isinstance(regime, Regime):
         raise ConversionError(
-            f"layer must be a self-attention layer, as attention_from_conv makes it; got {_what(layer)}"
+            f"layer must be a self-attention layer, as attention_from_conv makes it; got {passed(layer)}"
         )
     if any(parameter.is_meta for parameter in layer.parameters()):
         raise ConversionError("the layer has no values, as on the meta device")
@@ -72,7 +72,7 @@ def _wrapper(module: nn.Module) -> str | None:
     return next((kind.__name__ for kind in wrappers if isinstance(module, kind)), None)
 
 
-def _what(value: Any) -> str:
+def passed(value: Any) -> str:
     """Says what was passed in place of a model or layer, and what to do instead."""
     kind = type(value).__name__
     if isinstance(value, tuple) and hasattr(value, "model"):
@@ -87,5 +87,5 @@ def _what(value: Any) -> str:
             "line"
         )
     if isinstance(value, type):
-        return f"the class {value.__name__}: make a network of it first"
+        return f"the class {value.__name__}" + (f": pass {value.__name__}()" if issubclass(value, nn.Module) else "")
     return f"{'an' if kind[0] in 'AEIOUaeiou' else 'a'} {kind}"

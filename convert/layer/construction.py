@@ -76,7 +76,9 @@ def attention_from_conv(conv: Convolution, *, alpha: float | None = None, engine
     """
     reason = unsupported_reason(checked_model(conv, "conv"))
     if reason is not None:
-        raise UnsupportedLayerError(f"the layer cannot be converted: {reason}", [Problem("", reason)])
+        is_network = any(unsupported_reason(each) is None for each in conv.modules() if each is not conv)
+        hint = "; convert_model converts those that it holds" if is_network else ""
+        raise UnsupportedLayerError(f"the layer cannot be converted: {reason}{hint}", [Problem("", reason)])
     if is_computed(conv):
         return attention_with(copy.deepcopy(conv, detached(conv)), alpha=alpha, engine=engine)
     return _with_copies(attention_with(conv, alpha=alpha, engine=engine))

@@ -148,7 +148,7 @@ def convert_model(
     if plan.unsupported and not skip_unsupported:
         raise UnsupportedLayerError(_sentence(plan.unsupported), plan.unsupported)
     if not plan.chosen:
-        raise UnsupportedLayerError(f"nothing would be converted: {_emptiness(plan)}", plan.unsupported)
+        raise UnsupportedLayerError(f"nothing would be converted: {_emptiness(model, plan)}", plan.unsupported)
     check_engine_name(engine)
     for names in plan.chosen:
         check_alpha(alpha, cast(Tensor, value(model.get_submodule(names[0]), "weight")).dtype)
@@ -170,7 +170,7 @@ def _idle_on(model: nn.Module, example: Any) -> tuple[Problem, ...]:
     """The layers that do not run on an example, or why the network does not run on it."""
     try:
         with watching_runs(model) as runs, in_eval_mode(model):
-            call_with(model, example)
+            call_with(model, example, "example")
     except OptionError:
         raise
     except Exception as error:  # whatever the network's code raises
@@ -202,7 +202,7 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
     tolerance = as_tolerance(tolerance)
     layers = modules_of(changeable_model(model), SelfAttention)
     if not layers:
-        raise NotAConvolutionError("the model has no self-attention layer to restore")
+        raise NotAConvolutionError("the model has no self-attention layer to restore: convert_model(model) makes them")
     problems = [
         str(Problem(names[0], reason + told_distance(layer)))
         for names, layer in layers.items()
@@ -269,12 +269,15 @@ def _sentence(problems: Sequence[Problem]) -> str:
     return f"{count} cannot be converted: {'; '.join(map(str, problems))}"
 
 
-def _emptiness(plan: Plan) -> str:
+def _emptiness(model: nn.Module, plan: Plan) -> str:
     """Why nothing is to be converted."""
     if plan.unsupported:
         return _sentence(plan.unsupported)
     if plan.skipped:
         return f"none of the model's {len(plan.skipped)} convolutions is selected"
+    made = len(modules_of(model, SelfAttention))
+    if made:
+        return f"the model holds {made} attention layer{'s' * (made != 1)} already, and no convolution"
     return "the model has no convolution"
 
 

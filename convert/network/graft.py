@@ -328,7 +328,7 @@ def _sizes_on(model: nn.Module, example: Any, candidates: Iterable[tuple[str, ..
             stack.callback(hook.remove)
         stack.enter_context(in_eval_mode(model))
         try:
-            call_with(model, example)
+            call_with(model, example, "example")
         except OptionError:
             raise
         except Exception as error:  # whatever the network's code raises

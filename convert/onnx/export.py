@@ -105,9 +105,13 @@ def export_onnx(
     plain, layers = with_convolutions(model)
     reasons = {name: refusal(layer.values()) for name, layer in layers.items()}
     problems = [Problem(name, reason) for name, reason in reasons.items() if reason is not None]
-    if problems or not layers:
-        what = "; ".join(map(str, problems)) or "there is no attention layer"
+    if problems:
+        what = "; ".join(map(str, problems))
         raise UnsupportedLayerError(f"the network cannot be written in the form {form}: {what}", problems)
+    if not layers:
+        raise UnsupportedLayerError(
+            "the model has no attention layer to export: export_onnx(convert_model(model).model, FILE)"
+        )
     if inputs is not None and size is not None:
         raise OptionError("size and inputs exclude each other: inputs have their own shapes")
     first = next(iter(layers.values()))

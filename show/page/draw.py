@@ -13,7 +13,9 @@ from ...convert.arguments import USUAL_SIZES, Size, as_tensor
 from ...convert.errors import ConversionError, OptionError
 from ...convert.examples.images import DRAWN_SIZE, drawn_input
 from ...convert.files.report import run_on_drawn
+from ...convert.layer.checked import checked_model
 from ...convert.layer.layer import SelfAttention
+from ...convert.network.modules import modules_of
 from ...convert.network.report import Report
 from ...convert.write import check_file, write_file
 from ..pictures.limits import too_large
@@ -56,7 +58,7 @@ def draw(
         SelectionError: There is no such layer, or the query is outside the image.
         OptionError: There is no such picture or form of file.
         OutputError: The file exists or cannot be written.
-        ConversionError: The model does not run on the image, or a layer is too large to draw.
+        ConversionError: The model has no attention layer or does not run on the image, or a layer is too large to draw.
 
     Examples:
         >>> attention = c2a.attention_from_conv(torch.nn.Conv2d(3, 8, kernel_size=3))
@@ -68,6 +70,8 @@ def draw(
         raise OptionError("a page holds every picture; a single one can be chosen for png, svg and pdf only")
     if picture is not None and picture not in PICTURES:
         raise OptionError(f"a picture of a network is one of {', '.join(PICTURES)}; got {picture}")
+    if not modules_of(checked_model(model), SelfAttention):
+        raise ConversionError("the model has no attention layer to draw: draw(convert_model(model).model, FILE)")
     check_file(path, force=force)
     chosen = None if layer is None else find_layer(model, layer)
     seen = DRAWN if image is None else "the given image"

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
+from conv2attn.convert import convert_model, graft
 from conv2attn.convert.errors import OptionError
 from conv2attn.convert.inputs import InputSpec, as_inputs, call_with, parse_input, parse_inputs, random_inputs
 
@@ -69,7 +73,26 @@ def test_a_network_is_called_by_place_or_by_name_in_its_own_precision() -> None:
     assert as_inputs(inputs["sample"]) == ((inputs["sample"],), {})
 
 
-@pytest.mark.parametrize("inputs", [None, [], {"x": 3}])
-def test_inputs_that_are_no_tensors_are_refused(inputs: Any) -> None:
-    with pytest.raises(OptionError, match="inputs must be a tensor, or several"):
-        as_inputs(inputs)
+@pytest.mark.parametrize(
+    ("inputs", "got"),
+    [
+        (None, "NoneType"),
+        ([], "an empty list"),
+        ({"x": 3}, "a dict of int"),
+        ((torch.ones(1), "a"), "a tuple of str"),
+        ({"a b": torch.ones(1)}, "a dict with the keys ['a b']"),
+        ((3, 64, 65), "a tuple of int: torch.zeros(1, 3, 64, 65) makes one"),
+        ([2, 3, 64, 65], "a list of int: torch.zeros(2, 3, 64, 65) makes one"),
+        (np.ones(3), "ndarray: torch.as_tensor makes a tensor of it"),
+    ],
+)
+def test_inputs_that_are_no_tensors_are_refused_by_their_argument_and_what_they_are(inputs: Any, got: str) -> None:
+    told = f"example must be a tensor, or several in a sequence or by name; got {got}"
+    with pytest.raises(OptionError, match=f"^{re.escape(told)}$"):
+        as_inputs(inputs, "example")
+
+
+@pytest.mark.parametrize("call", [graft, convert_model])
+def test_an_example_that_is_a_size_is_refused_as_the_example(call: Callable[..., Any]) -> None:
+    with pytest.raises(OptionError, match=r"^example must be .*; got a tuple of int: torch.zeros\(1, 3, 8, 9\)"):
+        call(nn.Sequential(nn.Conv2d(3, 2, 3)), example=(3, 8, 9))

@@ -58,9 +58,9 @@ def test_a_folder_is_written_whole_and_nothing_lies_beside_it(ours: Path) -> Non
 
 def test_what_exists_is_replaced_only_if_told(ours: Path, tmp_path: Path) -> None:
     write_file(tmp_path / "f", lambda path: path.write_text("old"))
-    with pytest.raises(OutputExistsError, match="exists, and force was not given"):
+    with pytest.raises(OutputExistsError, match=r"exists already; force=True replaces it$"):
         write_folder(ours, fill("new"))
-    with pytest.raises(OutputExistsError, match="exists, and force was not given"):
+    with pytest.raises(OutputExistsError, match=r"exists already; force=True replaces it$"):
         write_file(tmp_path / "f", lambda path: path.write_text("new"))
     assert (tmp_path / "f").read_text() == held(ours)[WEIGHTS] == "old"
     write_file(tmp_path / "f", lambda path: path.write_text("new"), force=True)
@@ -76,7 +76,7 @@ def test_what_exists_is_replaced_only_if_told(ours: Path, tmp_path: Path) -> Non
 )
 def test_a_folder_with_something_that_is_not_ours_stays(put: Callable[[Path], None], ours: Path) -> None:
     put(ours)
-    with pytest.raises(OutputError, match=r"also holds .*, which conv2attn did not write; it stays"):
+    with pytest.raises(OutputError, match=r"also holds .*, which conv2attn did not write, so it is not replaced"):
         write_folder(ours, fill("new"), force=True)
     assert "old" in (ours / CONFIG).read_text()
 
@@ -85,7 +85,7 @@ def test_a_folder_with_something_that_is_not_ours_stays(put: Callable[[Path], No
 def test_another_program_s_folder_stays(config: str, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / CONFIG).write_text(config)
-    with pytest.raises(OutputError, match="conv2attn did not write it; it stays"):
+    with pytest.raises(OutputError, match=r"out holds files that conv2attn did not write, so .*; choose another name$"):
         write_folder(tmp_path / "out", fill("new"), force=True)
 
 
@@ -195,7 +195,7 @@ def test_a_text_that_says_who_wrote_it_is_replaced_and_no_other(tmp_path: Path) 
     assert (tmp_path / "t").read_text() == "mine: text"
     (tmp_path / "t").write_text("theirs")
     with (
-        pytest.raises(OutputError, match="conv2attn did not write it; it stays"),
+        pytest.raises(OutputError, match=r"conv2attn did not write .*t, so it is not replaced; choose another name$"),
         marked_file(tmp_path / "t", marks=["mine"]),
     ):
         pass

@@ -138,6 +138,8 @@ def test_what_looks_at_the_image_is_not_frozen() -> None:
         freeze(network(), 0.1)
     with pytest.raises(ConversionError, match="tolerance must be positive"):
         freeze(melt(network()), 0.0)
+    with pytest.raises(ConversionError, match=r"got the class Linear: pass Linear\(\)"):
+        freeze(nn.Linear, 0.1)  # type: ignore[arg-type]
 
 
 def test_a_tolerance_that_no_kernel_meets_is_refused() -> None:

@@ -24,6 +24,7 @@ from conv2attn.convert import (
     save_converted,
 )
 from conv2attn.convert.errors import (
+    ArchitectureError,
     ArchitectureNeededError,
     CheckpointError,
     ConversionError,
@@ -259,11 +260,19 @@ def test_a_folder_of_a_network_needs_its_architecture_which_only_the_user_names(
     assert_same(loaded, load_converted(saved, architecture=Composite()))
     save_converted(loaded, tmp_path / "named", architecture=HERE)
     told = "named names the architecture tests.small_models:Composite, which would run code that a file chose"
-    with pytest.raises(TrustNeededError, match=f"{told}$"):
+    cure = r"trust=True runs it, architecture=MyNet\(\) takes a network of yours instead"
+    with pytest.raises(TrustNeededError, match=f"{told}; {cure}$"):
         load_converted(tmp_path / "named")
     opened = open_network(tmp_path / "named")
     assert (opened.is_layers, opened.architecture) == (True, None)
     assert_same(load_converted(tmp_path / "named", trust=True), loaded)
+
+
+def test_a_class_in_place_of_an_architecture_is_refused_with_what_works(saved: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArchitectureError, match=r"got the class Composite: pass Composite\(\)$"):
+        load_converted(saved, architecture=Composite)  # type: ignore[arg-type]
+    with pytest.raises(OutputError, match=r"such as 'timm:resnet18' or 'FILE.py:Composite'; got the class Composite$"):
+        save_converted(Composite(), tmp_path / "named", architecture=Composite)  # type: ignore[arg-type]
 
 
 def test_a_folder_of_layers_alone_needs_none(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_a_restored_file_holds_the_cnn_and_replaces_another_only_if_told(suffix:
     assert_the_cnn_s({name: written[name] for name in expected})
     if suffix != ".safetensors":
         assert written["blocks.0.weight"].data_ptr() == written["blocks.2.weight"].data_ptr()
-    with pytest.raises(OutputError, match="exists, and force was not given"):
+    with pytest.raises(OutputError, match="exists already; force=True replaces it"):
         restore_file(folder, out)
     restore_file(folder, out, Opening(HERE), force=True)
 

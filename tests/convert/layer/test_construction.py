@@ -22,6 +22,15 @@ def test_weights_are_copied_not_shared() -> None:
     assert back.weight.abs().min() > 0
 
 
+def test_a_network_in_place_of_a_convolution_is_sent_to_what_takes_networks() -> None:
+    with pytest.raises(
+        ConversionError, match=r"Sequential is not one of .*; convert_model converts those that it holds$"
+    ):
+        attention_from_conv(nn.Sequential(nn.Conv2d(2, 2, 3)))  # type: ignore[call-overload]
+    with pytest.raises(ConversionError, match=r"Linear is not one of PyTorch's convolutions$"):
+        attention_from_conv(nn.Linear(2, 2))  # type: ignore[call-overload]
+
+
 def test_a_moved_center_is_no_convolution() -> None:
     layer = attention_from_conv(nn.Conv2d(2, 2, (2, 3), dilation=2))
     with torch.no_grad():

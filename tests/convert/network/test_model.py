@@ -302,7 +302,8 @@ def test_a_shared_module_selected_under_one_name_only_is_refused() -> None:
 @pytest.mark.parametrize(
     ("model", "options", "reason"),
     [
-        (convert_model(Composite()).model, {}, "the model has no convolution"),
+        (convert_model(Composite()).model, {}, "the model holds 4 attention layers already, and no convolution"),
+        (nn.Sequential(nn.Linear(2, 2)), {}, "the model has no convolution"),
         (Composite(), {"filter_fn": lambda module, name: False}, "none of the model's 4 convolutions is selected"),
         (nn.Sequential(Upsampling(2, 3, 1)), {"skip_unsupported": True}, "1 layer cannot be converted: 0: it is a"),
     ],

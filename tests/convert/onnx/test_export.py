@@ -111,6 +111,14 @@ def test_soft_attention_keeps_its_alpha(tmp_path: Path) -> None:
     assert torch.allclose(torch.from_numpy(output), model(x), rtol=0, atol=1e-5)
 
 
+def test_a_network_without_attention_is_refused_with_what_makes_it(tmp_path: Path) -> None:
+    with pytest.raises(
+        ConversionError, match=r"^the model has no attention .*export_onnx\(convert_model\(model\).model, "
+    ):
+        export_onnx(nn.Sequential(nn.Conv2d(3, 2, 3)), tmp_path / "net.onnx", size=(8, 12))
+    assert not list(tmp_path.iterdir())
+
+
 def test_a_layer_that_has_no_form_is_named_and_nothing_is_written(tmp_path: Path) -> None:
     model = convert_model(Up().eval()).model
     model.body.add_content(2)  # type: ignore[operator, union-attr]
