@@ -22,7 +22,7 @@ from ..convert.inputs import InputSpec, example_image, program_shape, random_inp
 from ..convert.onnx.run import random_feeds, session
 from ..convert.sameness.same import STEPS, compare
 from ..convert.sameness.sides import ONNX
-from ..convert.sameness.verdict import Sameness
+from ..convert.sameness.verdict import LEGEND, Sameness
 from ..learn.data.pictures import picture_reader, read_picture
 from ..show.text import Table
 from .inputs import FolderImages
@@ -64,7 +64,8 @@ class SameCheck:
         """The comparison as lines and a table."""
         header, *rows = self.found.table()
         table = [Table(header, tuple(rows))] if rows else []
-        return [*self.found.lines(), *table, f"Seed: {self.found.seed}"]
+        legend = [LEGEND] if table else []
+        return [*self.found.lines(), *table, *legend, f"Seed: {self.found.seed}"]
 
 
 def same_files(

@@ -91,7 +91,7 @@ class NetworkCheck:
 
     def shown(self) -> list[Table | str]:
         """The check as tables and lines."""
-        seed = [] if self.seed is None else [f"Seed: {self.seed}"]
+        seed = [] if self.seed is None else [f"The inputs are random (normal numbers), seed {self.seed}."]
         shown = agreement_shown("layer", self.agreement)
         return [self.headline, *shown, *self.verdict, *seed, *self.sentence, self._outcome]
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pydoc
 import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from torch import nn
 
 import conv2attn as c2a
 from conv2attn import convert, learn
@@ -43,3 +45,11 @@ def test_the_documents_use_public_names_alone() -> None:
 @pytest.mark.slow
 def test_the_package_runs_as_a_module() -> None:
     assert run("-m", "conv2attn", "--version") == f"conv2attn {c2a.__version__}\n"
+
+
+def test_help_shows_what_this_library_defines() -> None:
+    text = pydoc.render_doc(c2a)
+    assert "attention_probabilities" in text
+    assert "register_full_backward_hook" not in text
+    layer = c2a.attention_from_conv(nn.Conv2d(1, 1, 3))
+    assert {"register_full_backward_hook", "state_dict", "set_positions", "weight", "engine"} <= set(dir(layer))

@@ -24,6 +24,7 @@ from ..files.folder import save_converted
 from ..files.open import load_converted
 from ..files.report import CertifiedReport, certify_report
 from ..layer.checked import checked_model
+from ..listed import ListedModule
 from ..network.report import Report
 from ..write import CONFIG, REPORT, WEIGHTS
 
@@ -50,7 +51,7 @@ Each layer was constructed from a convolution's weights by Theorem 1 of [arXiv 1
 
 
 class HubNetwork(
-    nn.Module,
+    ListedModule,
     ModelHubMixin,
     library_name="conv2attn",
     tags=["self-attention", "convolution", "positional-encoding", "arxiv:1911.03584"],

@@ -22,6 +22,7 @@ from ..arguments import as_number
 from ..errors import ConversionError
 from ..heads.regime import EXACT_ALPHA, Positions, Regime, compute_dtype
 from ..heads.values import constant
+from ..listed import ListedModule
 from ..spec import ConvSpec
 
 _UNCHANGED: Any = object()
@@ -62,7 +63,7 @@ class Shown(Tensor):
         return self.as_subclass(Tensor).clone()
 
 
-class HeadPositions(nn.Module):
+class HeadPositions(ListedModule):
     """A module with a geometry whose heads look at places that are numbers, or trained.
 
     Attributes:

@@ -32,6 +32,9 @@ THRESHOLD = 3.0
 INNER = 20.0
 CHAOS = 0.25  # of the outputs' own spread: noise in the last bit that fills them
 WIDTH = 80
+LEGEND = (
+    "Ratio: the larger of two, of root mean squares and of maxima. A, B: how far each is from the float64 reference."
+)
 
 Verdict = Literal["same bits", "rounding", "not rounding", "quantised", "cannot say"]
 EXIT_CODES: dict[Verdict, int] = {"same bits": 0, "rounding": 0, "not rounding": 1, "quantised": 1, "cannot say": 5}

@@ -272,7 +272,7 @@ class Campaign:
         )
         header = ("check, attention", "comparisons", "violations", "largest error / bound", "in layer")
         tables = [Table(("layers with", "count"), tuple(options)), Table(header, tuple(checks))]
-        return [*tables, *self._failures(), *self._verdict()]
+        return [*self._verdict()[:1], *tables, LEGEND, *self._failures(), *self._verdict()]
 
     def _failures(self) -> list[str]:
         """The first failed layers, and the command that checks the first of them again."""
@@ -309,7 +309,7 @@ class Campaign:
             f"{tally.layers:,} layers{cut}, {total.comparisons:,} comparisons: {found}.",
             f"{self.seconds:.1f} s, {self.layers_per_second:.1f} layers/s.",
             *(
-                [f"Largest error / bound: {_ratio(worst)} of 1, layer {worst.index}: {worst.layer}."]
+                [f"Largest error: {_share(worst)} of its bound, in layer {worst.index}: {worst.layer}."]
                 if worst.ratio
                 else []
             ),
@@ -318,8 +318,24 @@ class Campaign:
         ]
 
 
+LEGEND = (
+    "Integers: outputs of small integers, equal bit for bit. Certificate: outputs on normal numbers, within the bound. "
+    "Adversarial, extremes: the same on inputs, and weights, that were made to break it. Gradients: equal bit for bit. "
+    "Round trip: the convolution comes back. Autocast: as certificate, in reduced precision."
+)
+"""What each check compares."""
+
+
 def _ratio(finding: Finding) -> str:
-    return "not equal" if finding.ratio == sys.float_info.max else f"{finding.ratio:.4g}"
+    """The error as a multiple of its bound; below 1, never rounded up to 1."""
+    if finding.ratio == sys.float_info.max:
+        return "not equal"
+    return f"{min(finding.ratio, 0.9999):.4g}" if finding.ratio < 1 else f"{finding.ratio:.4g}"
+
+
+def _share(finding: Finding) -> str:
+    """The error as a share of its bound, for people."""
+    return "not equal" if finding.ratio == sys.float_info.max else f"{float(_ratio(finding)):.2%}"
 
 
 def merge(paths: Sequence[Path]) -> Campaign:

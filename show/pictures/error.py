@@ -39,7 +39,7 @@ def draw_error(scenes: Sequence[Scene], alphas: Sequence[float] = ALPHAS) -> She
     sheet = Sheet(
         across * (wide + 0.75) + 0.15,
         rows * (high + 0.62) + 0.05,
-        title=f"Attention against convolution, layer {shown[0].title}" if one else "Attention against convolution",
+        title=f"Attention against convolution{f', layer {shown[0].title}' if one and shown[0].name else ''}",
         caption=_caption(scenes, shown, alphas[-1]),
     )
     for number, scene in enumerate(shown):

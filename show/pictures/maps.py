@@ -19,7 +19,9 @@ from .limits import evenly
 from .scene import Scene
 from .style import ATTENTION, FAINT, GREY, VERMILION, Sheet, outline
 
-KERNEL = "Heads lie as their taps lie in the kernel, each with the place of its centre, row and column, from the query."
+KERNEL = (
+    "Heads are arranged as their taps in the kernel; in brackets, where a head looks: rows and columns from the query."
+)
 SPARE = "Below them spare heads, each over the input without padding, in colours up to its own highest probability."
 _LEAST, _MOST = 5, 20  # pixels shown around the kernel's taps
 _REACH = 2.6  # standard deviations of a soft head that should be seen
@@ -210,7 +212,7 @@ def _kernel_grid(scene: Scene) -> Sheet:
     sheet = Sheet(
         width,
         (rows + below) * step + 0.22,
-        title=f"Where each head of {'layer ' * bool(scene.name)}{scene.title} looks",
+        title=f"Where each head{f' of layer {scene.title}' if scene.name else ''} looks",
         caption=f"{scene.layer.spec}. {KERNEL} {SPARE + ' ' if spare else ''}{marks_caption([scene])}",
     )
     for head, plane in enumerate(planes):

@@ -248,7 +248,7 @@ class Residual(nn.Module):
             for last in (nn.BatchNorm2d(8), nn.BatchNorm2d(8))
         )
         for branch in self.branches:
-            nn.init.zeros_(branch[4].weight)
+            nn.init.zeros_(branch.get_parameter("4.weight"))
         self.head = nn.Linear(8, 5)
 
     def forward(self, x: Tensor) -> Tensor:
