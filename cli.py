@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import shlex
 import sys
 import traceback
 from contextlib import nullcontext
@@ -31,6 +32,7 @@ from .commands.options import (
     IncludeOption,
     InputOption,
     MeanOption,
+    MisuseError,
     Picture,
     PictureSizeOption,
     PrecisionOption,
@@ -40,7 +42,8 @@ from .commands.options import (
     SkipOption,
     StdOption,
     StrategyOption,
-    alpha_within,
+    alpha_of,
+    check_data,
     command,
     named_after,
     normalization_of,
@@ -118,7 +121,7 @@ def help_on(
 
         known = [*program.command.commands, *TOPICS]
         close = close_names(what or "", known) or "; conv2attn --help lists them"
-        raise typer.BadParameter(f"{what} is no command and no topic{close}")
+        raise MisuseError(f"{what} is no command and no topic{close}")
     shown = program if what is None else found.make_context(what, ["--help"], parent=program, resilient_parsing=True)
     say_document(found.get_help(shown) + "\n")
 
@@ -297,7 +300,8 @@ def show(
         str | None, typer.Option(metavar="ROW,COLUMN", help="Query pixel of the image (default: its centre).")
     ] = None,
     alpha: Annotated[
-        float | None, typer.Option(callback=alpha_within, help="Locality strength (default: each layer's own).")
+        float | None,
+        typer.Option(parser=alpha_of, metavar="NUMBER", help="Locality strength (default: each layer's own)."),
     ] = None,
     force: ForceOption = False,
 ) -> Outcome:
@@ -307,11 +311,14 @@ def show(
     if article:
         chosen = {"FOLDER|CHECKPOINT": source, "--layer": layer, "--picture": picture, "--image": image}
         for name in (name for name, value in chosen.items() if value is not None):
-            raise typer.BadParameter("has no meaning for the article", param_hint=name)
+            raise MisuseError(f"{name} has no meaning for the article")
         show_article(out := out or Path("article.html"), force=force)
         return wrote(out)
     if source is None:
-        raise typer.BadParameter("is required without --article", param_hint="FOLDER|CHECKPOINT")
+        raise MisuseError(
+            "FOLDER|CHECKPOINT is missing: conv2attn show attention draws a network, "
+            "conv2attn show --article writes the article"
+        )
 
     out = out or named_after(source, ".html")
     scaled = size_of(size, axes=2)
@@ -517,12 +524,17 @@ def graft(
     chosen["size"] = size_of(size, axes=2)
     if data is None:
         if checkpoint is None:
-            raise typer.BadParameter("is required without --data", param_hint="CHECKPOINT")
+            raise MisuseError(
+                "CHECKPOINT is missing: conv2attn graft weights.pth --arch timm:resnet18 grafts a CNN, "
+                "conv2attn graft --data digits --out compared trains a small one"
+            )
         return graft_checkpoint(checkpoint, out or named_after(checkpoint, "-grafted"), force=force, **chosen)
+    check_data(data, chosen["size"])
     if out is None:
-        raise typer.BadParameter("is required with --data", param_hint="--out")
+        command = shlex.join(["conv2attn", *(each for each in sys.argv[1:] if each != _DEBUG), "--out", "compared"])
+        raise MisuseError(f"--out is missing, the folder of the runs that --data makes: {command}")
     if force:
-        raise typer.BadParameter("goes without --data, whose runs --resume continues", param_hint="--force")
+        raise MisuseError("--force has no meaning with --data, whose runs --resume continues")
     recipe = replace(GRAFTING, epochs=epochs, batch_size=batch, weight_decay=weight_decay, seed=seed)
     recipe = replace(recipe, lr=lr[0]) if lr else recipe
     return compare_on_data(
@@ -640,8 +652,8 @@ def _session(
 
 @app.command(cls=Command, epilog="Example: conv2attn prove --show head-assembly", rich_help_panel=THEORY)
 def prove(
-    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Prove only this claim. Repeatable.")] = None,
-    show: Annotated[str | None, typer.Option(metavar="NAME", help="Prove this claim and print its derivation.")] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Prove this claim alone. Repeatable.")] = None,
+    show: Annotated[str | None, typer.Option(metavar="NAME", help="As --only, and print the derivation.")] = None,
     form: Annotated[ProofFormat, typer.Option("--format", help="Format of the printed derivations.")] = "text",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the derivations to a file.")
@@ -671,7 +683,7 @@ def formal(
         float | None, typer.Option(callback=positive, help="Time limit for each file, in seconds (default 300).")
     ] = None,
 ) -> Outcome:
-    """Have Coq check the theorems of proofs/formal."""
+    """Have Coq check the theorems (needs Coq)."""
     from .proofs.formal.coq import DEFAULT_LIMIT, check_formal, sources
 
     with progress("Coq checks the theorems", total=len(sources())) as advance:
@@ -682,7 +694,11 @@ def formal(
 def check(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that convert wrote.")],
 ) -> Outcome:
-    """Check each layer's certificate with a program verified in Coq. Build it first with make checker."""
+    """Check certificates by a verified program (needs a checkout).
+
+    The program checks each layer's certificate, and is extracted from its proof in Coq. To build it: make checker, in
+    a clone of https://github.com/conv2attn/conv2attn.
+    """
     from .proofs.formal.certificates import check_folder
 
     with progress("Checking certificates", total=None) as advance:

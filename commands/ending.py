@@ -13,6 +13,7 @@ import traceback
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from ..show.text import printable
@@ -63,7 +64,7 @@ def explain(error: Any, arguments: Sequence[str] = ()) -> int:
     if isinstance(error, InterruptedRunError):
         sentence, code = f"interrupted; {_after_interrupt(arguments)}", INTERRUPTED
     elif is_usage(error):
-        error.message = printable(_plain(error.message))
+        error.message = printable(_plain(error))
         sentence, code = error.format_message(), error.exit_code
     elif isinstance(error, OSError):
         _abandon_stdout()
@@ -104,9 +105,9 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
         culprit, told = _culprit(error), errors.first_line(error)
         return (f"internal error: {told}", BUG) if culprit is None else (f"{culprit}: {told}", WRONG_INPUT)
     command = f"conv2attn {shlex.join(arguments)}"
+    if isinstance(error, errors.ArchitectureNeededError):
+        return f"{_missing_architecture(error, arguments)}; {error}", WRONG_USE
     hints = {  # the library does not know the options' names
-        errors.ArchitectureNeededError: "--arch names it: timm:NAME, torchvision.models:NAME, hf:FOLDER or "
-        f"FILE.py:FUNCTION, as in {command} --arch {_EXAMPLE}; of a pickle, --trust takes the network itself",
         errors.TrustNeededError: f"--trust runs it: {command} --trust",
         errors.InputError: "--size sets the size of an image; verify, same and export take other inputs by "
         "--input NAME=SHAPE[:DTYPE]",
@@ -118,12 +119,23 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
         ImageSizesError: "--size makes pictures one size",
     }
     hint = next((f" ({hint})" for kind, hint in hints.items() if isinstance(error, kind)), "")
-    wrong_use = errors.SelectionError | errors.OptionError | errors.ArchitectureNeededError | errors.ToolError
-    wrong_use |= errors.UnknownEngineError
+    wrong_use = errors.SelectionError | errors.OptionError | errors.ToolError | errors.UnknownEngineError
     told = f"{error.sentence if hint else error}{hint}"  # one cure, the command line's own where there is one
     if isinstance(error, wrong_use):
         return told, WRONG_USE
     return told, UNSUPPORTED if isinstance(error, errors.UnsupportedLayerError) else WRONG_INPUT
+
+
+def _missing_architecture(error: Exception, arguments: Sequence[str]) -> str:
+    """That --arch is missing, with a command: of a network in a file beside the checkpoint, if there is one."""
+    from ..convert.errors import PickledNetworkError
+    from ..convert.files.architecture import network_beside
+
+    paths = [Path(each) for each in arguments[1:] if not each.startswith("-") and os.path.exists(each)]
+    example = (network_beside(paths[0]) if paths else None) or _EXAMPLE
+    command = shlex.join(["conv2attn", *arguments, "--arch", example])
+    trust = ", or --trust, which runs the pickle's code" if isinstance(error, PickledNetworkError) else ""
+    return f"--arch is missing{trust}: {command} (timm:NAME, torchvision.models:NAME, hf:FOLDER or FILE.py:NAME)"
 
 
 def _culprit(error: Exception) -> str | None:
@@ -147,10 +159,12 @@ def _culprit(error: Exception) -> str | None:
     return f"{package} failed" if "site-packages" in frame.f_code.co_filename else "the network does not run"
 
 
-def _plain(message: str) -> str:
-    """A message about a value without the words of pydantic, with which typer reads values."""
-    message = re.sub(r", unable to parse string as an? \w+", "", message.replace("Value error, ", ""))
-    return message.replace("Input should be", "must be")
+def _plain(error: Any) -> str:
+    """The message about a value without the words of pydantic, with which typer reads values, and with the value."""
+    message = re.sub(r", unable to parse string as an? \w+", "", error.message.replace("Value error, ", ""))
+    told = message.replace("Input should be", "must be")
+    errors = getattr(error.__cause__, "errors", None)  # pydantic's, unless a function of ours raised its own
+    return f"{told}; got {errors()[0]['input']}" if errors is not None and told != message else told
 
 
 def _abandon_stdout() -> None:

@@ -29,8 +29,8 @@ def options_to_open(network: Network) -> list[str]:
 
 
 def _class_of(network: nn.Module) -> str:
-    """FILE.py:Class of a network, where its class is in a file of the caller's; else how that is written."""
+    """FILE.py:NAME of a network, where its class is in a file of the caller's; else how that is written."""
     kind = type(network)
     path = Path(getattr(sys.modules.get(kind.__module__), "__file__", None) or "FILE.py")
     is_own = path.is_file() and path.resolve().is_relative_to(Path.cwd())
-    return f"{path.resolve().relative_to(Path.cwd())}:{kind.__qualname__}" if is_own else "FILE.py:Class"
+    return f"{path.resolve().relative_to(Path.cwd())}:{kind.__qualname__}" if is_own else "FILE.py:NAME"

@@ -8,14 +8,14 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from .ending import InterruptedRunError
+from .ending import InterruptedRunError, is_usage
 from .machine import use_threads
 from .terminal import Outcome, print_outcome, results_alone
 
@@ -45,21 +45,33 @@ def positive(value: Any) -> Any:
     return value
 
 
+class MisuseError(typer.BadParameter):
+    """Options that do not go together, or one that is missing: a sentence that begins with the option's name."""
+
+    def format_message(self) -> str:
+        """The sentence alone."""
+        return self.message
+
+
 LEAST_ALPHA, LARGEST_ALPHA = 1e-4, 1e6
 
 
-def alpha_within(value: float | None) -> float | None:
-    """Refuses an alpha with which nothing is known, or that means nothing more.
+def alpha_of(text: str) -> float:
+    """Parses an alpha; refuses one with which nothing is known, or that means nothing more.
 
     Below ``LEAST_ALPHA`` 2^22 keys weigh something in single precision, for which no rounding is derived (claim
-    ``key-accumulation``). From 104 on exp(-alpha) is 0 in single, from 746 on in double precision.
+    ``key-accumulation``).
     """
-    if value is not None and not LEAST_ALPHA <= value <= LARGEST_ALPHA:
-        raise typer.BadParameter(
-            f"must be from {LEAST_ALPHA:g}, where a head sees some 1,000 pixels each way, to {LARGEST_ALPHA:g}: "
-            f"from 746 on it sees one pixel alone; got {value:g}"
-        )
-    return value
+    with suppress(ValueError):
+        value = float(text)
+        if LEAST_ALPHA <= value <= LARGEST_ALPHA:
+            return value
+    from ..convert.heads.regime import ONE_PIXEL
+
+    raise typer.BadParameter(
+        f"must be a number from {LEAST_ALPHA:g}, where a head sees some 1,000 pixels each way, to {LARGEST_ALPHA:g} "
+        f"({ONE_PIXEL}); got {text}"
+    )
 
 
 CheckpointArgument = Annotated[
@@ -74,7 +86,7 @@ ArchOption = Annotated[
     typer.Option(
         "--arch",
         metavar="SPEC",
-        help="timm:NAME, FILE.py:Class, ... (conv2attn help arch).",
+        help="timm:NAME, FILE.py:NAME, ... (conv2attn help arch).",
     ),
 ]
 ArchArgOption = Annotated[
@@ -83,7 +95,7 @@ ArchArgOption = Annotated[
 ]
 AlphaOption = Annotated[
     float | None,
-    typer.Option(callback=alpha_within, metavar="NUMBER", help="Sharpness of attention (default: one-hot)."),
+    typer.Option(parser=alpha_of, metavar="NUMBER", help="Sharpness of attention (default: one-hot)."),
 ]
 IncludeOption = Annotated[
     list[str] | None,
@@ -162,7 +174,7 @@ def opening_of(*, arch: str | None, arch_arg: list[str] | None, ema: bool, weigh
     from ..convert.files.weights import Opening
 
     if arch is None and arch_arg:
-        raise typer.BadParameter("goes with --arch", param_hint="--arch-arg")
+        raise MisuseError("--arch-arg goes with --arch, whose network takes the argument")
     architecture = None if arch is None else Architecture(arch, parse_arguments(arch_arg or ()))
     return Opening(architecture, ema, weights, trust)
 
@@ -176,7 +188,7 @@ def refuse_options(what: str, given: Mapping[str, object]) -> None:
     """Refuses options that have no meaning here."""
     named = [option for option, value in given.items() if value]
     if named:
-        raise typer.BadParameter(f"has no meaning for {what}", param_hint=named[0])
+        raise MisuseError(f"{named[0]} has no meaning for {what}")
 
 
 def torch_dtype(dtype: Dtype | None) -> Any:
@@ -203,7 +215,8 @@ def range_of(text: str) -> tuple[float, float]:
     """Parses a smallest and a largest value, such as -1,1."""
     low, high = _numbers(text, float, "--input-range", "LOW,HIGH, like -1,1", (2,))
     if not -math.inf < low <= high < math.inf:
-        raise typer.BadParameter(f"must be LOW,HIGH, like -1,1; got {text}", param_hint="--input-range")
+        fault = "whose LOW is above its HIGH" if low > high else "which is not finite"
+        raise typer.BadParameter(f"must be LOW,HIGH, like -1,1; got {text}, {fault}", param_hint="--input-range")
     return low, high
 
 
@@ -214,10 +227,25 @@ def normalization_of(mean: str | None, std: str | None) -> Normalization | None:
     if mean is None and std is None:
         return None
     if mean is None or std is None:
-        missing = "--std" if mean is None else "--mean"
-        raise typer.BadParameter("needs the other of --mean and --std", param_hint=missing)
+        given, missing = ("--std", "--mean") if mean is None else ("--mean", "--std")
+        raise MisuseError(f"{given} needs {missing}, and {missing} is missing")
     wanted = "numbers separated by commas, like 0.485,0.456,0.406"
     return Normalization(_numbers(mean, float, "--mean", wanted), _numbers(std, float, "--std", wanted))
+
+
+def check_data(text: str, size: Size | None) -> None:
+    """Refuses data that there is not, and a size of images that are not scaled, before anything is read.
+
+    Raises:
+        OptionError: There is no such kind of data.
+    """
+    from ..learn.data.datasets import data_kind, sized
+
+    kind, _ = data_kind(text)
+    if size is not None and kind != "folder":
+        data = sized(kind, size)
+        instead = f"--data {data} has images of {size}" if data else "leave --size out"
+        raise MisuseError(f"--size {size} is for a folder of pictures, which are scaled to it; {instead}")
 
 
 def pixel_of(text: str) -> tuple[int, int]:
@@ -283,6 +311,17 @@ class Program(TyperGroup):
         """Runs a command."""
         with _interrupts_raised():
             return super().invoke(ctx)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """Finds a command; of a name that none has, says where the names are, after typer's near ones."""
+        try:
+            return super().resolve_command(ctx, args)
+        except Exception as usage:
+            error: Any = usage
+            if is_usage(error) and args[0] not in self.commands:
+                told, lists = error.message.removesuffix("."), "conv2attn --help lists all."
+                error.message = f"{told} {lists}" if told.endswith("?") else f"{told}; {lists}"
+            raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Writes a section for each panel."""

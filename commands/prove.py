@@ -65,7 +65,11 @@ def proved(results: Sequence[Result]) -> Done:
     checks = [verdict for result in results for verdict in result.verdicts]
     held = sum(verdict.outcome is Outcome.HOLDS for verdict in checks)
     others = [f"{result.claim.name} ({result.outcome})" for result in results if not result.holds]
-    summary = f"{held} of {len(checks)} checks hold" + (f"; not shown: {', '.join(others)}." if others else ".")
+    of_all = "" if held == len(checks) else f" of {len(checks)}"
+    claims = f"{len(results)} claim{'s' * (len(results) != 1)}"
+    coq = "; Coq proofs are checked by conv2attn formal" if any(r.claim.status is Status.COQ for r in results) else ""
+    summary = f"{held}{of_all} check{'s' * (len(checks) != 1)} of {claims} hold{coq}"
+    summary += f"; not shown: {', '.join(others)}." if others else "."
     return Done({"holds": not others, "claims": list(map(_data, results))}, [summary], exit_code=int(bool(others)))
 
 

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-import typer
-
 from ..convert.files.weights import Opening
 from ..convert.inputs import parse_inputs
 from ..convert.write import PROGRAM
 from ..proofs.campaign.results import Settings
 from .convert import is_onnx
-from .options import Dtype, normalization_of, refuse_options, size_of, torch_dtype
+from .options import Dtype, MisuseError, normalization_of, refuse_options, size_of, torch_dtype
 from .soak import soak_layers
 from .terminal import Outcome, progress, result_file
 from .verify_network import verify_checkpoint
@@ -71,14 +69,15 @@ def verify_chosen(options: VerifyOptions, *, out: Path | None) -> Outcome:
         out: File for the result as JSON.
 
     Raises:
-        BadParameter: Options that have no meaning for what is verified, or one is missing.
+        MisuseError: Options that have no meaning for what is verified, or one is missing.
         ConversionError: As the check.
     """
     if options.checkpoint is None:
         return _layers(options, out)
     if options.original is None and options.opening.architecture is None and (options.checkpoint / PROGRAM).is_file():
-        raise typer.BadParameter(
-            "is missing: the ONNX file that the folder was converted from", param_hint="--original"
+        raise MisuseError(
+            f"--original is missing, the ONNX file that {options.checkpoint} was converted from: "
+            f"conv2attn verify {options.checkpoint} --original FILE.onnx"
         )
     with result_file(out, "verify", sources=[options.checkpoint]) as write:
         check = _onnx if options.is_of_onnx else _network
@@ -90,7 +89,10 @@ def verify_chosen(options: VerifyOptions, *, out: Path | None) -> Outcome:
 def _layers(options: VerifyOptions, out: Path | None) -> Outcome:
     """Checks random layers."""
     if options.random is None:
-        raise typer.BadParameter("is missing: give it, or --random N for random layers", param_hint="CHECKPOINT")
+        raise MisuseError(
+            "CHECKPOINT is missing: conv2attn verify attention checks what convert wrote, "
+            "conv2attn verify --random 100 checks random layers"
+        )
     no_layers = {
         "--alpha": options.alpha,
         "--size": options.size,

@@ -84,6 +84,10 @@ class ArchitectureNeededError(ConversionError):
     """Weights or layers without the network that they belong to, given without the code that builds it."""
 
 
+class PickledNetworkError(ArchitectureNeededError):
+    """Weights of a pickled network, which is of classes whose code is not run."""
+
+
 class OptionError(ConversionError):
     """Options that have no meaning together, or with what they are given for."""
 

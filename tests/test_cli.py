@@ -345,9 +345,24 @@ def test_what_cannot_be_converted_is_refused(
     assert all(reason in message for reason in reasons)
 
 
+def test_a_missing_architecture_is_shown_by_the_network_in_a_file_beside_the_checkpoint(run: Run) -> None:
+    Path("models").mkdir()
+    save(nn.Sequential(nn.Conv2d(3, 2, 3)), "models/w.pt")
+    begins = "conv2attn: --arch is missing: conv2attn convert models/w.pt --arch"
+    assert refused(run, 2, "convert", "models/w.pt").startswith(f"{begins} torchvision.models:resnet18 (timm")
+    Path("models/a.py").write_text("class (")
+    assert refused(run, 2, "convert", "models/w.pt").startswith(f"{begins} models/a.py:NAME (timm")
+    Path("models/net.py").write_text("from torch import nn\nclass Block(nn.Module): 0\nclass Net(nn.Sequential): 0\n")
+    told = refused(run, 2, "convert", "models/w.pt")
+    assert told.startswith(f"{begins} models/net.py:Net (timm")  # the last of its classes
+    assert "--trust" not in told
+
+
 def test_a_name_that_a_file_lacks_is_refused_with_those_that_it_has(run: Run) -> None:
     save(network())
     assert "nets.py has no smal; it has small, large, Other, Up, " in refused(run, 3, *convert(factory="smal"))
+    told = refused(run, 3, "plan", "weights.pt", "--arch", "nts.py:small")
+    assert told == "conv2attn: there is no Python file nts.py; close names: nets.py"
 
 
 def test_weights_of_other_classes_are_refused_with_the_argument_that_fits(run: Run) -> None:
@@ -362,11 +377,15 @@ def test_weights_of_other_classes_are_refused_with_the_argument_that_fits(run: R
     [
         (convert("--include", "stem"), "matches no convolution; there are 0, 2"),
         (convert("--include", "re:("), "is not a regular expression"),
-        (convert("--input-range", "1,0"), "must be LOW,HIGH"),
-        (convert("--input-range", "0,inf"), "must be LOW,HIGH"),
-        (convert("--alpha", "nan"), "must be from 0.0001, where a head sees some 1,000 pixels each way, to 1e+06"),
-        (convert("--alpha", "1e30"), "got 1e+30"),
+        (convert("--input-range", "1,0"), "must be LOW,HIGH, like -1,1; got 1,0, whose LOW is above its HIGH"),
+        (convert("--input-range", "0,inf"), "must be LOW,HIGH, like -1,1; got 0,inf, which is not finite"),
+        (convert("--alpha", "nan"), "a number from 0.0001, where a head sees some 1,000 pixels each way, to 1e+06"),
+        (convert("--alpha", "1e30"), "pixel alone from 104 on in float32, from 746 on in float64); got 1e30"),
         (convert("--alpha", "0"), "got 0"),
+        (convert("--alpha", "big"), "got big"),
+        (("show", "weights.pt", "--alpha", "-3"), "got -3"),
+        (("graft", "weights.pt", "--heads", "x"), "must be a valid integer; got x"),
+        (("graft", "weights.pt", "--heads", "0"), "must be greater than or equal to 1; got 0"),
         (convert("--dtype", "int8"), "int8"),
         (plan("--size", "0x10"), "got 0x10"),
         (("show", "weights.pt", "--out", "x.svg", "--query", "1,x"), "must be ROW,COLUMN"),
@@ -374,15 +393,27 @@ def test_weights_of_other_classes_are_refused_with_the_argument_that_fits(run: R
         (("convert", "weights.pt", "--out", "out"), "weights with 4 dimensions: 0.weight [4, 3, 3, 2], 2.weight"),
         (
             ("plan", "weights.pt"),
-            "FILE.py:FUNCTION, as in conv2attn plan weights.pt --arch torchvision.models:resnet18",
+            "conv2attn: --arch is missing: conv2attn plan weights.pt --arch nets.py:NAME (timm:NAME, torchvision",
         ),
-        (("plan", "weights.pt", "--arch-arg", "width=3"), "goes with --arch"),
-        (("graft", "--out", "out"), "is required without --data"),
-        (("graft", "weights.pt", "--out", "out", "--data", "digits", "--force"), "--force"),
+        (("plan", "weights.pt", "--arch-arg", "width=3"), "Error: --arch-arg goes with --arch, whose network takes"),
+        (("graft", "--out", "out"), "Error: CHECKPOINT is missing: conv2attn graft weights.pth"),
+        (("graft", "--data", "digits"), "Error: --out is missing, the folder of the runs"),
+        (("graft", "--data", "digits", "--heads", "2"), ": conv2attn graft --data digits --heads 2 --out compared"),
+        (("graft", "--data", "mnist"), "data must be digits, digits:SIDE"),
+        (
+            ("graft", "--data", "drawn", "--size", "32x32"),
+            "Error: --size 32x32 is for a folder of pictures, which are scaled to it; --data drawn:32 has images of 32",
+        ),
+        (("graft", "--data", "cifar10:x", "--size", "8x9"), "which are scaled to it; leave --size out"),
+        (("graft", "weights.pt", "--out", "out", "--data", "digits", "--force"), "Error: --force has no meaning with"),
+        (("verify", "weights.pt", "--mean", "1,1,1"), "Error: --mean needs --std, and --std is missing"),
+        (("show",), "Error: FOLDER|CHECKPOINT is missing: conv2attn show attention draws"),
+        (("show", "--article", "--layer", "0"), "Error: --layer has no meaning for the article"),
         (convert("--arch-arg", "width=abc"), "is not name=json"),
         (("verify", "weights.pt", "--arch", "nets.py:small", "--engine", "fast"), "there is no engine 'fast'"),
         (("show", "weights.pt", "--arch", "nets.py:small", "--out", "s.jpg"), "the name must end in .png"),
-        (("reverse",), "No such command 'reverse'"),
+        (("view",), "Error: No such command 'view'; conv2attn --help lists all."),
+        (("grft",), "Error: No such command 'grft'. Did you mean 'graft'? conv2attn --help lists all."),
     ],
 )
 def test_wrong_usage_is_refused(arguments: tuple[str, ...], reason: str, run: Run) -> None:

@@ -15,6 +15,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +34,8 @@ OWN_ARCHITECTURES = (
 )
 _JSON = "a number, true, false, null, a list, an object or a quoted word"
 _OWN_NAME = "_conv2attn_architecture_"  # of the module that a Python file becomes
+_BASES = ("Module", "Sequential")  # of a network's class
+_MOST_FILES = 50  # beside a checkpoint that are looked into
 _serial = itertools.count()
 
 
@@ -41,7 +44,7 @@ class Architecture:
     """Recipe for building a network: a factory and its arguments.
 
     Attributes:
-        spec: ``package.module:factory``, ``path/to/file.py:factory`` (``imported_factory``), a registered name
+        spec: ``package.module:NAME``, ``path/to/file.py:NAME`` (``imported_factory``), a registered name
             (``files/names.py``) or ``hf:FOLDER`` (``files/names.py``).
         arguments: Keyword arguments of the factory.
 
@@ -150,11 +153,35 @@ def _defined_in(path: Path) -> list[str]:
     try:
         body = ast.parse(path.read_text(encoding="utf-8")).body
     except (OSError, ValueError, SyntaxError) as error:
-        reason = "there is no Python file" if isinstance(error, OSError) else "Python cannot parse"
-        raise ArchitectureError(f"{reason} {path}; the form is {FORM}") from error
+        told = _no_file(path) if isinstance(error, OSError) else f"Python cannot parse {path}; the form is {FORM}"
+        raise ArchitectureError(told) from error
     return [
         each.name for each in body if isinstance(each, ast.ClassDef | ast.FunctionDef) and not each.name.startswith("_")
     ]
+
+
+def _no_file(path: Path) -> str:
+    """That there is no such Python file, with the near names of those that lie there."""
+    beside = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
+    near = close_names(path.name, beside)
+    return f"there is no Python file {path}{near or f'; the form is {FORM}'}"
+
+
+def network_beside(path: Path) -> str | None:
+    """FILE.py:NAME of the last network's class in a Python file beside a checkpoint, which is not run; None if none is.
+
+    Where no file there has such a class, the name of the first file's class or function is open.
+    """
+    files = sorted(path.resolve().parent.glob("*.py"))[:_MOST_FILES]
+    for file in files:
+        with suppress(OSError, ValueError, SyntaxError):
+            found = [
+                each for each in ast.parse(file.read_text(encoding="utf-8")).body if isinstance(each, ast.ClassDef)
+            ]
+            networks = [each.name for each in found if any(ast.unparse(base).endswith(_BASES) for base in each.bases)]
+            if networks:
+                return f"{path.parent / file.name}:{networks[-1]}"
+    return f"{path.parent / files[0].name}:NAME" if files else None
 
 
 def _named(spec: str, arguments: Mapping[str, object], *, is_of_file: bool) -> tuple[Named | None, str | None]:
@@ -181,8 +208,8 @@ def imported_factory(spec: str) -> Callable[..., object]:
     that it imports are ordinary modules and stay imported.
 
     Args:
-        spec: ``package.module:factory`` or ``path/to/file.py:factory``, split at the last colon. The factory is a
-            function or a class, or such an attribute of a class: ``module:Class.method``.
+        spec: ``package.module:NAME`` or ``path/to/file.py:NAME``, split at the last colon. The name is that of a
+            function or a class, or of such an attribute of a class: ``module:Class.method``.
     """
     location, _, attribute = spec.rpartition(":")
     if not location or not all(part.isidentifier() for part in attribute.split(".")):
@@ -229,7 +256,7 @@ def _with_article(value: object) -> str:
 def _import_file(path: Path) -> ModuleType:
     """Imports a file under a fresh name; it stays in sys.modules, where pickle and copy look classes up."""
     if path.suffix != ".py" or not os.path.isfile(path):  # unlike Path.is_file, false for a name that is too long
-        raise ArchitectureError(f"there is no Python file {path}; the form is {FORM}")
+        raise ArchitectureError(_no_file(path))
     name = f"{_OWN_NAME}{next(_serial)}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:

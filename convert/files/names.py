@@ -36,7 +36,10 @@ from torch import nn
 from ..errors import ArchitectureError, CheckpointError, TrustNeededError, close_names, first_line, importing
 from ..plain import read_object
 
-FORM = "package.module:factory, path/to/file.py:factory, timm:NAME, torchvision.models:NAME or hf:FOLDER"
+FORM = (
+    "path/to/file.py:NAME or package.module:NAME, NAME of a class or function, timm:NAME, torchvision.models:NAME or "
+    "hf:FOLDER"
+)
 _TORCHVISION = "torchvision.models"
 _FETCHES = ("pretrained", "checkpoint_path", "weights", "weights_backbone", "pretrained_backbone")
 _KERNELS = ("attn_implementation", "_attn_implementation", "experts_implementation")
@@ -175,7 +178,7 @@ def import_module(name: str) -> ModuleType:
     if not all(part.isidentifier() for part in name.split(".")):
         raise ArchitectureError(f"{name!r} is neither a module's name nor a .py file; the form is {FORM}")
     file = f"{name.replace('.', '/')}.py"
-    hint = f"; the file {file} is named {file}:factory" if os.path.isfile(file) else ""
+    hint = f"; the file {file} is named {file}:NAME" if os.path.isfile(file) else ""
     package = name.partition(".")[0]
     is_lacking = package in _LIBRARIES and importlib.util.find_spec(package) is None
     lacking = _lacking(package) if is_lacking else f"there is no module {name}"

@@ -28,6 +28,7 @@ from ..errors import (
     ConversionError,
     NotAConvolutionError,
     OptionError,
+    PickledNetworkError,
     Problem,
     TrustNeededError,
     UnsupportedLayerError,
@@ -266,7 +267,9 @@ def _of_file(saved: Checkpoint) -> Network:
         if saved.network is None and not saved.convolutions and sniff(saved.path) is Kind.ONNX:
             raise CheckpointError(_without_convolutions(saved.path))
         if saved.network is None:
-            raise ArchitectureNeededError(_without_network(saved.path) if saved.convolutions else _weights_alone(saved))
+            if saved.convolutions:
+                raise ArchitectureNeededError(_without_network(saved.path))
+            raise (PickledNetworkError if saved.unknown else ArchitectureNeededError)(_weights_alone(saved))
         return saved.network
 
     return Network(saved, build)
@@ -293,8 +296,8 @@ def _weights_alone(saved: Checkpoint) -> str:
     layers = "attention layers" if holds_attention(saved.state_dict) else "convolutions"
     held = [f"{key} {list(value.shape)}" for key, value in saved.state_dict.items() if value.ndim == 4]
     return (
-        f"{path} holds weights, but not the strides and paddings of its {layers} (weights with 4 dimensions: "
-        f"{listed(held) or 'none'}); that takes the architecture of their network"
+        f"{path} holds weights, but not the strides and paddings of its {layers}, which the architecture has (weights "
+        f"with 4 dimensions: {listed(held) or 'none'})"
         f"{f', which the folder {folder} describes' if is_model_folder(folder) else ''}"
     )
 

@@ -24,6 +24,10 @@ from .encoding import scores_are_exact, smallest_gap
 # binary32, 2^-1075 is exp(-745.13...) in binary64.
 ONE_HOT_ALPHA = {torch.float32: 104.0, torch.float64: 746.0}
 
+ONE_PIXEL = "a head sees one pixel alone " + ", ".join(
+    f"from {alpha:g} on in {str(dtype).removeprefix('torch.')}" for dtype, alpha in ONE_HOT_ALPHA.items()
+)
+
 # Gaps between scores with which exp(-gap) still rounds to 0: 150 ln 2 and 1075 ln 2, and room for the rounding of exp.
 _ONE_HOT_GAP = {torch.float32: 103.98, torch.float64: 745.5}
 

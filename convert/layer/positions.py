@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..arguments import as_number
 from ..errors import ConversionError
-from ..heads.regime import EXACT_ALPHA, Positions, Regime, compute_dtype
+from ..heads.regime import EXACT_ALPHA, ONE_PIXEL, Positions, Regime, compute_dtype
 from ..heads.values import constant
 from ..listed import ListedModule
 from ..spec import ConvSpec
@@ -272,5 +272,5 @@ def check_alpha(alpha: float | None, dtype: torch.dtype) -> float:
         return EXACT_ALPHA[precise]
     alpha = as_number(alpha, "alpha")
     if not 0 < torch.tensor(alpha, dtype=precise, device="cpu").item() < math.inf:
-        raise ConversionError(f"alpha must be positive and finite in {precise}; got {alpha}")
+        raise ConversionError(f"alpha must be positive and finite in {precise} ({ONE_PIXEL}); got {alpha:g}")
     return alpha

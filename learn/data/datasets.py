@@ -88,27 +88,50 @@ def load_data(
     """
     whole = preprocessing if isinstance(preprocessing, Preprocessing) else None
     normalization = preprocessing.normalization if isinstance(preprocessing, Preprocessing) else preprocessing
-    kind, colon, path = text.partition(":")
-    if text and kind not in ("digits", "drawn", "cifar10", "folder") and Path(text).is_dir():
-        kind, path = "folder", text
-    if kind == "folder" and path:
+    kind, path = data_kind(text)
+    if size is not None and kind != "folder":
+        instead = sized(kind, size)
+        raise OptionError(
+            f"only a folder's pictures are scaled to a size; got the size {size} for {text}"
+            f"{f', and data {instead} has it' if instead else ''}"
+        )
+    if kind == "folder":
         if out is not None:
             check_outside(out, Path(path))
         data = folder(Path(path), channels=channels or 3, size=size, preprocessing=whole)
         return data if normalization is None or whole is not None else data.normalized(normalization)
-    side = int(path) if path.isascii() and path.isdecimal() and len(path) < 4 else 0
-    if kind == "cifar10" and path:
+    side = int(path) if path and kind != "cifar10" else None
+    if kind == "cifar10":
         data = cifar10(Path(path))
-    elif kind in ("digits", "drawn") and (not colon or _SIDES[0] <= side <= _SIDES[1]):
-        data = digits(side or None) if kind == "digits" else _drawn((side, side) if side else IMAGE_SIZE)
     else:
-        raise OptionError(
-            f"data must be {KINDS}, with a side from {_SIDES[0]} to {_SIDES[1]}; got {text!r:.200}, which is no folder"
-        )
-    if size is not None:
-        raise OptionError(f"the images of {kind} have their size; only a folder's are scaled")
+        data = digits(side) if kind == "digits" else _drawn((side, side) if side else IMAGE_SIZE)
     data = data if channels is None else data.for_channels(channels)
     return data if normalization is None else data.normalized(normalization)
+
+
+def data_kind(text: str) -> tuple[str, str]:
+    """The kind of data that a text names, and what stands behind the colon: the path, or the side or "".
+
+    Raises:
+        OptionError: It is not one of ``KINDS``.
+    """
+    kind, colon, path = text.partition(":")
+    if text and kind not in ("digits", "drawn", "cifar10", "folder") and Path(text).is_dir():
+        return "folder", text
+    if kind in ("folder", "cifar10") and path:
+        return kind, path
+    side = int(path) if path.isascii() and path.isdecimal() and len(path) < 4 else 0
+    if kind in ("digits", "drawn") and (not colon or _SIDES[0] <= side <= _SIDES[1]):
+        return kind, path
+    raise OptionError(
+        f"data must be {KINDS}, with a side from {_SIDES[0]} to {_SIDES[1]}; got {text!r:.200}, which is no folder"
+    )
+
+
+def sized(kind: str, size: Size) -> str | None:
+    """The data of this kind with images of this size; None if there are none."""
+    is_side = size.rows == size.columns and _SIDES[0] <= size.rows <= _SIDES[1]
+    return f"{kind}:{size.rows}" if kind in ("digits", "drawn") and is_side else None
 
 
 def _drawn(size: tuple[int, int]) -> ImageData:

@@ -136,8 +136,9 @@ def find_program() -> str:
     found = str(BUILT) if BUILT.is_file() else shutil.which(PROGRAM)
     if found is None:
         raise ToolError(
-            f"certificates are checked by the program {PROGRAM}, which is not built: make checker, in a checkout of "
-            "conv2attn, extracts it from its proof in Coq"
+            f"certificates are checked by the program {PROGRAM}, which is not built: git clone "
+            "https://github.com/conv2attn/conv2attn, and make checker there extracts it from its proof in Coq; run "
+            f"conv2attn from there, or put build/checker/{PROGRAM} on the PATH"
         )
     return found
 

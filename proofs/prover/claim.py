@@ -21,6 +21,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
+import re
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -28,6 +29,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 FAMILIES = ("theorem", "computing", "certificate", "sharper", "other_encodings", "errata")  # as the document has them
+_NEAR = 4  # claims that are suggested
 _CLAIMS = f"{__package__.rpartition('.')[0]}.claims"
 
 
@@ -184,6 +186,15 @@ def select(found: Sequence[Claim], names: Sequence[str] | None) -> list[Claim]:
     if unknown := [name for name in dict.fromkeys(names) if name not in known]:
         from ...convert.errors import SelectionError, close_names, listed  # imports torch, which no claim needs
 
-        told = listed([f"{name!r}{close_names(name, known)}" for name in unknown])
+        told = listed([f"{name!r}{_near(name, found) or close_names(name, known)}" for name in unknown])
         raise SelectionError(f"there is no claim {told}; conv2attn claims lists all")
     return [claim for claim in found if claim.name in names]
+
+
+def _near(name: str, found: Sequence[Claim]) -> str:
+    """The end of a sentence that lists the claims whose name or title has all words of a name; empty if none has."""
+    words = re.findall(r"\w+", name.lower())
+    near = [claim for claim in found if words and all(word in f"{claim.name} {claim.title}".lower() for word in words)]
+    named = [f"{claim.name} ({claim.title})" for claim in near[:_NEAR]]
+    more = f", and {len(near) - _NEAR} more" if len(near) > _NEAR else ""
+    return f"; near it: {', '.join(named)}{more}" if named else ""

@@ -74,8 +74,8 @@ def test_verify_without_a_network_verifies_the_theorem_on_random_layers(run: Run
 
 
 WRONG: list[tuple[tuple[str, ...], str]] = [
-    (("verify",), "CHECKPOINT: is missing"),
-    (("verify", "--random", "3", "--size", "4x4"), "--size: has no meaning"),
+    (("verify",), "Error: CHECKPOINT is missing: conv2attn verify attention"),
+    (("verify", "--random", "3", "--size", "4x4"), "Error: --size has no meaning for random layers"),
     (("soak", "--engine", "foo"), "got foo"),
     (("soak", "--max-size", "65"), "got 65"),
     (("soak", "--shard", "3/3"), "got 3/3"),

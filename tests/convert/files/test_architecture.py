@@ -111,7 +111,7 @@ def test_modules_beside_a_file_come_before_those_further_on_the_path_which_is_re
 # What is refused
 
 
-FORM = "the form is package.module:factory"
+FORM = "the form is path/to/file.py:NAME or package.module:NAME, NAME of a class or function, "
 REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     **{f"the form of {spec!r}": (spec, {}, FORM) for spec in ("torch.nn", ":Conv2d")},
     "no module": ("no_such_module_here:f", {}, "there is no module no_such_module_here"),

@@ -188,17 +188,22 @@ def test_a_state_dict_that_is_neither_a_cnn_s_nor_the_converted_network_s_is_ref
 # What is refused, in the same way by every command
 
 
-def needed(command: tuple[str, ...]) -> str:
-    """What names an architecture, and the command that would work."""
-    told = "(--arch names it: timm:NAME, torchvision.models:NAME, hf:FOLDER or FILE.py:FUNCTION, as in conv2attn "
-    end = "of a pickle, --trust takes the network itself)\n"
-    return f"{told}{' '.join(command)} --arch torchvision.models:resnet18; {end}"
+def needed(command: tuple[str, ...], *, is_pickle: bool) -> str:
+    """That an architecture is missing, and the command that would work."""
+    trust = ", or --trust, which runs the pickle's code" if is_pickle else ""
+    named = "(timm:NAME, torchvision.models:NAME, hf:FOLDER or FILE.py:NAME)"
+    return (
+        f"conv2attn: --arch is missing{trust}: conv2attn {' '.join(command)} --arch net.py:NAME {named}; source holds "
+    )
 
 
 @pytest.mark.parametrize(
     ("source", "told"),
     [
-        (as_state_dict, "weights, but not the strides and paddings of its convolutions "),
+        (
+            as_state_dict,
+            "weights, but not the strides and paddings of its convolutions, which the architecture has (weights ",
+        ),
         (as_pickled_module, "a pickled network of classes whose code is not run (tests.small_models.Composite); "),
         (as_pickled_converted_module, "a pickled network of classes whose code is not run (tests.small_models."),
     ],
@@ -212,8 +217,7 @@ def test_a_missing_architecture_is_wrong_usage_for_every_command(
             continue
         code, out, err = run(*command)
         assert (code, out) == (2, ""), name
-        assert err.startswith(f"conv2attn: source holds {told}")
-        assert err.endswith(needed(command))
+        assert err.startswith(f"{needed(command, is_pickle=source is not as_state_dict)}{told}")
 
 
 def test_a_folder_that_names_no_architecture_is_shown_but_not_verified(run: Run) -> None:
@@ -224,7 +228,8 @@ def test_a_folder_that_names_no_architecture_is_shown_but_not_verified(run: Run)
     verify = commands("source")["verify"]
     code, _, err = run(*verify)
     assert code == 2
-    assert err.endswith(f"to run the whole network takes its architecture {needed(verify)}")
+    assert err.startswith(needed(verify, is_pickle=False).removesuffix("source holds "))
+    assert err.endswith("to run the whole network takes its architecture\n")
 
 
 @pytest.mark.parametrize(

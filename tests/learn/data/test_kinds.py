@@ -106,8 +106,10 @@ def test_a_text_that_names_no_data_is_refused(text: str) -> None:
 def test_images_are_not_bent_to_a_network(tmp_path: Path) -> None:
     with pytest.raises(ConversionError, match="takes 1 channels; the images of drawn have 3"):
         load_data("drawn", channels=1)
-    with pytest.raises(OptionError, match="only a folder's are scaled"):
+    with pytest.raises(OptionError, match=r"got the size 16x16 for digits, and data digits:16 has it$"):
         load_data("digits", size=Size(16, 16))
+    with pytest.raises(OptionError, match=r"got the size 8x9 for drawn$"):
+        load_data("drawn", size=Size(8, 9))
     archive = write_archive(tmp_path / "cifar.tar.gz", batches())
     assert load_data(f"cifar10:{archive}", channels=3).size == Size(32, 32)
 

@@ -349,7 +349,9 @@ def test_without_the_program_the_command_says_how_it_is_built(
     monkeypatch.setattr(program, "BUILT", tmp_path / "nowhere")
     monkeypatch.setattr(shutil, "which", lambda _: None)
     assert exit_code("check", folder) == 2
-    assert "make checker" in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "git clone https://github.com/conv2attn/conv2attn, and make checker there" in told
+    assert f"put build/checker/{program.PROGRAM} on the PATH" in told
 
 
 def test_a_program_that_ends_early_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 import sympy as sp
 
+from conv2attn.commands.prove import proved
 from conv2attn.proofs import Check, Checks, Status, claim
 from conv2attn.proofs.prover.checks import equal
 from conv2attn.proofs.prover.claim import all_claims
 from conv2attn.proofs.prover.document import fill, render_markdown
+from conv2attn.proofs.prover.run import Outcome, Result, Verdict
 from tests.claims import all_results
 from tests.command import exit_code
 
@@ -77,6 +79,25 @@ def test_every_formula_is_balanced_and_survives_markdown() -> None:
         assert [formula for formula in inline if EATEN.search(formula)] == []
 
 
+def test_a_claim_is_found_by_its_title(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("theorem-1", "Theorem 1: multi-head"):
+        assert exit_code("prove", "--only", name) == 2
+        told = capsys.readouterr().err
+        assert "near it: head-assembly (Theorem 1: multi-head self-attention expresses every convolution)" in told
+    assert exit_code("prove", "--only", "softmax-shif", "--show", "nope") == 2
+    told = capsys.readouterr().err
+    assert "'softmax-shif'; near it: softmax-shift (Softmax ignores constants), 'nope'; conv2attn claims lists" in told
+
+
+def test_the_outcome_counts_the_checks_of_the_chosen_claims_and_says_who_checks_coq_s() -> None:
+    known, verdict = {each.name: each for each in all_claims()}, Verdict("a", Outcome.HOLDS)
+    one = Result(known["head-assembly"], (verdict, verdict))
+    assert proved([one]).parts == ["2 checks of 1 claim hold; Coq proofs are checked by conv2attn formal."]
+    failed = Result(known["position-alone"], (Verdict("b", Outcome.FAILS, ("why",)),))
+    (told,) = proved([one, failed]).parts
+    assert str(told).startswith("2 of 3 checks of 2 claims hold; Coq proofs are checked by conv")
+
+
 @pytest.mark.slow
 def test_the_command_exits_with_1_if_a_check_does_not_hold(capsys: pytest.CaptureFixture[str]) -> None:
     assert exit_code("prove", "--only", "position-alone", "--limit", "0.0001") == 1
@@ -92,7 +113,7 @@ def test_the_command_lists_names_and_shows_one_derivation(capsys: pytest.Capture
     assert exit_code("prove", "--show", "softmax-shift") == 0
     shown = capsys.readouterr()
     assert "Softmax ignores constants" in shown.out
-    assert "checks hold." in shown.err
+    assert "checks of 1 claim hold; Coq proofs are checked by conv2attn formal." in shown.err
 
 
 @pytest.mark.slow
