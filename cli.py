@@ -456,11 +456,11 @@ def demo(
         return run_demo(out or DEFAULT_FOLDER, count=images, seed=seed, progress=advance)
 
 
-@command(app, TRAIN, computes=True, example="resnet.pth --arch torchvision.models:resnet18 --out grafted")
+@command(app, TRAIN, computes=True, example="net.pth --arch net.py:Net --trust --out grafted")
 def graft(
     checkpoint: Annotated[
         Path | None,
-        typer.Argument(metavar="CHECKPOINT", help="The CNN. With --data it may be left out: a small one is trained."),
+        typer.Argument(metavar="CHECKPOINT", help="The CNN (default with --data: trains a small one)."),
     ] = None,
     *,
     opening: Opening,
@@ -472,22 +472,26 @@ def graft(
         list[str] | None,
         typer.Option(
             metavar="PATTERN",
-            help='Layers, or "last" (default: by size). Repeatable.',
+            help='Layer, or "last" (default: by size). Repeatable.',
         ),
     ] = None,
-    heads: Annotated[int, typer.Option(metavar="N", min=1, help="Spare heads of each layer.")] = 1,
+    heads: Annotated[int, typer.Option(metavar="N", min=1, help="Heads to add to each layer.")] = 1,
     key_dim: Annotated[
         int | None,
         typer.Option(metavar="N", min=1, help="Width of a head's queries and keys."),
     ] = None,
     value_dim: Annotated[int | None, typer.Option(metavar="N", min=1, help="Width of a head's values.")] = None,
-    beside: Annotated[bool, typer.Option("--beside", help="Put heads beside the taps, not in front of them.")] = False,
-    positions: Annotated[bool, typer.Option("--positions", help="Scores depend on relative positions, too.")] = False,
+    beside: Annotated[
+        bool, typer.Option("--beside", help="Add to the convolution's output, not to its input.")
+    ] = False,
+    positions: Annotated[
+        bool, typer.Option("--positions", help="Let attention depend on relative positions, too.")
+    ] = False,
     data: Annotated[
         str | None,
         typer.Option(
             metavar="KIND",
-            help="Compare on digits, drawn, cifar10:PATH, folder:PATH.",
+            help="Compare on digits, drawn, cifar10:PATH or folder:PATH (needs conv2attn[learn]).",
         ),
     ] = None,
     size: PictureSizeOption = None,
@@ -513,7 +517,7 @@ def graft(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in the folder.")] = False,
     force: ForceOption = False,
 ) -> Outcome:
-    """Give a CNN attention that adds 0 until it is trained. With --data, find out whether it pays off."""
+    """Add attention to a CNN; it outputs 0 until trained. With --data, find out whether it pays off."""
     from dataclasses import replace
 
     from .commands.graft import compare_on_data, graft_checkpoint

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import shlex
+import statistics
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -19,15 +21,18 @@ from ..convert.files.open import Network
 from ..convert.files.preprocessing import Normalization, Preprocessing, caveats
 from ..convert.files.weights import Opening
 from ..convert.inputs import example_image
+from ..convert.layer.layer import SelfAttention
 from ..convert.network.convert import is_convolution
 from ..convert.network.graft import AUTO, GraftReport, graft
+from ..convert.network.modules import modules_of
 from ..convert.network.plan import usual_size
 from ..convert.network.report import Report
 from ..convert.subclasses.computed import in_eval_mode
 from ..convert.write import check_apart, check_target
 from ..learn.comparison import ArmResult, Measure, Outcomes
 from ..learn.data.datasets import load_data
-from ..learn.grafting import compare_grafts, leader, of_images
+from ..learn.grafting import TITLES, compare_grafts, lead, of_images
+from ..learn.training.fit import check_packages
 from ..learn.training.folders import write_json
 from ..learn.training.recipe import Recipe, Session
 from ..show.pictures.training import spread
@@ -36,16 +41,11 @@ from .opening import opened, options_to_open
 from .terminal import Done, progress, say
 
 COMPARISON = "graft.json"
-TITLES = {
-    "start": "the CNN at the start",
-    "cnn": "the CNN, as many steps",
-    "time": "the CNN, as much time",
-    "random": "a block that starts at random",
-    "block": "the non-local block",
-    "before": "graft, in front of the taps",
-    "beside": "graft, beside the taps",
-}
-"""The rows of the table, by the names of the sides."""
+GRAFTS, CNNS = ("before", "beside"), ("cnn", "time")
+"""Rows of the table that are grafts, and rows that are the CNN alone."""
+_TRAINED = {"cnn": "the CNN trained for the same number of steps", "time": "the CNN trained for the same time"}
+_USES = "to train on", "to choose epochs and rates with", "to test on"
+_FEW = 3  # seeds, below which a standard deviation says little
 
 
 def graft_checkpoint(
@@ -109,8 +109,10 @@ def compare_on_data(
     """Trains a CNN further in every way, and keeps the first seed's graft. The arguments are the command's options.
 
     Raises:
+        ToolError: Packages that training needs are not installed.
         ConversionError: The checkpoint or the data cannot be opened, or do not fit, or the folder cannot be written.
     """
+    check_packages(data)
     network = None if checkpoint is None else opened(checkpoint, opening).whole()
     cnn = None if network is None else network.cnn()
     sources = () if checkpoint is None or network is None else (checkpoint, *network.files)
@@ -122,19 +124,55 @@ def compare_on_data(
     if cnn is None:
         arguments = {"channels": images.channels, "classes": len(images.classes)}
         architecture = Architecture("conv2attn.learn.comparison:small_cnn", arguments)
-    side = "beside" if options.get("beside") else "before"
+    side = GRAFTS[bool(options.get("beside"))]
     shared = {name: value for name, value in options.items() if name != "beside"}
     comparison = of_images(images, cnn=cnn, recipe=recipe, rates=rates)
     outcomes = compare_grafts(comparison, out, where=_where(where), options=shared, seeds=seeds, session=session)
     if side not in outcomes.networks:
-        raise OptionError("heads beside the taps of a transposed convolution are none: leave --beside out")
+        raise OptionError("a transposed convolution takes no heads beside it: leave --beside out")
     kept = outcomes.networks[side]
     save_converted(kept, out / NETWORK, architecture=architecture, preprocessing=preprocessing, force=True)
     verdict = verdict_of(outcomes, comparison.measures[0])
     found = {"folder": str(out), "recipe": asdict(recipe), **outcomes.to_json(), "verdict": verdict}
     write_json(out / COMPARISON, found, sources=sources)
-    closing = f"Wrote {out}; show, same and restore --ungraft take it as {TITLES[side]}, first seed"
-    return Done(found, [scores_table(outcomes, comparison.measures), verdict, closing])
+    first = next(iter(outcomes.results))
+    names = [names[0] for names, layer in modules_of(kept, SelfAttention).items() if layer.spare is not None]
+    following = _following(checkpoint, out, network, opening, str(images.size))
+    return Done(
+        found | {"grafted": names, "size": list(images.size), "next": list(following.values())},
+        [
+            scores_table(outcomes, comparison.measures),
+            *notes_of(outcomes),
+            *cautions_of(outcomes),
+            f"{verdict}.",
+            f'Wrote {out}. It holds the network of the row "{TITLES[side]}", seed {first}, with its heads in '
+            f"{', '.join(names)}, trained on images of {images.size}:",
+            *(f"  {line}  # {purpose}" for purpose, line in following.items()),
+        ],
+    )
+
+
+def _following(
+    checkpoint: Path | None, out: Path, network: Network | None, opening: Opening, size: str
+) -> dict[str, str]:
+    """The commands that a comparison's folder can be given to, by their purposes."""
+    needed = [] if network is None else options_to_open(network)
+    commands = {"where the heads look": ["show", str(out), *needed, "--size", size]}
+    if checkpoint is not None and not (opening.ema or opening.weights):  # which the folder does not have
+        given = _options_again(opening)
+        both = [*given, *([] if needed and needed[0] in given else needed)]
+        commands["how far outputs are from the CNN's"] = ["same", str(checkpoint), str(out), *both, "--size", size]
+    commands["the CNN without the heads"] = ["restore", str(out), *needed, "--ungraft", "--out", f"{out}-cnn.pth"]
+    return {purpose: shlex.join(["conv2attn", *words]) for purpose, words in commands.items()}
+
+
+def _options_again(opening: Opening) -> list[str]:
+    """The options that say which network a checkpoint was opened as."""
+    words, named = [], opening.architecture
+    if isinstance(named, Architecture):
+        given = [["--arch-arg", f"{name}={json.dumps(value)}"] for name, value in named.arguments.items()]
+        words = ["--arch", named.spec, *(word for pair in given for word in pair)]
+    return [*words, *(["--trust"] if opening.trust else [])]
 
 
 def _images(
@@ -153,7 +191,11 @@ def _images(
         channels = None if first is None else int(getattr(first, "in_channels", 3))
     trained_on = preprocessing and (preprocessing.with_normalization(normalization) if normalization else preprocessing)
     say(*caveats(trained_on), err=True)
-    return load_data(data, channels=channels, size=size, preprocessing=trained_on or normalization, out=out)
+    images = load_data(data, channels=channels, size=size, preprocessing=trained_on or normalization, out=out)
+    counts = [f"{len(part.labels):,} {use}" for part, use in zip(images.parts, _USES, strict=True)]
+    grey = f", whose grey is repeated as the {images.channels} channels that the CNN takes" * images.is_grey_repeated
+    say(f"Data: {images.name}, images of {images.channels}x{images.size}{grey}: {', '.join(counts)}", err=True)
+    return images
 
 
 def _where(names: Sequence[str]) -> str | Sequence[str]:
@@ -179,11 +221,11 @@ def _layers(report: GraftReport) -> list[dict[str, Any]]:
 
 
 def scores_table(outcomes: Outcomes, measures: Sequence[Measure], titles: Mapping[str, str] = TITLES) -> Table:
-    """Scores of every side before and after, paired gains over the CNN, rate, and time of a step.
+    """Scores of every side before and after, paired differences from the CNN, rate, steps and their time.
 
     Args:
         outcomes: The results.
-        measures: The scores that are shown; of the first there are scores and gains, of others gains.
+        measures: The scores that are shown; of the first there are scores and differences, of others differences.
         titles: The rows, by the names of the sides.
     """
     runs = list(outcomes.results.values())
@@ -192,39 +234,94 @@ def scores_table(outcomes: Outcomes, measures: Sequence[Measure], titles: Mappin
         if name in runs[0]:
             rows.append((title, *_cells(name, [found[name] for found in runs], outcomes, measures)))
     first, *others = measures
-    gains = [f"{each.title}: minus the CNN" for each in others]
-    header = ("", f"{first.title}, at step 0", "after", "minus the CNN", *gains, "rate", "step (CNN = 1)")
-    return Table(header, tuple(rows))
+    differences = [f"{each.title}: difference" for each in others]
+    ends = ("learning rate", "steps", "seconds", "step (CNN = 1)")
+    return Table(("", f"{first.title}: before", "after", "difference", *differences, *ends), tuple(rows))
 
 
 def _cells(name: str, found: Sequence[ArmResult], outcomes: Outcomes, measures: Sequence[Measure]) -> tuple[str, ...]:
     first = measures[0]
-    begun = [first.factor * each.begun[first.name] for each in found if each.begun]
     scores = [first.factor * each.scores[first.name] for each in found]
+    if name == "start":
+        return (spread(scores, first.digits), *[""] * (len(measures) + 5))
+    begun = [first.factor * each.begun[first.name] for each in found if each.begun]
     gains = [[each.factor * gain for gain in outcomes.gains(name, each.name)] for each in measures]
-    step = outcomes.seconds[name] / outcomes.seconds["cnn"] if name in outcomes.seconds else None
-    own = name in ("start", "cnn")
+    step, count = outcomes.seconds.get(name), found[0].steps
     return (
         spread(begun, first.digits) if begun else "",
         spread(scores, first.digits),
-        *("" if own else spread(gain, each.digits, signed=True) for gain, each in zip(gains, measures, strict=True)),
-        "" if name == "start" else f"{found[0].lr:g}",
-        "" if step is None else f"{step:.2f}",
+        *(
+            "" if name == "cnn" else spread(gain, each.digits, signed=True)
+            for gain, each in zip(gains, measures, strict=True)
+        ),
+        f"{found[0].lr:g}",
+        f"{count:,}" if count else "",
+        _short(step * count) if step and count else "",
+        f"{step / outcomes.seconds['cnn']:.2f}" if step else "",
     )
 
 
+def _short(seconds: float) -> str:
+    return f"{seconds:.2g}" if seconds < 10 else f"{seconds:,.0f}"
+
+
+def notes_of(outcomes: Outcomes) -> list[str]:
+    """Explanations of the table's signs and columns."""
+    seeds = len(outcomes.results)
+    return [
+        *([f"\u00b1 is the standard deviation over {seeds} seeds."] if seeds > 1 else []),
+        f'Difference: from the row "{TITLES["cnn"]}", seed by seed.',
+        f'Seconds: steps times the time of a step\'s forward and backward pass. In the row "{TITLES["time"]}", as many '
+        f"epochs as come nearest to the time of the {TITLES['before']}.",
+    ]
+
+
+def cautions_of(outcomes: Outcomes) -> list[str]:
+    """What makes the result uncertain, each with the option that helps."""
+    runs = [found["cnn"] for found in outcomes.results.values()]
+    count, epochs = len(runs), runs[0].epochs
+    found = []
+    if count < _FEW:
+        found.append(f"{count} seed{'s are' if count > 1 else ' is'} few: --seeds 5")
+    if late := sum(run.best_epoch == run.epochs for run in runs):
+        told = f"the CNN was still improving after {epochs} epoch{'s' * (epochs > 1)}"
+        where = f"the last one was the best on the validation data for {late} of {count} seed{'s' * (count > 1)}"
+        found.append(f"{told} ({where}): --epochs {max(10, 2 * epochs)}")
+    return [f"Warning: {each}" for each in found]
+
+
 def verdict_of(outcomes: Outcomes, measure: Measure, titles: Mapping[str, str] = TITLES) -> str:
-    """One sentence on who won, or that the spread does not allow the word."""
-    sides = [name for name in titles if name in next(iter(outcomes.results.values())) and name != "start"]
-    gains = {name: [measure.factor * gain for gain in outcomes.gains(name, measure.name)] for name in sides}
-    first, second, mean, apart, won = leader(gains)
-    unit, digits = measure.unit, measure.digits
-    gained = f"; it gains {spread(gains[first], digits, signed=True)} {unit} over the CNN trained as long"
-    paid = "" if first == "cnn" else gained
-    if won:
-        ahead = f"{mean:.{digits}f} \u00b1 {apart:.{digits}f} {unit} ahead of {titles[second]}"
-        return f"Won by {titles[first]}: {ahead}{paid}"
-    count, ahead = len(outcomes.results), f"{titles[first]} is {mean:.{digits}f} {unit} ahead of {titles[second]}"
-    if count == 1:
-        return f"One seed: no statement on the spread, so none on who won; use --seeds 5. Here {ahead}{paid}"
-    return f"The spread does not allow to say who won: {ahead}, over {count} seeds{paid}"
+    """One sentence: whether the better graft beats the better of the CNNs that went on, and what beats both."""
+    runs = next(iter(outcomes.results.values()))
+    gains = {
+        name: [measure.factor * gain for gain in outcomes.gains(name, measure.name)] for name in titles if name in runs
+    }
+    graft, cnn = (
+        max((each for each in names if each in gains), key=lambda name: statistics.fmean(gains[name]))
+        for names in (GRAFTS, CNNS)
+    )
+    found = lead(gains[graft], gains[cnn])
+    first, second = (graft, cnn) if found.mean >= 0 else (cnn, graft)
+    seeds, digits = len(outcomes.results), measure.digits
+    by = f"{abs(found.mean):.{digits}f} {measure.unit} better"
+    ahead = f"{_named(first, titles)} is {by} than {_named(second, titles)}"
+    if seeds == 1:
+        return f"Undecided, as one seed has no spread: {ahead}"
+    over = f"(\u00b1 {found.spread:.{digits}f}, standard deviation over {seeds} seeds)"
+    if not found.is_clear:
+        return f"Undecided: {ahead}, which is within the spread {over}"
+    others = {name: lead(gains[name], gains[first]) for name in gains if name not in (*GRAFTS, *CNNS, "start")}
+    better = [name for name, each in others.items() if each.is_clear and each.mean > 0]
+    best = max(better, key=lambda name: others[name].mean, default=None)
+    more = (
+        ""
+        if best is None
+        else f"; {_named(best, titles)} is {others[best].mean:.{digits}f} {measure.unit} better still"
+    )
+    return f"Grafting {'pays' if first == graft else 'does not pay'} here: {ahead} {over}{more}"
+
+
+def _named(name: str, titles: Mapping[str, str]) -> str:
+    """A side within a sentence."""
+    title = titles[name]
+    return _TRAINED.get(name) or (title if title.startswith(("a ", "the ")) else f"the {title}")

@@ -13,6 +13,7 @@ from ..learn.experiment.folder import Experiment, Result, read_history, run_fold
 from ..learn.experiment.recipes import Setting
 from ..learn.experiment.run import run_experiment
 from ..learn.networks import BLOCKS
+from ..learn.training.fit import check_packages
 from ..learn.training.recipe import Session
 from ..show.page.write import film_page
 from ..show.pictures.training import HEADER, distance_rows, table_rows
@@ -34,8 +35,10 @@ def learn(
     """Runs an experiment, or the rest of an interrupted one. The arguments are the command's options.
 
     Raises:
+        ToolError: Packages that training needs are not installed.
         ConversionError: The data cannot be read, the folder holds something else, or training fails.
     """
+    check_packages(data)
     images = load_data(data, out=folder)
     kind = (images.channels, images.size.rows, images.size.columns, len(images.classes))
     experiment = Experiment(data, kind, encodings, seeds, setting)

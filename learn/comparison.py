@@ -32,11 +32,12 @@ from ..convert.plain import read_json
 from ..convert.write import FORMAT
 from .data.images import ImageData, Loaders
 from .melting import AT_REST, melt, parameter_groups
+from .progress import Progress
 from .recorder import AttentionRecorder
 from .timing import first_batch, step_seconds, steps
-from .training.fit import Trained, check_machine, check_run, fit, last_epoch, trained_in
+from .training.fit import RUN, Trained, check_machine, check_run, fit, last_epoch, trained_in
 from .training.folders import Record, begin_or_resume, nothing_more, write_json
-from .training.recipe import ALONE, Loss, Recipe, Session, accuracy, cross_entropy
+from .training.recipe import ALONE, Loss, Recipe, Session, accuracy, cross_entropy, silent
 from .training.workers import Workers, workers
 
 
@@ -138,6 +139,8 @@ class ArmResult:
         lr: The learning rate.
         best_epoch: The epoch that the validation data chose; of the start, how many it had.
         parameters: Numbers that are trained.
+        epochs: Number of epochs; 0 for the start.
+        steps: Number of steps of these; 0 for the start.
         gained: For the start, what each round after the first gained, in dB on the validation data.
         layers: Record of each attention layer after the best epoch.
         begun: Scores before the first step, on the test data.
@@ -148,6 +151,8 @@ class ArmResult:
     lr: float
     best_epoch: int
     parameters: int
+    epochs: int = 0
+    steps: int = 0
     gained: tuple[float, ...] = ()
     layers: Record = field(default_factory=dict)
     begun: dict[str, float] = field(default_factory=dict)
@@ -205,11 +210,23 @@ class _Start(NamedTuple):
 
 @dataclass(frozen=True)
 class _Runs:
-    """Makes the runs of a comparison in its folder."""
+    """Makes the runs of a comparison in its folder.
+
+    Attributes:
+        comparison: The comparison.
+        session: As for ``fit``.
+        seeds: Number of seeds.
+        seconds: Seconds of a step of each arm.
+        epoch_steps: Steps of an epoch of the fine-tuning.
+        progress: Numbers the trainings.
+    """
 
     comparison: Comparison
     session: Session
     seeds: int = 0
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    epoch_steps: int = 0
+    progress: Progress = field(default_factory=lambda: Progress((), silent))
 
     @property
     def counts(self) -> tuple[int, int, int]:
@@ -219,27 +236,32 @@ class _Runs:
         starts = 0 if self.comparison.cnn is not None else 1 if self.comparison.one_start else self.seeds + bool(rates)
         return starts, own * rates, self.seeds * len(self.comparison.arms)
 
-    def plan(self, seconds: Mapping[str, float]) -> str:
-        """How many trainings there will be, and about how long they take by the measured time of a step."""
-        comparison, (starts, rates, onward) = self.comparison, self.counts
+    def counted(self, seconds: Mapping[str, float]) -> _Runs:
+        """The same with the times of steps, and with the trainings counted, in the order in which they begin."""
+        comparison, seeds, starts = self.comparison, self.seeds, self.counts[0]
         data = comparison.data(RATE_SEED)
-        start, own = steps(data, comparison.start), steps(data, comparison.onward)
+        start, own = steps(data, comparison.start) * seconds["cnn"], steps(data, comparison.onward)
         searched = [name for name, arm in comparison.arms.items() if arm.rate_of is None]
+        rates = comparison.rates if len(comparison.rates) > 1 else ()
         longer = {name: _ratio(seconds, name, arm.as_long_as) for name, arm in comparison.arms.items()}
-        total = starts * start * seconds["cnn"]
-        total += rates * own * sum(seconds[name] for name in searched) / len(searched)
-        total += self.seeds * own * sum(seconds[name] * longer[name] for name in seconds)
-        parts = {"of the CNN": starts, "to choose learning rates": rates, "that are compared": onward}
-        told = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
-        more = "; a best rate at the end of the list adds some" * (comparison.follows_ends and rates > 0)
-        is_gpu = self.session.machine.device.type == "cuda"
-        clock = "" if is_gpu else " of the processor"
-        return f"{starts + rates + onward} trainings: {told}; about {format_seconds(total)}{clock} or more{more}"
+        expected = [
+            *[start] * starts,
+            *(own * seconds[name] for name in searched for _ in rates),
+            *(own * seconds[name] * longer[name] for _ in range(seeds) for name in comparison.arms),
+        ]
+        made = Progress(expected, self.session.say)
+        return replace(self, seconds=seconds, epoch_steps=own // comparison.onward.epochs, progress=made)
 
-    def number(self, place: int) -> str:
-        """Which training of all a run is."""
-        total = sum(self.counts)
-        return f"Training {place} of {total}" if place <= total else f"Training {place}, of a rate beyond the list"
+    def plan(self) -> str:
+        """How many trainings there will be, and how long their steps take."""
+        starts, rates, onward = self.counts
+        parts = {"of the CNN": starts, "to choose learning rates": rates, "to compare": onward}
+        told = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
+        more = "; a best rate at an end of the list adds some" * (self.comparison.follows_ends and rates > 0)
+        clock = "" if self.session.machine.device.type == "cuda" else " of processor time"
+        alone = f"Their steps alone take {format_seconds(self.progress.expected)}{clock}"
+        left = "; from the second training on, each line says how much time is left" * (self.session.jobs == 1)
+        return f"{self.progress.total} trainings: {told}{more}. {alone}{left}"
 
     def train(self, network: nn.Module, recipe: Recipe, folder: Path, *, stage: int) -> Trained:
         """One run; every stage of a seed has other data, where these are drawn."""
@@ -265,11 +287,12 @@ class _Runs:
         gained: tuple[float, ...] = ()
         for number in range(1, self.comparison.rounds + 1):
             more = "" if self.comparison.rounds == 1 else f", round {number}"
-            which = self.number(max(1, seed - self.comparison.onward.seed + 1) if seed != RATE_SEED else self.counts[0])
-            self.session.say(f"{which}: a CNN learns {self.comparison.what}, seed {seed}{more}")
+            which = max(1, seed - self.comparison.onward.seed + 1) if seed != RATE_SEED else self.counts[0]
+            title = f"a CNN learns {self.comparison.what}, seed {seed}{more}"
             folder = place / ("start" if number == 1 else f"start-{number}")
             stage = 0 if number == 1 else number
-            trained = self.train(network, replace(self.comparison.start, seed=seed), folder, stage=stage)
+            with self.progress.training(which, title, resumed=(folder / RUN).exists()):
+                trained = self.train(network, replace(self.comparison.start, seed=seed), folder, stage=stage)
             network = last_epoch(folder, copy.deepcopy(network))
             scores.append(trained.records[-1]["validation"])
             gained = tuple(10 * math.log10(before["loss"] / after["loss"]) for before, after in pairwise(scores))
@@ -284,7 +307,8 @@ class _Runs:
     def start_result(self, start: _Start, seed: int) -> ArmResult:
         """The CNN at the start, scored."""
         count, lr = _parameters(start.network), self.comparison.start.lr
-        return ArmResult(self.scored(start.network, seed), start.validation, lr, start.epochs, count, start.gained)
+        scores = self.scored(start.network, seed)
+        return ArmResult(scores, start.validation, lr, start.epochs, count, gained=start.gained)
 
     def built(self, arm: Arm, cnn: nn.Module, seed: int) -> nn.Module:
         """An arm's network before the first step."""
@@ -301,29 +325,34 @@ class _Runs:
 
     def result(self, arm: Arm, cnn: nn.Module, seed: int, folder: Path, *, longer: float, place: int) -> ArmResult:
         """An arm's run, and its scores before and after, which are kept beside it."""
-        self.session.say(f"{self.number(place)}: {arm.title}, seed {seed}, at a rate of {arm.lr:g}")
-        trained = self.onward(arm, cnn, seed, folder, longer=longer)
+        title = f"{arm.title}, seed {seed}, learning rate {arm.lr:g}"
+        with self.progress.training(place, title, resumed=(folder / RUN).exists()):
+            trained = self.onward(arm, cnn, seed, folder, longer=longer)
         file = folder / SCORES
         if not file.exists():
             begun = self.scored(self.built(arm, cnn, seed), seed)
             write_json(file, {"begun": begun, "scores": self.scored(trained.network, seed)})
         found: Any = read_json(file)
         best, count = trained.records[trained.best_epoch], _parameters(trained.network)
+        epochs = len(trained.records) - 1  # the first is of the network before training
         return ArmResult(
             found["scores"],
             best["validation"],
             arm.lr,
             trained.best_epoch,
             count,
+            epochs,
+            epochs * self.epoch_steps,
             layers=best.get("layers", {}),
             begun=found["begun"],
         )
 
     def rate_score(self, arm: Arm, cnn: nn.Module, folder: Path, *, place: int) -> tuple[float, float]:
         """How good an arm's rate is on the validation data: accuracy, then minus the loss; the worst if it diverges."""
-        self.session.say(f"{self.number(place)}: {arm.title}, to choose its rate, at {arm.lr:g}")
+        title = f"{arm.title}, to choose its learning rate: {arm.lr:g}"
         try:
-            run = self.onward(arm, cnn, RATE_SEED, folder)
+            with self.progress.training(place, title, resumed=(folder / RUN).exists()):
+                run = self.onward(arm, cnn, RATE_SEED, folder)
         except DivergedError:
             return 0.0, -math.inf
         found = run.records[run.best_epoch]["validation"]
@@ -343,18 +372,21 @@ class _Runs:
                 partial(self.rate_score, arm, cnn, own, place=number)
                 for number, (arm, own) in enumerate(zip(tried, folders, strict=True), place + 1)
             ]
-            place = sum(self.counts) if place == self.counts[0] else place + len(left)
+            place += len(left)
             for (name, lr), score in zip(left, made(jobs), strict=True):
                 scores[name][lr] = score
             follows = self.comparison.follows_ends
             left = [(name, lr) for name, found in scores.items() for lr in beyond(found)] if follows else []
+            own = self.comparison.onward.epochs * self.epoch_steps
+            self.progress.insert(place, [own * self.seconds[name] for name, _ in left])
         best = {name: max(found, key=found.__getitem__) for name, found in scores.items()}
         return {name: replace(arm, lr=best[arm.rate_of or name]) for name, arm in arms.items()}
 
-    def seconds(self, file: Path) -> dict[str, float]:
+    def timed(self, file: Path) -> dict[str, float]:
         """Seconds of a step of each arm before training; measured once a folder, so that a resumed run has the same."""
         if not file.exists():
             comparison = self.comparison
+            self.session.say("Timing a step of each network")
             cnn = comparison.cnn or self.new(RATE_SEED)
             networks = {name: self.built(arm, cnn, RATE_SEED) for name, arm in comparison.arms.items()}
             data, loss = comparison.data(RATE_SEED), comparison.loss or cross_entropy
@@ -407,10 +439,11 @@ def run_comparison(
     begin_or_resume(folder / f"{comparison.name}.json", described, resume=session.resume, what="comparison")
     session = replace(session, resume=True, progress=session.progress and session.jobs == 1)  # the folder was begun
     runs = _Runs(comparison, session, seeds)
-    seconds = runs.seconds(folder / TIMES)
+    seconds = runs.timed(folder / TIMES)
     if not seeds:
         return Outcomes({}, {}, seconds)
-    session.say(runs.plan(seconds))
+    runs = runs.counted(seconds)
+    session.say(runs.plan())
     first, chooses = comparison.onward.seed, len(comparison.rates) > 1
     places = {seed: folder / f"seed-{seed}" for seed in range(first, first + seeds)}
     for place in places.values():
@@ -418,7 +451,7 @@ def run_comparison(
     with workers(session.jobs) as made:
         starts = _starts(runs, made, folder, places, rates=chooses)
         arms = runs.with_rates(made, folder / "rates", starts[RATE_SEED].network) if chooses else comparison.arms
-        results = _results(runs, made, arms, starts, places, seconds)
+        results = _results(runs, made, arms, starts, places)
     networks = {
         name: trained_in(places[first] / name, runs.built(arm, starts[first].network, first)).network
         for name, arm in arms.items()
@@ -442,14 +475,13 @@ def _results(
     arms: Mapping[str, Arm],
     starts: Mapping[int, _Start],
     places: Mapping[int, Path],
-    seconds: Mapping[str, float],
 ) -> dict[int, dict[str, ArmResult]]:
     """Results of each seed's CNN at the start and of each arm."""
-    longer = {name: _ratio(seconds, name, arm.as_long_as) for name, arm in arms.items()}
+    longer = {name: _ratio(runs.seconds, name, arm.as_long_as) for name, arm in arms.items()}
     begun = made([partial(runs.start_result, starts[seed], seed) for seed in places])
     results = {seed: {"start": found} for seed, found in zip(places, begun, strict=True)}
     pairs = [(seed, name) for seed in places for name in arms]
-    before = runs.counts[0] + runs.counts[1]
+    before = runs.progress.total - runs.counts[2]
     jobs = [
         partial(
             runs.result, arms[name], starts[seed].network, seed, places[seed] / name, longer=longer[name], place=place

@@ -4,11 +4,11 @@ Every side starts from the same trained CNN, sees the same data for as many step
 of a seed that no table reports choose on validation data, whatever the task is:
 
     cnn        the CNN as it is
-    time       the same for as much time as the graft takes
-    random     a block in front of the layer whose last layer starts as PyTorch's do
-    block      the non-local block of Wang et al. (2018) in front of it, whose last layer starts at 0
-    before     graft, heads in front of the taps
-    beside     graft, heads beside the taps
+    time       the same for the time that the graft before the convolution takes, in whole epochs
+    random     a non-local block before the convolution whose last layer starts as PyTorch's do
+    block      the non-local block of Wang et al. (2018) before it, whose last layer starts at 0
+    before     graft, heads before the convolution
+    beside     graft, heads beside the convolution
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -44,6 +44,16 @@ from .data.images import ImageData, Loaders
 from .training.fit import check_run
 from .training.recipe import ALONE, Recipe, Session
 
+TITLES = {
+    "start": "CNN at the start",
+    "cnn": "CNN, same number of steps",
+    "time": "CNN, same time",
+    "random": "non-local block, random start",
+    "block": "non-local block",
+    "before": "graft before the convolution",
+    "beside": "graft beside the convolution",
+}
+"""Titles of the sides, wherever people read of them."""
 GRAFTING = Recipe(epochs=10, lr=3e-4, batch_statistics=False)
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 _LOOKED_AT = 4  # inputs that layers' maps are measured with
@@ -114,7 +124,7 @@ def of_images(
         new=partial(small_cnn, channels=data.channels, classes=len(data.classes)),
         cnn=cnn,
         rates=tuple(rates),
-        measures=(Measure(ACCURACY, "accuracy, %", "points", factor=100),),
+        measures=(Measure(ACCURACY, "accuracy, %", "points", factor=100, digits=1),),
     )
 
 
@@ -153,8 +163,10 @@ def compare_grafts(
     start = comparison.new() if comparison.cnn is None else comparison.cnn
     if comparison.cnn is None:
         check_run(start, data, comparison.start, machine=session.machine, loss=comparison.loss)
-    layers = graft(start, where=where, example=_some_inputs(data), **options).report.layers
-    session.say("Spare heads: " + "; ".join(map(str, layers)))
+    example = _some_inputs(data)
+    layers = graft(start, where=where, example=example, **options).report.layers
+    shape = "x".join(map(str, example.shape[1:]))
+    session.say(f"Grafted in this comparison, on inputs of {shape}: {'; '.join(map(str, layers))}")
     lr = next(iter(comparison.rates), recipe.lr)
     arms = _sides(layers, options, lr=lr) | dict(comparison.arms)
     for arm in arms.values():
@@ -163,17 +175,18 @@ def compare_grafts(
 
 
 def _sides(layers: Sequence[GraftedLayer], options: Mapping[str, Any], *, lr: float) -> dict[str, Arm]:
-    """The sides; beside the taps only where every layer can have heads there."""
+    """The sides; beside the convolution only where every layer can have heads there."""
+    block = partial(with_block, layers=layers)
     heads = partial(with_heads, layers=layers, options=options)
     arms = {
-        "cnn": Arm("as the CNN", unchanged, lr),
-        "time": Arm("as the CNN, for as much time", unchanged, lr, rate_of="cnn", as_long_as="before"),
-        "random": Arm("with a block that starts at random", partial(with_block, layers=layers, zero=False), lr),
-        "block": Arm("with the non-local block", partial(with_block, layers=layers, zero=True), lr),
-        "before": Arm("with heads in front of the taps", partial(heads, beside=False), lr),
+        "cnn": Arm(TITLES["cnn"], unchanged, lr),
+        "time": Arm(TITLES["time"], unchanged, lr, rate_of="cnn", as_long_as="before"),
+        "random": Arm(TITLES["random"], partial(block, zero=False), lr),
+        "block": Arm(TITLES["block"], partial(block, zero=True), lr),
+        "before": Arm(TITLES["before"], partial(heads, beside=False), lr),
     }
     if not any(layer.spec.transposed for layer in layers):
-        arms["beside"] = Arm("with heads beside the taps", partial(heads, beside=True), lr)
+        arms["beside"] = Arm(TITLES["beside"], partial(heads, beside=True), lr)
     return arms
 
 
@@ -184,15 +197,22 @@ def _some_inputs(data: ImageData | Loaders) -> Tensor:
     return next(iter(data.validation))[0][:_LOOKED_AT]
 
 
-def leader(gains: Mapping[str, Sequence[float]]) -> tuple[str, str, float, float, bool]:
-    """The best side, the second, the mean of their paired differences, its spread, and whether that says who won.
+class Lead(NamedTuple):
+    """How far one side is ahead of another, seed by seed.
 
-    A side has won if the mean difference is more than two standard errors from 0; with one seed nobody has.
-
-    Args:
-        gains: For each side its scores minus the CNN's, seed by seed.
+    Attributes:
+        mean: Mean of the differences; negative if the other is better.
+        spread: Their standard deviation; infinite with one seed.
+        is_clear: Whether the mean is farther from 0 than the spread, and than two standard errors.
     """
-    first, second = sorted(gains, key=lambda name: statistics.fmean(gains[name]), reverse=True)[:2]
-    apart = [one - other for one, other in zip(gains[first], gains[second], strict=True)]
+
+    mean: float
+    spread: float
+    is_clear: bool
+
+
+def lead(scores: Sequence[float], others: Sequence[float]) -> Lead:
+    """Compares the scores of two sides, or their gains over a third, in the order of the seeds."""
+    apart = [one - other for one, other in zip(scores, others, strict=True)]
     mean, spread = statistics.fmean(apart), statistics.stdev(apart) if len(apart) > 1 else math.inf
-    return first, second, mean, spread, mean > 2 * spread / math.sqrt(len(apart))
+    return Lead(mean, spread, abs(mean) > max(1.0, 2 / math.sqrt(len(apart))) * spread)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from .data.images import ImageData, Loaders
-from .training.recipe import Loss, Recipe
+from .training.recipe import Loss, Order, Recipe
 
 _ROUNDS_TIMED, _SECONDS_TIMED = 9, 0.5  # the most rounds on a CPU; on a GPU as many as fill the seconds
 
@@ -26,9 +26,8 @@ def first_batch(data: ImageData | Loaders, recipe: Recipe) -> tuple[Tensor, Tens
 
 
 def steps(data: ImageData | Loaders, recipe: Recipe) -> int:
-    """Steps of all epochs."""
-    each = len(data.train) if isinstance(data, Loaders) else -(-len(data.train.labels) // recipe.batch_size)
-    return recipe.epochs * each
+    """Steps of all epochs, by one process."""
+    return recipe.epochs * len(data.train if isinstance(data, Loaders) else Order(len(data.train.labels), recipe))
 
 
 def step_seconds(

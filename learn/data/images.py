@@ -70,6 +70,11 @@ class ImageData:
         return self.train.images.shape[1]
 
     @property
+    def is_grey_repeated(self) -> bool:
+        """Whether the channels are one grey channel, repeated by ``for_channels``."""
+        return self.channels > 1 and self.train.images.stride(1) == 0
+
+    @property
     def size(self) -> Size:
         """Rows and columns of an image."""
         return Size(*self.train.images.shape[2:])

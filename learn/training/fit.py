@@ -15,6 +15,7 @@ import importlib
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,9 @@ from .folders import Record, Recorder, begin_or_resume, nothing_more
 from .recipe import ALONE, Groups, Loss, Machine, Order, Recipe, Session, cross_entropy, plain_groups
 
 RUN = "run.json"
+PACKAGES = {"lightning": "Lightning", "tensorboard": "TensorBoard", "sklearn": "scikit-learn"}
+"""Packages of the extra ``learn`` without which some training ends, by the names by which they are imported."""
+_TRAINING = "lightning", "tensorboard"
 _WANTED = (
     "melting here takes a score for each class; for another loss, conv2attn.melt(network) gives the attention to train"
 )
@@ -96,6 +100,23 @@ def fit(
     return trained_in(folder, network)
 
 
+def check_packages(data: str = "") -> None:
+    """Refuses to train without the packages that training needs, naming all that are missing.
+
+    Args:
+        data: Kind of the data, as ``load_data`` takes it, whose packages are needed, too.
+
+    Raises:
+        ToolError: Some are not installed.
+    """
+    needed = (*_TRAINING, "sklearn") if data.partition(":")[0] == "digits" else _TRAINING
+    missing = [title for name, title in PACKAGES.items() if name in needed and find_spec(name) is None]
+    if missing:
+        named = " and ".join([", ".join(missing[:-1]), missing[-1]] if missing[1:] else missing)
+        are = "are" if missing[1:] else "is"
+        raise ToolError(f'training needs {named}, which {are} not installed: pip install "conv2attn[learn]"')
+
+
 def check_machine(machine: Machine) -> int:
     """Refuses what Lightning cannot do here, before anything is written; returns how many processes are to train.
 
@@ -104,9 +125,9 @@ def check_machine(machine: Machine) -> int:
         LibraryError: One of them cannot be imported.
         OptionError: Lightning cannot train so on this machine.
     """
-    for name in ("lightning", "tensorboard"):
-        lacking = f"training needs Lightning and TensorBoard, and {name} is not installed"
-        with importing(name, ToolError(f'{lacking}: pip install "conv2attn[learn]"')):
+    check_packages()
+    for name in _TRAINING:
+        with importing(name, ToolError(f"training needs {PACKAGES[name]}, which is not installed")):
             importlib.import_module(name)
     from .loop import make_trainer
 

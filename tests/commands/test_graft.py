@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import re
 import runpy
+import shlex
+import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
-from conv2attn.commands.graft import verdict_of
+from conv2attn.commands.graft import cautions_of, notes_of, scores_table, verdict_of
 from conv2attn.convert import convert_model, graft, save_converted, ungraft
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.open import open_network
 from conv2attn.learn.comparison import ArmResult, Measure, Outcomes, beyond, small_cnn
 from conv2attn.learn.data import datasets as kinds
 from conv2attn.learn.data.images import ImageData
-from conv2attn.learn.grafting import leader
+from conv2attn.learn.grafting import TITLES, lead
 from conv2attn.learn.melting import attention_layers, melt
 from conv2attn.learn.training.folders import begin_or_resume
 from tests.command import exit_code, result_of
@@ -75,15 +79,46 @@ def test_trainings_are_counted_and_estimated_before_they_start_and_numbered_as_t
     lines = capsys.readouterr().err.splitlines()
     (plan,) = (place for place, line in enumerate(lines) if " trainings: " in line)
     total, parts = lines[plan].split(" trainings: ")
-    assert parts.startswith("2 of the CNN, 10 to choose learning rates, 6 that are compared; about ")
-    numbered = [line for line in lines[plan + 1 :] if line.startswith("Training ") and "beyond the list" not in line]
+    assert parts.startswith("2 of the CNN, 10 to choose learning rates, 6 to compare; a best rate at an end")
+    assert "Their steps alone take " in parts
+    numbered = [re.split(r"[ ,:]", line)[1:4] for line in lines[plan + 1 :] if line.startswith("Training ")]
     assert total == "18"
-    assert [line.partition(":")[0] for line in numbered] == [f"Training {place} of 18" for place in range(1, 19)]
+    assert [int(place) for place, _, _ in numbered] == list(range(1, len(numbered) + 1))
+    totals = [int(each) for _, _, each in numbered]
+    assert totals == sorted(totals)
+    assert totals[0] == 18
+    assert totals[-1] == len(numbered)
+    lefts = [re.search(r"^Training \d+ of \d+(, about .* left)?: ", line) for line in lines if "Training " in line]
+    assert [each is not None and each[1] is not None for each in lefts] == [False, *[True] * (len(numbered) - 1)]
+    assert "Data: small, images of 1x" in lines[0]
+    assert lines[1].startswith("Grafted in this comparison, on inputs of 1x")
+
+
+def test_a_grey_image_that_is_repeated_is_said_to_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    torch.save(small_cnn(channels=3, classes=3).state_dict(), tmp_path / "cnn.pth")
+    start = (tmp_path / "cnn.pth", *ARCHITECTURE, "--arch-arg", "channels=3", "--lr", 0.01)
+    assert compare(tmp_path / "out", *start) == 0
+    (line,) = (line for line in capsys.readouterr().err.splitlines() if line.startswith("Data: "))
+    assert "whose grey is repeated as the 3 channels that the CNN takes" in line
+
+
+def test_all_packages_that_training_lacks_are_named_before_any_work(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("lightning", "tensorboard", "sklearn"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert compare(tmp_path / "out", tmp_path / "no such file") == 2
+    said = capsys.readouterr().err
+    assert "training needs Lightning, TensorBoard and scikit-learn, which are not installed: pip install" in said
+    assert exit_code("graft", "--out", tmp_path / "out", "--data", "drawn") == 2
+    assert "training needs Lightning and TensorBoard, which are not installed" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_comparison_ends_in_a_table_of_every_side_and_the_graft_that_was_trained(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)  # where show writes
     out = tmp_path / "grafted"
     assert compare(out, checkpoint(tmp_path), *ARCHITECTURE, "--lr", 0.01, "--json") == 0
     found = result_of("graft", capsys.readouterr().out)
@@ -92,7 +127,15 @@ def test_a_comparison_ends_in_a_table_of_every_side_and_the_graft_that_was_train
     start = result["start"]["scores"]
     assert all(result[name]["begun"] == start for name in ("cnn", "time", "block", "before", "beside"))
     assert json.loads((out / "graft.json").read_text(encoding="utf-8"))["verdict"] == found["verdict"]
-    assert found["verdict"].startswith("One seed: no statement on the spread, so none on who won; use --seeds 5. Here ")
+    assert found["verdict"].startswith("Undecided, as one seed has no spread: the ")
+    assert all(result[name]["steps"] == result[name]["epochs"] * 2 for name in SIDES - {"start"})
+    assert found["grafted"] == ["3"]
+    for command in found["next"]:
+        capsys.readouterr()
+        program, *words = shlex.split(command)
+        assert program == "conv2attn"
+        assert exit_code(*words) == (words[0] == "same")  # trained: more than rounding apart
+    assert {command.split()[1] for command in found["next"]} == {"show", "same", "restore"}
     assert set(found["seconds"]) == SIDES - {"start"}
     model = open_network(out).as_saved()
     (layer,) = (each for _, each in attention_layers(model))
@@ -188,34 +231,109 @@ def test_the_next_rate_lies_beyond_the_end_that_is_best(
     assert beyond(scores) == further
 
 
-def test_who_won_needs_more_than_two_standard_errors() -> None:
-    assert leader({"a": [1.0, 1.2, 1.1], "b": [0.1, 0.3, 0.2]})[4]
-    assert not leader({"a": [1.0, 1.2, 0.1], "b": [0.1, 0.3, 1.2]})[4]
-    assert not leader({"a": [1.0], "b": [0.1]})[4]
-    assert leader({"a": [0.0, 0.1], "b": [1.0, 1.1]})[:2] == ("b", "a")
+def test_a_lead_is_clear_beyond_its_spread_and_two_standard_errors() -> None:
+    assert lead([1.0, 1.2, 1.1], [0.1, 0.3, 0.2]).is_clear
+    assert lead([0.1, 0.3, 0.2], [1.0, 1.2, 1.1]) == pytest.approx((-0.9, 0.0, True))
+    assert not lead([1.0, 1.2, 0.1], [0.1, 0.3, 1.2]).is_clear
+    assert not lead([1.0], [0.1]).is_clear
+    assert not lead([0.0, 2.4], [0.0, 0.0]).is_clear  # the mean is 0.71 of the spread
+    assert not lead([0.25, 2.15], [0.0, 0.0]).is_clear  # more than the spread, less than two standard errors
+    many = [0.5, 2.5] * 20  # mean 1.5, spread 1.01, standard error 0.16
+    assert lead(many, [0.0] * 40).is_clear
+    assert not lead(many, [0.6] * 40).is_clear  # 5 standard errors, but within the spread
 
 
 def outcomes(**scores: tuple[float, ...]) -> Outcomes:
     """Results of sides that have these scores, one for each seed."""
     results = {
-        seed: {name: ArmResult({"psnr": each[seed]}, {}, 0.01, 1, 10) for name, each in scores.items()}
+        seed: {
+            name: ArmResult({"psnr": each[seed]}, {}, 0.01, 1, 10, 2, 50, begun={"psnr": 0.5})
+            for name, each in scores.items()
+        }
         for seed in range(len(scores["cnn"]))
     }
-    return Outcomes(results, {}, {})
+    return Outcomes(results, {}, {name: 0.1 * place for place, name in enumerate(scores, 1)})
 
 
-def test_the_verdict_says_who_won_by_how_much_and_what_that_gains_over_the_cnn() -> None:
-    measure = Measure("psnr", "PSNR", "dB", digits=1)
-    won = verdict_of(outcomes(cnn=(1.0, 2.0), before=(2.0, 3.2), block=(1.5, 2.5)), measure)
-    assert won == (
-        "Won by graft, in front of the taps: 0.6 ± 0.1 dB ahead of the non-local block; it gains +1.1 ± 0.1 dB over "
-        "the CNN trained as long"
-    )
-    lost = verdict_of(outcomes(cnn=(2.0, 3.0), before=(1.0, 2.8)), measure)
-    assert lost == (
-        "The spread does not allow to say who won: the CNN, as many steps is 0.6 dB ahead of graft, in front of the "
-        "taps, over 2 seeds"
-    )
+PSNR = Measure("psnr", "PSNR", "dB", digits=1)
+
+
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        (
+            {"cnn": (1.0, 2.0), "time": (1.1, 2.1), "before": (2.0, 3.2), "beside": (1.0, 2.0), "block": (1.5, 2.5)},
+            "Grafting pays here: the graft before the convolution is 1.0 dB better than the CNN trained for the same "
+            "time (± 0.1, standard deviation over 2 seeds)",
+        ),
+        (
+            {"cnn": (1.0, 2.0), "time": (0.9, 1.9), "before": (2.0, 3.2), "block": (3.0, 4.2)},
+            "Grafting pays here: the graft before the convolution is 1.1 dB better than the CNN trained for the same "
+            "number of steps (± 0.1, standard deviation over 2 seeds); the non-local block is 1.0 dB better still",
+        ),
+        (
+            {"cnn": (1.0, 2.0), "time": (4.0, 5.3), "before": (2.0, 3.2), "beside": (2.5, 3.6)},
+            "Grafting does not pay here: the CNN trained for the same time is 1.6 dB better than the graft beside the "
+            "convolution (± 0.1, standard deviation over 2 seeds)",
+        ),
+        (
+            {"cnn": (2.0, 3.0), "before": (1.0, 2.8)},
+            "Undecided: the CNN trained for the same number of steps is 0.6 dB better than the graft before the "
+            "convolution, which is within the spread (± 0.6, standard deviation over 2 seeds)",
+        ),
+        (
+            {"cnn": (2.0,), "before": (3.0,)},
+            "Undecided, as one seed has no spread: the graft before the convolution is 1.0 dB better than the CNN "
+            "trained for the same number of steps",
+        ),
+    ],
+)
+def test_the_verdict_says_whether_the_graft_beats_the_cnn_and_by_how_much(
+    scores: dict[str, tuple[float, ...]], said: str
+) -> None:
+    assert verdict_of(outcomes(**scores), PSNR) == said
+
+
+def test_the_table_has_each_score_in_its_column_and_what_was_equal() -> None:
+    found = outcomes(start=(0.5, 0.7), cnn=(1.0, 2.0), before=(2.0, 3.2))
+    header, rows, *_ = scores_table(found, [PSNR])
+    table = {title: dict(zip(header[1:], cells, strict=True)) for title, *cells in rows}
+    start, cnn, graft = (table[TITLES[name]] for name in ("start", "cnn", "before"))
+    assert {name: cell for name, cell in start.items() if cell} == {"PSNR: before": "0.6 ± 0.1"}
+    assert cnn["difference"] == ""
+    assert graft == {
+        "PSNR: before": "0.5 ± 0.0",
+        "after": "2.6 ± 0.8",
+        "difference": "+1.1 ± 0.1",
+        "learning rate": "0.01",
+        "steps": "50",
+        "seconds": "15",
+        "step (CNN = 1)": "1.50",
+    }
+    assert notes_of(found)[0] == "± is the standard deviation over 2 seeds."
+    assert not any("±" in note for note in notes_of(outcomes(cnn=(1.0,), before=(1.0,))))
+
+
+@pytest.mark.parametrize(
+    ("seeds", "best", "said"),
+    [
+        (2, 1, ["Warning: 2 seeds are few: --seeds 5"]),
+        (1, 1, ["Warning: 1 seed is few: --seeds 5"]),
+        (3, 1, []),
+        (
+            3,
+            2,
+            [
+                "Warning: the CNN was still improving after 2 epochs (the last one was the best on the validation data "
+                "for 3 of 3 seeds): --epochs 10"
+            ],
+        ),
+    ],
+)
+def test_few_seeds_and_a_cnn_that_still_improves_are_warned_of(seeds: int, best: int, said: list[str]) -> None:
+    found = outcomes(cnn=(1.0,) * seeds)
+    results = {seed: {"cnn": replace(each["cnn"], best_epoch=best)} for seed, each in found.results.items()}
+    assert cautions_of(replace(found, results=results)) == said
 
 
 def test_a_melted_folder_freezes_to_a_program_and_to_weights(

@@ -185,5 +185,8 @@ def test_without_lightning_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch,
     for name in [name for name in sys.modules if name.startswith("conv2attn.learn.training.loop")]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "lightning", None)
-    with pytest.raises(ToolError, match=r'lightning is not installed: pip install "conv2attn\[learn\]"'):
+    with pytest.raises(ToolError, match=r'Lightning, which is not installed: pip install "conv2attn\[learn\]"'):
+        fit(network(), data(), RECIPE, tmp_path / "run")
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    with pytest.raises(ToolError, match=r"Lightning and TensorBoard, which are not installed: pip"):
         fit(network(), data(), RECIPE, tmp_path / "run")
