@@ -64,7 +64,7 @@ _LINK = re.compile(r"(!?)\[([^\]]+)\]\(([^)\s]+)\)")
 def rooms() -> dict[str, list[str]]:
     """The modules of each folder of the package."""
     found: dict[str, list[str]] = {}
-    for top in ("convert", "learn", "proofs"):
+    for top in ("convert", "learn", "proofs", "show"):
         for path in sorted((ROOT / top).rglob("*.py")):
             room, name = path.relative_to(ROOT).parent.as_posix(), path.stem
             if not room.startswith("proofs/claims/"):  # the claims have their own pages, with their fields filled
