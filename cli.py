@@ -163,7 +163,7 @@ def convert(
     dtype: DtypeOption = None,
     skip_unsupported: SkipOption = False,
     input_range: Annotated[
-        str, typer.Option(metavar="LOW,HIGH", help="Range of pixel values for which the bounds hold.")
+        str, typer.Option(metavar="LOW,HIGH", help="Range of images, and of each layer's input, for the bounds.")
     ] = "-1,1",
     size: Annotated[
         str | None,
@@ -228,7 +228,7 @@ def verify(
         str | None,
         typer.Option(
             metavar="ROWSxCOLUMNS",
-            help="Size of inputs, or CHANNELSxROWSxCOLUMNS.",
+            help="Size, ROWSxCOLUMNS or CHANNELSxROWSxCOLUMNS.",
         ),
     ] = None,
     input_: InputOption = None,
@@ -244,7 +244,7 @@ def verify(
 ) -> Outcome:
     """Compare a converted network with its CNN. Checks each difference against its proved bound.
 
-    Without --arch, ONNX Runtime runs an ONNX file and its converted form. Without CHECKPOINT, --random N
+    An ONNX file without --arch runs in ONNX Runtime, beside its converted form. Without CHECKPOINT, --random N
     verifies N random layers, as soak does.
     """
     from .commands.verify import VerifyOptions, verify_chosen
@@ -301,11 +301,11 @@ def show(
     ] = None,
     alpha: Annotated[
         float | None,
-        typer.Option(parser=alpha_of, metavar="NUMBER", help="Locality strength (default: each layer's own)."),
+        typer.Option(parser=alpha_of, metavar="NUMBER", help="Sharpness of attention (default: each layer's own)."),
     ] = None,
     force: ForceOption = False,
 ) -> Outcome:
-    """Draw where heads look, as a picture or a page. Writes the interactive article, too."""
+    """Draw where heads look, as a picture or a page. With --article, write the interactive article instead."""
     from .commands.show import View, show, show_article
 
     if article:
@@ -600,7 +600,7 @@ def learn(
         str,
         typer.Option(
             metavar="KIND",
-            help="digits or drawn (generated), also with a side length as in digits:16; cifar10:PATH or folder:PATH.",
+            help="digits, or drawn (which is generated), with a side length if wanted (digits:16); cifar10:PATH or folder:PATH.",
         ),
     ] = "digits",
     encoding: Annotated[

@@ -119,7 +119,7 @@ InputOption = Annotated[
     typer.Option(
         "--input",
         metavar="NAME=SHAPE[:DTYPE]",
-        help="Random input, as mask=1x64:bool. Repeatable.",
+        help="Draw this input, as mask=1x64:bool. Repeatable.",
     ),
 ]
 DeviceOption = Annotated[str, typer.Option(metavar="NAME", help="Device: cpu, cuda, ...")]
@@ -133,10 +133,10 @@ ForceOption = Annotated[
 ]
 FormOption = Annotated[
     str | None,
-    typer.Option(metavar="FORM", help="Form of attention in ONNX: separable or literal."),
+    typer.Option(metavar="FORM", help="How attention is written in ONNX: separable or literal."),
 ]
 EngineOption = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Engine to verify. Repeatable (default: all).")
+    list[str] | None, typer.Option(metavar="NAME", help="Engine to check (conv2attn help engines). Repeatable.")
 ]
 ResultOption = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write the result as JSON.")

@@ -228,7 +228,7 @@ def _tensors(name: str, one: Tensor, other: Tensor, pairs: Pairs) -> list[str]:
     if not count:
         return []
     form = "" if one.dtype == other.dtype else f", {pairs.both(_short(one.dtype), _short(other.dtype))}"
-    return [f"{count:,} of {one.numel():,} numbers of {name} differ, by {float(apart.max()):.2g} at most{form}"]
+    return [f"{count:,} of {one.numel():,} elements of {name} differ, by {float(apart.max()):.2g} at most{form}"]
 
 
 def _shown(value: Any) -> str:

@@ -160,7 +160,7 @@ class Sameness:
         """The verdict, with the number, the scale, the operation and what differs there."""
         if self.verdict == "same bits":
             count = sum(math.prod(one.shape) for one in self.outputs)
-            return f"Same bits: all {count:,} numbers of the outputs are equal."
+            return f"Same bits: all {count:,} elements of the outputs are equal."
         if self.verdict == "cannot say":
             return f"Cannot say: {self.reason}."
         if self.verdict == "rounding":
@@ -317,7 +317,7 @@ def _worst(worst: Worst) -> str:
         return f"{largest} {how} can do in this precision: at most {worst.bound:.2g}, which is proved."
     if worst.is_beyond:
         return f"{largest} {how} can do in this precision, to first order ({worst.estimate:.2g})."
-    estimate = f"To first order, rounding could change the element that differs most by up to {worst.estimate:.2g}"
+    estimate = f"To first order, rounding could change the element with the largest difference by {worst.estimate:.2g}"
     return (
         f"{estimate}." if worst.bound is None else f"{estimate}; {how} changes it by at most {worst.bound:.2g}, proved."
     )

@@ -37,7 +37,7 @@ def test_the_same_file_has_the_same_bits(pair: tuple[nn.Module, Path], run: Run)
     _, folder = pair
     ran = run("same", folder / "a.pt", folder / "a.pt", "--random", 2, "--size", "8x9")
     assert ran.code == 0
-    assert "Same bits: all 336 numbers of the outputs are equal." in ran.out
+    assert "Same bits: all 336 elements of the outputs are equal." in ran.out
 
 
 def test_a_fault_is_named_with_exit_code_1(pair: tuple[nn.Module, Path], run: Run) -> None:
@@ -221,11 +221,11 @@ def test_several_inputs_and_a_dictionary_with_integers_are_compared(run: Run) ->
     for name, factor in (("a.pt", 1.0), ("b.pt", 1.1)):
         torch.save({"layer.weight": layer.weight * factor, "layer.bias": layer.bias}, name)
     shapes = ("--arch", "several.py:Several", "--input", "x=5x3", "--input", "steps=5:int64")
-    assert "Same bits: all 25 numbers of the outputs are equal." in run("same", "a.pt", "a.pt", *shapes).out
+    assert "Same bits: all 25 elements of the outputs are equal." in run("same", "a.pt", "a.pt", *shapes).out
     ran = run("same", "a.pt", "b.pt", *shapes)
     assert ran.code == 1
     assert "found.0" in ran.out
-    assert "12 of 12 numbers of weight differ" in ran.out
+    assert "12 of 12 elements of weight differ" in ran.out
 
 
 def test_two_converted_folders_are_compared(run: Run) -> None:

@@ -213,7 +213,7 @@ def test_soft_attention_is_said_to_be_another_function_before_all_else(run: Run)
     _, exact, _ = run("verify", *network, "--random", "2", "--size", "8x8")
     assert "Soft" not in exact
     first, *_, same, last = exact.splitlines()
-    assert same == "CNN and attention (auto): Same bits: all 6 numbers of the outputs are equal."
+    assert same == "CNN and attention (auto): Same bits: all 6 elements of the outputs are equal."
     assert first == last == "Verified: 1 layer within its worst case."
 
 

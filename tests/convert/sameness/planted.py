@@ -216,8 +216,8 @@ FAULTS = [
     Fault("one-sided padding", dense, _replace("first", _OneSided), "first"),
     Fault("align_corners", dense, _set("up", align_corners=True), "up", "align_corners False in A, True in B"),
     Fault("GELU's form", attending, _set("gelu", approximate="tanh"), "gelu", "approximate none in A, tanh in B"),
-    Fault("a transposed kernel", mobile, _weight("5", lambda w: w.mT.contiguous()), "5", "numbers of weight differ"),
-    Fault("channel order", mobile, _weight("0", lambda w: w.flip(1)), "0", "numbers of weight differ"),
+    Fault("a transposed kernel", mobile, _weight("5", lambda w: w.mT.contiguous()), "5", "elements of weight differ"),
+    Fault("channel order", mobile, _weight("0", lambda w: w.flip(1)), "0", "elements of weight differ"),
     Fault("a lost bias", attending, _set("out", bias=None), "out", "no bias in B"),
     Fault("softmax's axis", attending, _set("", axis=-2), "softmax", "dim -1 in A, -2 in B"),
     Fault("a scale off by one", attending, _set("", scale=7**-0.5), "mul", "other 0.353553 in A, 0.377964 in B"),
@@ -231,7 +231,7 @@ FAULTS = [
         "count_include_pad True in A, False in B",
     ),
     Fault("dilation", dense, _set("middle", dilation=(1, 1), _reversed_padding_repeated_twice=[1] * 4), "middle"),
-    Fault("group order", dense, _weight("middle", lambda w: w.roll(4, 0)), "middle", "numbers of weight differ"),
+    Fault("group order", dense, _weight("middle", lambda w: w.roll(4, 0)), "middle", "elements of weight differ"),
     Fault("swapped branches", dense, _swapped, "cat", "tensors are in another order"),
     Fault("clamp limits", dense, _set("act", max_val=1.501), "act", "max_val 1.5 in A, 1.501 in B"),
     Fault("interpolation", dense, _set("up", mode="bicubic"), "up", "bilinear"),
@@ -240,9 +240,9 @@ FAULTS = [
     Fault(
         "padding mode", dense, _set("middle", padding_mode="replicate"), "middle", "mode reflect in A, replicate in B"
     ),
-    Fault("one weight", attending, _weight("wide", _one_number), "wide", "1 of 1,024 numbers of weight differ"),
+    Fault("one weight", attending, _weight("wide", _one_number), "wide", "1 of 1,024 elements of weight differ"),
     Fault(
-        "rounded weights", attending, _weight("head", lambda w: w.half().float()), "head", "numbers of weight differ"
+        "rounded weights", attending, _weight("head", lambda w: w.half().float()), "head", "elements of weight differ"
     ),
     Fault("a transposed convolution", dense, _weight("turned", lambda w: w.flip(2, 3)), "turned", "of weight differ"),
 ]

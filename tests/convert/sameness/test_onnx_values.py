@@ -77,7 +77,7 @@ def test_a_fault_that_rounding_covers_further_on_is_found_at_its_operation_in_a_
     found = same(model, exported(faulty, image, tmp_path / "b.onnx"), image)
     assert (found.verdict, [place.name for place in found.where]) == ("not rounding", ["last"])
     assert found.ratio < THRESHOLD
-    assert "8 of 64 numbers of weight differ" in found.sentence
+    assert "8 of 64 elements of weight differ" in found.sentence
 
 
 class Plain(nn.Module):
@@ -131,7 +131,7 @@ def test_one_weight_of_a_file_is_counted(tmp_path: Path) -> None:
     other = copy.deepcopy(model)
     other.conv.weight.data[1, 2, 0, 1] += 0.01
     (place,) = same(model, by_hand(other, tmp_path / "b.onnx"), image).where
-    assert (place.name, place.why) == ("conv", "1 of 108 numbers of weight differ, by 0.01 at most")
+    assert (place.name, place.why) == ("conv", "1 of 108 elements of weight differ, by 0.01 at most")
 
 
 class Gated(nn.Module):

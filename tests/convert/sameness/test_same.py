@@ -133,7 +133,7 @@ def test_a_fault_behind_a_folded_batch_norm_is_named_and_the_folding_is_not() ->
     other[2].weight.data[1, 2, 0, 1] += 0.01  # type: ignore[index]
     found = same(network, other, torch.randn(2, 3, 9, 11))
     assert [place.name for place in found.where] == ["3"]
-    assert "1 of 216 numbers of weight differ, by 0.01 at most" in found.where[0].why
+    assert "1 of 216 elements of weight differ, by 0.01 at most" in found.where[0].why
 
 
 def test_permuted_channels_are_rounding() -> None:
@@ -537,7 +537,7 @@ def test_an_onnx_file_is_held_against_a_network(tmp_path: Path) -> None:
     assert same(linear(), written(tmp_path / "a.onnx"), X).verdict in HONEST
     found = same(written(tmp_path / "b.onnx", 1.001), linear(), X)
     assert found.verdict == "not rounding"
-    assert "12 of 12 numbers of weight differ, by " in found.sentence
+    assert "12 of 12 elements of weight differ, by " in found.sentence
 
 
 def test_two_onnx_files_have_no_graph_that_says_the_truth(tmp_path: Path) -> None:
