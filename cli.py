@@ -600,7 +600,7 @@ def learn(
         str,
         typer.Option(
             metavar="KIND",
-            help="digits, or drawn (which is generated), with a side length if wanted (digits:16); cifar10:PATH or folder:PATH.",
+            help="digits or drawn (a generated set), with a side if wanted (digits:16); cifar10:PATH; folder:PATH.",
         ),
     ] = "digits",
     encoding: Annotated[

@@ -119,7 +119,7 @@ def test_a_fault_as_small_as_rounding_is_named_all_the_same() -> None:
     found = same(cnn, changed, x)
     assert (found.verdict, found.exit_code) == ("rounding", 0)
     assert [place.name for place in found.where] == ["2"]
-    assert "But the networks are not the same at `2` (convolution): 72 of 576 numbers of weight" in found.sentence
+    assert "But the networks are not the same at `2` (convolution): 72 of 576 elements of weight" in found.sentence
     assert same(cnn, channels_last(copy.deepcopy(cnn)), x).where == ()
 
 
@@ -522,7 +522,7 @@ def test_weights_of_an_operation_with_many_results_are_counted_once() -> None:
     other = copy.deepcopy(one)
     other.get_parameter("weight_hh_l0").data[1, 2] += 0.1
     (place,) = same(one, other, x).where
-    assert (place.name, place.why) == ("lstm", "1 of 64 numbers of params[1] differ, by 0.1 at most")
+    assert (place.name, place.why) == ("lstm", "1 of 64 elements of params[1] differ, by 0.1 at most")
 
 
 def written(path: Path, factor: float = 1.0) -> Path:
