@@ -132,24 +132,32 @@ def compare_on_data(
         raise OptionError("a transposed convolution takes no heads beside it: leave --beside out")
     kept = outcomes.networks[side]
     save_converted(kept, out / NETWORK, architecture=architecture, preprocessing=preprocessing, force=True)
-    verdict = verdict_of(outcomes, comparison.measures[0])
-    found = {"folder": str(out), "recipe": asdict(recipe), **outcomes.to_json(), "verdict": verdict}
-    write_json(out / COMPARISON, found, sources=sources)
-    first = next(iter(outcomes.results))
-    names = [names[0] for names, layer in modules_of(kept, SelfAttention).items() if layer.spare is not None]
     following = _following(checkpoint, out, network, opening, str(images.size))
-    return Done(
-        found | {"grafted": names, "size": list(images.size), "next": list(following.values())},
-        [
-            scores_table(outcomes, comparison.measures),
-            *notes_of(outcomes),
-            *cautions_of(outcomes),
-            f"{verdict}.",
-            f'Wrote {out}. It holds the network of the row "{TITLES[side]}", seed {first}, with its heads in '
-            f"{', '.join(names)}, trained on images of {images.size}:",
-            *(f"  {line}  # {purpose}" for purpose, line in following.items()),
-        ],
-    )
+    grafted = [names[0] for names, layer in modules_of(kept, SelfAttention).items() if layer.spare]
+    found = {
+        "folder": str(out),
+        "recipe": asdict(recipe),
+        **outcomes.to_json(),
+        "verdict": verdict_of(outcomes, comparison.measures[0]),
+        "warnings": cautions_of(outcomes),
+        "kept": {"row": side, "seed": recipe.seed, "grafted": grafted, "size": list(images.size)},
+        "next": list(following.values()),
+    }
+    write_json(out / COMPARISON, found, sources=sources)
+    table = scores_table(outcomes, comparison.measures)
+    return Done(found, [table, *notes_of(outcomes), *_closing(found, following)])
+
+
+def _closing(found: Mapping[str, Any], following: Mapping[str, str]) -> list[str]:
+    """Warnings, the verdict, what a comparison's folder holds, and the commands that take it."""
+    kept = found["kept"]
+    return [
+        *(f"Warning: {each}" for each in found["warnings"]),
+        f"{found['verdict']}.",
+        f'Wrote {found["folder"]}. It holds the network of the row "{TITLES[kept["row"]]}", seed {kept["seed"]}, with '
+        f"its heads in {', '.join(kept['grafted'])}, trained on images of {Size(*kept['size'])}:",
+        *(f"  {line}  # {purpose}" for purpose, line in following.items()),
+    ]
 
 
 def _following(
@@ -287,7 +295,7 @@ def cautions_of(outcomes: Outcomes) -> list[str]:
         told = f"the CNN was still improving after {epochs} epoch{'s' * (epochs > 1)}"
         where = f"the last one was the best on the validation data for {late} of {count} seed{'s' * (count > 1)}"
         found.append(f"{told} ({where}): --epochs {max(10, 2 * epochs)}")
-    return [f"Warning: {each}" for each in found]
+    return found
 
 
 def verdict_of(outcomes: Outcomes, measure: Measure, titles: Mapping[str, str] = TITLES) -> str:

@@ -129,7 +129,7 @@ def test_a_comparison_ends_in_a_table_of_every_side_and_the_graft_that_was_train
     assert json.loads((out / "graft.json").read_text(encoding="utf-8"))["verdict"] == found["verdict"]
     assert found["verdict"].startswith("Undecided, as one seed has no spread: the ")
     assert all(result[name]["steps"] == result[name]["epochs"] * 2 for name in SIDES - {"start"})
-    assert found["grafted"] == ["3"]
+    assert found["kept"] == {"row": "before", "seed": 0, "grafted": ["3"], "size": [6, 7]}
     for command in found["next"]:
         capsys.readouterr()
         program, *words = shlex.split(command)
@@ -317,14 +317,14 @@ def test_the_table_has_each_score_in_its_column_and_what_was_equal() -> None:
 @pytest.mark.parametrize(
     ("seeds", "best", "said"),
     [
-        (2, 1, ["Warning: 2 seeds are few: --seeds 5"]),
-        (1, 1, ["Warning: 1 seed is few: --seeds 5"]),
+        (2, 1, ["2 seeds are few: --seeds 5"]),
+        (1, 1, ["1 seed is few: --seeds 5"]),
         (3, 1, []),
         (
             3,
             2,
             [
-                "Warning: the CNN was still improving after 2 epochs (the last one was the best on the validation data "
+                "the CNN was still improving after 2 epochs (the last one was the best on the validation data "
                 "for 3 of 3 seeds): --epochs 10"
             ],
         ),
@@ -406,7 +406,7 @@ def test_a_normalization_reaches_the_network_that_is_grafted(
     assert compare(tmp_path / "own", *start, "--mean", "1", "--std", "2", "--json") == 0
     assert result_of("graft", capsys.readouterr().out)["seeds"] != usual
     assert compare(tmp_path / "half", *start, "--mean", "0") == 2
-    assert "needs the other of --mean and --std" in capsys.readouterr().err
+    assert "--mean needs --std" in capsys.readouterr().err
 
 
 def test_what_is_grafted_is_not_replaced_by_what_comes_of_it(
