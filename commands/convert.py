@@ -29,7 +29,7 @@ from ..convert.network.plan import plan_layers, usual_size
 from ..convert.onnx.write import DEFAULT_FORM, WholeModel, attention_model, flaw
 from ..convert.write import PAGE, PROGRAM, check_target
 from ..show.text import Table, dequantised_lines, layer_name, non_finite_lines, note_lines, problem_lines
-from .opening import opened, options_to_open
+from .opening import check_places, opened, options_to_open
 from .terminal import Done, progress, say
 
 
@@ -56,7 +56,7 @@ def convert_checkpoint(
         OptionError: A form is given, and no ONNX file is converted.
         ConversionError: The checkpoint cannot be opened or converted, or the folder cannot be written.
     """
-    check_target(out, force=force, sources=[checkpoint])
+    check_places(check_target, out, checkpoint, force=force)
     with progress("Reading", total=None):
         network = opened(checkpoint, opening)
         cnn = network.cnn()

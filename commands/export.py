@@ -15,7 +15,7 @@ from ..convert.network.convert import convert_model
 from ..convert.onnx.export import export_onnx
 from ..convert.onnx.write import DEFAULT_FORM
 from ..convert.write import check_file
-from .opening import opened
+from .opening import check_places, opened
 from .terminal import Done, wrote
 
 
@@ -40,7 +40,7 @@ def export_network(
     """
     if out.suffix != ".onnx":
         raise OptionError(f"{out} must end in .onnx, which is the kind of file that is written")
-    check_file(out, force=force, sources=[source])
+    check_places(check_file, out, source, force=force)
     network = opened(source, opening)
     sources = [source, *network.files]
     check_file(out, force=force, sources=sources)

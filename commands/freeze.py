@@ -16,11 +16,11 @@ from ..convert.files.preprocessing import caveats
 from ..convert.files.weights import Opening
 from ..convert.inputs import example_image
 from ..convert.write import check_file, copies, independent, write_file, write_safetensors, write_stream
-from ..learn.data.datasets import load_data
+from ..learn.data.datasets import data_kind, load_data
 from ..learn.freezing import FrozenModel, freeze
 from ..learn.training.recipe import accuracy
 from ..show.text import Table, layer_name
-from .opening import opened
+from .opening import check_places, opened
 from .terminal import Done, say
 
 PROGRAM, SAFETENSORS = ".pt2", ".safetensors"
@@ -47,7 +47,9 @@ def freeze_checkpoint(
         raise OptionError(
             f"{out} must end in {', '.join(ENDINGS)}: a program of torch.export's, or the state dict of the frozen CNN"
         )
-    check_file(out, force=force, sources=[checkpoint])
+    check_places(check_file, out, checkpoint, force=force)
+    if data is not None:
+        data_kind(data)  # which refuses data that there is not, before anything is read
     network = opened(checkpoint, opening)
     sources = [checkpoint, *network.files]
     check_file(out, force=force, sources=sources)

@@ -37,7 +37,7 @@ from ..learn.training.folders import write_json
 from ..learn.training.recipe import Recipe, Session
 from ..show.pictures.training import spread
 from ..show.text import Table
-from .opening import opened, options_to_open
+from .opening import check_places, opened, options_to_open
 from .terminal import Done, progress, say
 
 COMPARISON = "graft.json"
@@ -63,7 +63,7 @@ def graft_checkpoint(
     Raises:
         ConversionError: The checkpoint cannot be opened or grafted, or the folder cannot be written.
     """
-    check_target(out, force=force, sources=[checkpoint])
+    check_places(check_target, out, checkpoint, force=force)
     with progress("Reading", total=None):
         network = opened(checkpoint, opening).whole()
         cnn = network.cnn()

@@ -22,7 +22,7 @@ from ..convert.write import (
     write_safetensors,
     write_stream,
 )
-from .opening import opened
+from .opening import check_places, opened
 
 
 class Restored(NamedTuple):
@@ -61,7 +61,7 @@ def restore_file(
     """
     if out.suffix not in _SUFFIXES:
         raise OptionError(f"{out} must end in {', '.join(_SUFFIXES)}, which says what kind of file is written")
-    check_file(out, force=force, sources=[source, source / CONFIG, source / WEIGHTS])
+    check_places(check_file, out, source, force=force, sources=[source / CONFIG, source / WEIGHTS])
     network = opened(source, opening)
     state = network.cnn_state(ungraft_all=ungraft)
     if out.suffix == ".safetensors":

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.errors import (
+    ArchitectureError,
     ArchitectureNeededError,
     CheckpointError,
     ConversionError,
@@ -48,7 +49,7 @@ from ..show.page.draw import DEFAULT_PICTURE, PAGE, PICTURES, drawn, form_of
 from ..show.page.look import own_views
 from ..show.page.write import film_page
 from ..show.pictures.scene import Scene, find_layer, scenes, set_alpha, undrawable
-from .opening import opened
+from .opening import check_places, opened
 from .terminal import say
 
 if TYPE_CHECKING:
@@ -95,13 +96,15 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
         return _show_runs(runs, out, view, form, force=force)
     if view.picture is not None and view.picture not in PICTURES:
         raise OptionError(f"a picture of a network is one of {', '.join(PICTURES)}; got {view.picture}")
-    sources = [source, *(source / name for name in (CONFIG, WEIGHTS, REPORT)), *([view.image] if view.image else [])]
-    check_file(out, force=force, sources=sources)
+    if view.image is not None and not view.image.is_file():
+        raise CheckpointError(f"there is no file {view.image}, the image to show attention on")
+    read = [*(source / name for name in (CONFIG, WEIGHTS, REPORT)), *([view.image] if view.image else [])]
+    check_places(check_file, out, source, force=force, sources=read)
     subject = load_subject(source, opening or Opening())
-    sources += subject.files
+    sources = [source, *read, *subject.files]
     check_file(out, force=force, sources=sources)
-    if view.image is not None and isinstance(subject.model, Layers):
-        raise ArchitectureNeededError(f"{source} describes layers alone, and an image is seen by the whole network")
+    if isinstance(subject.model, Layers):
+        _check_layers_alone(source, view, subject.unbuilt)
     if view.layer is not None:
         find_layer(subject.model, view.layer)
     if view.alpha is not None:
@@ -114,22 +117,39 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
     except InputError:
         if form != PAGE or view != View():
             raise  # such a page shows where heads look, and says why it has no values
-    if form == PAGE:
-        from ..show.page.write import DRAWN, make_page
-
-        seen = DRAWN if view.image is None else f"the image {view.image.name}"
-        about: dict[str, Any] = {
-            "title": source.name,
-            "image": image,
-            "seen": seen,
-            "pixel": view.query,
-            "only": view.layer,
-        }
-        content = make_page(subject.model, subject.report, **about).text.encode()
-    else:
-        content = drawn(shown, view.picture or DEFAULT_PICTURE, form)
+    content = (
+        _page(subject, source.name, image, view)
+        if form == PAGE
+        else drawn(shown, view.picture or DEFAULT_PICTURE, form)
+    )
     write_file(out, lambda path: path.write_bytes(content), force=force, sources=sources)
     return [scene.name for scene in shown]
+
+
+def _page(subject: Subject, title: str, image: Tensor | None, view: View) -> bytes:
+    """The page of a network, as the content of its file."""
+    from ..show.page.write import DRAWN, make_page
+
+    seen = DRAWN if view.image is None else f"the image {view.image.name}"
+    about: dict[str, Any] = {"image": image, "seen": seen, "pixel": view.query, "only": view.layer}
+    return make_page(subject.model, subject.report, title=title, **about).text.encode()
+
+
+def _check_layers_alone(source: Path, view: View, unbuilt: ArchitectureError | None) -> None:
+    """Says what becomes of a choice where layers are shown without their network, and why they are if that is odd.
+
+    Raises:
+        ArchitectureNeededError: An image is given, and no architecture.
+        ArchitectureError: An image is given, and the architecture that the folder names cannot be built.
+    """
+    if view.image is not None:
+        raise unbuilt or ArchitectureNeededError(
+            f"{source} describes layers alone, and an image is seen by the whole network"
+        )
+    if unbuilt is not None:
+        say(f"warning: layers are shown without their network: {unbuilt}", err=True)
+    if view.size is not None or view.query is not None:
+        say("Without the network, size and query are those of each layer's own drawn input", err=True)
 
 
 def show_article(out: Path, *, force: bool = False) -> None:
@@ -235,16 +255,23 @@ class Subject:
     report: Report  # the report on attention layers and remaining convolutions
     files: tuple[Path, ...] = ()  # the files that it was read from
     preprocessing: Preprocessing | None = None  # its preprocessing in training, where that is known
+    unbuilt: ArchitectureError | None = None  # why only layers were read though the folder names their architecture
 
 
 def load_subject(path: Path, opening: Opening) -> Subject:
     """Reads a converted network, or reads a CNN and converts what can be converted.
 
     Raises:
+        TrustNeededError: A folder names an architecture that needs consent.
         ConversionError: The path cannot be read, does not fit, or holds nothing to convert.
     """
-    path = converted_in(path)
+    path, unbuilt = converted_in(path), None
     network = opened(path, opening)
+    try:
+        if network.recipe is not None:
+            network.whole()
+    except ArchitectureError as error:
+        unbuilt = error
     if not network.is_converted:
         made, report = convert_model(network.cnn(), inplace=True, skip_unsupported=True)
         return Subject(made, report.noted(network.notes, network.originals), network.files, network.preprocessing)
@@ -253,7 +280,7 @@ def load_subject(path: Path, opening: Opening) -> Subject:
     if (path / REPORT).is_file():
         skipped, notes = _recorded(path_in(path, REPORT))
         report = replace(report, skipped=skipped).noted(notes)
-    return Subject(model, report, network.files, network.preprocessing)
+    return Subject(model, report, network.files, network.preprocessing, unbuilt)
 
 
 def _recorded(path: Path) -> tuple[tuple[Problem, ...], dict[str, str]]:

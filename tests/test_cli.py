@@ -20,7 +20,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from conv2attn.convert import SelfAttention2d, load_converted
+from conv2attn.convert import SelfAttention2d, load_converted, save_converted
 from conv2attn.convert.certificate.layer import number
 from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
 from conv2attn.convert.examples.networks import NETWORKS, load_example
@@ -356,6 +356,59 @@ def test_a_missing_architecture_is_shown_by_the_network_in_a_file_beside_the_che
     told = refused(run, 2, "convert", "models/w.pt")
     assert told.startswith(f"{begins} models/net.py:Net (timm")  # the last of its classes
     assert "--trust" not in told
+
+
+def test_what_is_missing_or_no_checkpoint_is_said_before_that_the_output_exists(run: Run) -> None:
+    save(network())
+    Path("text.pt").write_text("weights")
+    for kind in (".html", ".onnx", ".pt"):
+        Path(f"out{kind}").touch()
+    done(run(*convert("--no-page")))
+    architecture = ("--arch", "nets.py:small")
+    places = {
+        "convert": ("--out", "out"),
+        "graft": ("--out", "out"),
+        "show": ("--out", "out.html"),
+        "export": ("--out", "out.onnx"),
+        "restore": ("--out", "out.pt"),
+        "freeze": ("--out", "out.pt", "--tolerance", "1"),
+    }
+    for command, out in places.items():
+        told = refused(run, 3, command, "weight.pt", *architecture, *out)
+        assert told == "conv2attn: there is no file weight.pt; close names: weights.pt"
+        told = refused(run, 3, command, "text.pt", *architecture, *out)
+        assert told == "conv2attn: text.pt is no checkpoint of a supported kind: it is a text file"
+        told = refused(run, 3, command, "weights.pt", *architecture, *out)
+        assert told == f"conv2attn: {out[1]} exists already (--force replaces it)"
+    told = refused(
+        run, 2, "freeze", "weights.pt", *architecture, "--out", "f.pt", "--tolerance", "1", "--data", "mnist"
+    )
+    assert "data must be digits" in told
+
+
+def test_show_asks_for_trust_as_verify_does_and_takes_layers_only_where_no_architecture_is_named(run: Run) -> None:
+    save(network())
+    done(run(*convert("--no-page")))
+    Path("a.png").write_bytes(b"")
+    for options in ((), ("--size", "9x9"), ("--image", "a.png")):
+        told = refused(run, 3, "show", "out", *options)
+        assert "out names the architecture nets.py:small, which would run code that a file chose (--trust" in told
+        assert told.endswith(f"(--trust runs it: {' '.join(('conv2attn', 'show', 'out', *options, '--trust'))})")
+    for trust in ((), ("--trust",)):
+        told = refused(run, 3, "show", "out", "--image", "none.png", *trust)
+        assert told == "conv2attn: there is no file none.png, the image to show attention on"
+    save_converted(load("out"), "layers")
+    Path("nets.py").unlink()
+    assert "there is no Python file nets.py" in refused(run, 3, "show", "out", "--image", "a.png", "--trust")
+    told = run("show", "out", "--trust", "--out", "a.html").err
+    assert told.startswith("warning: layers are shown without their network: there is no Python file nets.py")
+    assert run("show", "layers", "--out", "b.html") == (0, "Wrote b.html\n", "")
+    told = run("show", "layers", "--out", "c.html", "--size", "9x12", "--query", "1,2").err
+    assert told == "Without the network, size and query are those of each layer's own drawn input\n"
+    told = refused(run, 2, "show", "layers", "--image", "a.png")
+    assert told.startswith(
+        "conv2attn: --arch is missing: conv2attn show layers --image a.png --arch torchvision.models:"
+    )
 
 
 def test_a_name_that_a_file_lacks_is_refused_with_those_that_it_has(run: Run) -> None:

@@ -298,13 +298,37 @@ def read_contents(path: Path, *, trust: bool = False) -> Contents:
         CheckpointError: It is of no supported kind, or damaged.
         TrustNeededError: It is a program, and not trusted.
     """
-    if path.is_dir():
-        path = weights_file(path)
-    elif not path.is_file():
-        raise CheckpointError(f"there is no file {path}{_elsewhere(path)}")
+    path = _file_of(path)
     with readable(path):
         found = _read(path, trust=trust)
         return replace(found, sha256=digest(found.files))
+
+
+def kind_of(path: Path) -> Kind:
+    """The kind of a file, or of the one with the weights in a folder, of which only the beginning is read.
+
+    Raises:
+        CheckpointError: There is none, it cannot be read, or it is of no supported kind.
+    """
+    path = _file_of(path)
+    with readable(path):
+        return _known(path)
+
+
+def _file_of(path: Path) -> Path:
+    """The file itself, or the one with the weights in a folder."""
+    if path.is_dir():
+        return weights_file(path)
+    if not path.is_file():
+        raise CheckpointError(f"there is no file {path}{_elsewhere(path)}")
+    return path
+
+
+def _known(path: Path) -> Kind:
+    kind = sniff(path)
+    if kind is None:
+        raise CheckpointError(f"{path} is no checkpoint of a supported kind: it is {describe(path)}")
+    return kind
 
 
 @contextmanager
@@ -321,9 +345,7 @@ def readable(path: Path) -> Iterator[None]:
 
 
 def _read(path: Path, *, trust: bool) -> Contents:
-    match kind := sniff(path):
-        case None:
-            raise CheckpointError(f"{path} is no checkpoint of a supported kind: it is {describe(path)}")
+    match kind := _known(path):
         case Kind.SAFETENSORS:
             return Contents(read_safetensors(path), (path,))
         case Kind.TORCH | Kind.LEGACY:
