@@ -81,8 +81,8 @@ class GraftedLayer:
 
     def __str__(self) -> str:
         seen = "" if self.size is None else f", attending over {math.prod(self.size):,} pixels ({self.size})"
-        name = self.name or "the model itself"
-        return f"{name}: {self.spare}{seen}, {self.parameters:,} new parameters; {self.spec}"
+        layer = f"{self.name or 'the model itself'} ({self.spec})"
+        return f"{layer}: {self.spare}{seen}, {self.parameters:,} new parameters"
 
 
 @dataclass(frozen=True)

@@ -217,4 +217,4 @@ def test_the_program_of_the_documents_runs(capsys: pytest.CaptureFixture[str]) -
     exec(program, {})
     *layers, same = capsys.readouterr().out.splitlines()
     assert same == "True"
-    assert "layer4.0.conv1: 1 spare head (key width 128, value width 128) before the convolution" in layers[0]
+    assert ": 1 spare head (key width 128, value width 128) before the convolution" in layers[0]
