@@ -151,11 +151,12 @@ def compare_on_data(
 def _closing(found: Mapping[str, Any], following: Mapping[str, str]) -> list[str]:
     """Warnings, the verdict, what a comparison's folder holds, and the commands that take it."""
     kept = found["kept"]
+    grafted = f"{'layers' if kept['grafted'][1:] else 'layer'} {', '.join(kept['grafted'])}"
     return [
         *(f"Warning: {each}" for each in found["warnings"]),
         f"{found['verdict']}.",
         f'Wrote {found["folder"]}. It holds the network of the row "{TITLES[kept["row"]]}", seed {kept["seed"]}, with '
-        f"its heads in {', '.join(kept['grafted'])}, trained on images of {Size(*kept['size'])}:",
+        f"its heads in {grafted}, trained on images of {Size(*kept['size'])}:",
         *(f"  {line}  # {purpose}" for purpose, line in following.items()),
     ]
 
@@ -291,7 +292,7 @@ def cautions_of(outcomes: Outcomes) -> list[str]:
     found = []
     if count < _FEW:
         found.append(f"{count} seed{'s are' if count > 1 else ' is'} few: --seeds 5")
-    if late := sum(run.best_epoch == run.epochs for run in runs):
+    if late := sum(run.is_improving for run in runs):
         told = f"the CNN was still improving after {epochs} epoch{'s' * (epochs > 1)}"
         where = f"the last one was the best on the validation data for {late} of {count} seed{'s' * (count > 1)}"
         found.append(f"{told} ({where}): --epochs {max(10, 2 * epochs)}")
@@ -317,7 +318,7 @@ def verdict_of(outcomes: Outcomes, measure: Measure, titles: Mapping[str, str] =
         return f"Undecided, as one seed has no spread: {ahead}"
     over = f"(\u00b1 {found.spread:.{digits}f}, standard deviation over {seeds} seeds)"
     if not found.is_clear:
-        return f"Undecided: {ahead}, which is within the spread {over}"
+        return f"Undecided: {ahead}, too little for its spread {over}"
     others = {name: lead(gains[name], gains[first]) for name in gains if name not in (*GRAFTS, *CNNS, "start")}
     better = [name for name, each in others.items() if each.is_clear and each.mean > 0]
     best = max(better, key=lambda name: others[name].mean, default=None)

@@ -32,7 +32,7 @@ from ..convert.plain import read_json
 from ..convert.write import FORMAT
 from .data.images import ImageData, Loaders
 from .melting import AT_REST, melt, parameter_groups
-from .progress import Progress
+from .progress import Expected, Progress
 from .recorder import AttentionRecorder
 from .timing import first_batch, step_seconds, steps
 from .training.fit import RUN, Trained, check_machine, check_run, fit, last_epoch, trained_in
@@ -141,6 +141,7 @@ class ArmResult:
         parameters: Numbers that are trained.
         epochs: Number of epochs; 0 for the start.
         steps: Number of steps of these; 0 for the start.
+        is_improving: Whether the last epoch was the best on the validation data, and better than before training.
         gained: For the start, what each round after the first gained, in dB on the validation data.
         layers: Record of each attention layer after the best epoch.
         begun: Scores before the first step, on the test data.
@@ -153,6 +154,7 @@ class ArmResult:
     parameters: int
     epochs: int = 0
     steps: int = 0
+    is_improving: bool = False
     gained: tuple[float, ...] = ()
     layers: Record = field(default_factory=dict)
     begun: dict[str, float] = field(default_factory=dict)
@@ -241,16 +243,21 @@ class _Runs:
         comparison, seeds, starts = self.comparison, self.seeds, self.counts[0]
         data = comparison.data(RATE_SEED)
         start, own = steps(data, comparison.start) * seconds["cnn"], steps(data, comparison.onward)
+        epochs = comparison.onward.epochs
         searched = [name for name, arm in comparison.arms.items() if arm.rate_of is None]
         rates = comparison.rates if len(comparison.rates) > 1 else ()
         longer = {name: _ratio(seconds, name, arm.as_long_as) for name, arm in comparison.arms.items()}
         expected = [
-            *[start] * starts,
-            *(own * seconds[name] for name in searched for _ in rates),
-            *(own * seconds[name] * longer[name] for _ in range(seeds) for name in comparison.arms),
+            *[Expected(start, comparison.start.epochs)] * starts,
+            *(Expected(own * seconds[name], epochs) for name in searched for _ in rates),
+            *(
+                Expected(own * seconds[name] * longer[name], round(epochs * longer[name]))
+                for _ in range(seeds)
+                for name in comparison.arms
+            ),
         ]
         made = Progress(expected, self.session.say)
-        return replace(self, seconds=seconds, epoch_steps=own // comparison.onward.epochs, progress=made)
+        return replace(self, seconds=seconds, epoch_steps=own // epochs, progress=made)
 
     def plan(self) -> str:
         """How many trainings there will be, and how long their steps take."""
@@ -343,6 +350,7 @@ class _Runs:
             count,
             epochs,
             epochs * self.epoch_steps,
+            trained.best_epoch == epochs and _goodness(best) > _goodness(trained.records[0]),
             layers=best.get("layers", {}),
             begun=found["begun"],
         )
@@ -355,8 +363,7 @@ class _Runs:
                 run = self.onward(arm, cnn, RATE_SEED, folder)
         except DivergedError:
             return 0.0, -math.inf
-        found = run.records[run.best_epoch]["validation"]
-        return found.get("accuracy", 0.0), -found["loss"]
+        return _goodness(run.records[run.best_epoch])
 
     def with_rates(self, made: Workers, folder: Path, cnn: nn.Module) -> dict[str, Arm]:
         """The arms with the rates whose runs are best on the validation data."""
@@ -377,8 +384,9 @@ class _Runs:
                 scores[name][lr] = score
             follows = self.comparison.follows_ends
             left = [(name, lr) for name, found in scores.items() for lr in beyond(found)] if follows else []
-            own = self.comparison.onward.epochs * self.epoch_steps
-            self.progress.insert(place, [own * self.seconds[name] for name, _ in left])
+            epochs = self.comparison.onward.epochs
+            own = {name: epochs * self.epoch_steps * self.seconds[name] for name, _ in left}
+            self.progress.insert(place, [Expected(own[name], epochs) for name, _ in left])
         best = {name: max(found, key=found.__getitem__) for name, found in scores.items()}
         return {name: replace(arm, lr=best[arm.rate_of or name]) for name, arm in arms.items()}
 
@@ -400,6 +408,12 @@ class _Runs:
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             return self.comparison.new()
+
+
+def _goodness(record: Record) -> tuple[float, float]:
+    """How good a network is on the validation data, by an epoch's record: its accuracy, if any, then minus its loss."""
+    found = record["validation"]
+    return found.get("accuracy", 0.0), -found["loss"]
 
 
 def beyond(scores: Mapping[float, tuple[float, float]]) -> list[float]:

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import NamedTuple
 
 from ..convert.arguments import format_seconds
+
+
+class Expected(NamedTuple):
+    """What is known of a training before it runs: seconds of all its steps, and epochs."""
+
+    seconds: float
+    epochs: int
 
 
 class Progress:
     """Numbers trainings, and estimates the time left from those that are done.
 
-    A training takes longer than its steps: it validates and writes files. So the estimate adds to the steps that are
-    left what the trainings done took beyond theirs, on average. Where they took less, as on several cores, whose
-    processor time was expected, it scales the steps by the ratio seen.
+    An epoch takes longer than its steps: it validates and writes files. So the estimate adds to the steps that are left
+    what the epochs done took beyond theirs, on average. Where they took less, as on several cores, whose processor time
+    was expected, it scales the steps by the ratio seen.
 
     Args:
-        expected: Seconds that the steps of each training take, in the order in which the trainings begin.
+        expected: The trainings, in the order in which they begin.
         say: Called with a line when a training begins.
     """
 
-    def __init__(self, expected: Sequence[float], say: Callable[[str], object]) -> None:
+    def __init__(self, expected: Sequence[Expected], say: Callable[[str], object]) -> None:
         self._expected, self._say = list(expected), say
-        self._done: list[tuple[float, float]] = []  # seconds expected and taken
+        self._done: list[tuple[Expected, float]] = []  # with the seconds that it took
 
     @property
     def total(self) -> int:
@@ -34,9 +41,9 @@ class Progress:
     @property
     def expected(self) -> float:
         """Seconds that the steps of all trainings take."""
-        return sum(self._expected)
+        return sum(each.seconds for each in self._expected)
 
-    def insert(self, place: int, expected: Sequence[float]) -> None:
+    def insert(self, place: int, expected: Sequence[Expected]) -> None:
         """Adds trainings that turned out to be needed, after the first ``place`` ones."""
         self._expected[place:place] = expected
 
@@ -61,6 +68,10 @@ class Progress:
         """Seconds that the trainings from this one on will take; None before one was timed."""
         if not self._done:
             return None
-        expected, taken = (statistics.fmean(each) for each in zip(*self._done, strict=True))
+        expected, taken = sum(each.seconds for each, _ in self._done), sum(took for _, took in self._done)
         left = self._expected[place - 1 :]
-        return sum(left) + len(left) * (taken - expected) if taken > expected else sum(left) * taken / expected
+        seconds = sum(each.seconds for each in left)
+        if taken < expected:
+            return seconds * taken / expected
+        beyond = (taken - expected) / sum(each.epochs for each, _ in self._done)
+        return seconds + beyond * sum(each.epochs for each in left)

@@ -279,7 +279,7 @@ PSNR = Measure("psnr", "PSNR", "dB", digits=1)
         (
             {"cnn": (2.0, 3.0), "before": (1.0, 2.8)},
             "Undecided: the CNN trained for the same number of steps is 0.6 dB better than the graft before the "
-            "convolution, which is within the spread (± 0.6, standard deviation over 2 seeds)",
+            "convolution, too little for its spread (± 0.6, standard deviation over 2 seeds)",
         ),
         (
             {"cnn": (2.0,), "before": (3.0,)},
@@ -315,14 +315,14 @@ def test_the_table_has_each_score_in_its_column_and_what_was_equal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seeds", "best", "said"),
+    ("seeds", "late", "said"),
     [
-        (2, 1, ["2 seeds are few: --seeds 5"]),
-        (1, 1, ["1 seed is few: --seeds 5"]),
-        (3, 1, []),
+        (2, False, ["2 seeds are few: --seeds 5"]),
+        (1, False, ["1 seed is few: --seeds 5"]),
+        (3, False, []),
         (
             3,
-            2,
+            True,
             [
                 "the CNN was still improving after 2 epochs (the last one was the best on the validation data "
                 "for 3 of 3 seeds): --epochs 10"
@@ -330,9 +330,9 @@ def test_the_table_has_each_score_in_its_column_and_what_was_equal() -> None:
         ),
     ],
 )
-def test_few_seeds_and_a_cnn_that_still_improves_are_warned_of(seeds: int, best: int, said: list[str]) -> None:
+def test_few_seeds_and_a_cnn_that_still_improves_are_warned_of(seeds: int, late: bool, said: list[str]) -> None:
     found = outcomes(cnn=(1.0,) * seeds)
-    results = {seed: {"cnn": replace(each["cnn"], best_epoch=best)} for seed, each in found.results.items()}
+    results = {seed: {"cnn": replace(each["cnn"], is_improving=late)} for seed, each in found.results.items()}
     assert cautions_of(replace(found, results=results)) == said
 
 

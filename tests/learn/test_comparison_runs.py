@@ -123,9 +123,23 @@ def test_an_arm_can_take_as_much_time_as_another(tmp_path: Path) -> None:
     comparison, out = replace(COMPARISON, arms=slow), tmp_path / "out"
     assert set(run_comparison(comparison, out, seeds=0).seconds) == set(slow)
     write_json(out / TIMES, {"cnn": 1.0, "wider": 2.5, "time": 1.0})
-    run_comparison(comparison, out, seeds=1, session=RESUMED)
+    results = run_comparison(comparison, out, seeds=1, session=RESUMED).results[0]
     epochs = {name: read_records(out / "seed-0" / name)[-1]["epoch"] for name in slow}
     assert epochs == {"cnn": 2, "wider": 2, "time": 5}
+    assert {name: (found.epochs, found.steps) for name, found in results.items() if name != "start"} == {
+        "cnn": (2, 4),
+        "wider": (2, 4),
+        "time": (5, 10),
+    }
+
+
+def test_a_run_still_improves_if_its_last_epoch_is_its_best_and_better_than_before_training(tmp_path: Path) -> None:
+    rates = {"cnn": MOVING, "still": STILL, "worse": 30.0}
+    arms = {name: Arm(name, unchanged, lr) for name, lr in rates.items()}
+    onward = replace(_RECIPE, epochs=1, optimizer="sgd", clip=1.0)
+    found = run_comparison(replace(COMPARISON, arms=arms, onward=onward), tmp_path / "out", seeds=1).results[0]
+    assert {name: found[name].is_improving for name in arms} == {"cnn": True, "still": False, "worse": False}
+    assert all(found[name].best_epoch == found[name].epochs == 1 for name in arms)
 
 
 @pytest.mark.slow
