@@ -14,7 +14,6 @@ from typing import Any
 from torch import nn
 
 from ..convert.arguments import Size
-from ..convert.errors import OptionError
 from ..convert.files.architecture import Architecture
 from ..convert.files.folder import NETWORK, save_converted
 from ..convert.files.open import Network
@@ -125,11 +124,8 @@ def compare_on_data(
         arguments = {"channels": images.channels, "classes": len(images.classes)}
         architecture = Architecture("conv2attn.learn.comparison:small_cnn", arguments)
     side = GRAFTS[bool(options.get("beside"))]
-    shared = {name: value for name, value in options.items() if name != "beside"}
     comparison = of_images(images, cnn=cnn, recipe=recipe, rates=rates)
-    outcomes = compare_grafts(comparison, out, where=_where(where), options=shared, seeds=seeds, session=session)
-    if side not in outcomes.networks:
-        raise OptionError("a transposed convolution takes no heads beside it: leave --beside out")
+    outcomes = compare_grafts(comparison, out, where=_where(where), options=options, seeds=seeds, session=session)
     kept = outcomes.networks[side]
     save_converted(kept, out / NETWORK, architecture=architecture, preprocessing=preprocessing, force=True)
     following = _following(checkpoint, out, network, opening, str(images.size))

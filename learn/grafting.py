@@ -144,7 +144,8 @@ def compare_grafts(
             rate at an end of the list is followed further.
         folder: Where runs are kept; its parent must exist.
         where: As ``graft``'s; "auto" measures maps on the data.
-        options: Further keyword arguments of ``graft``: heads, key_dim, value_dim, positions.
+        options: Further keyword arguments of ``graft``: heads, key_dim, value_dim, positions; with beside, layers that
+            cannot carry heads beside them are refused.
         seeds: Number of seeds; with 0 only steps are timed.
         session: As for ``fit``.
 
@@ -177,7 +178,7 @@ def compare_grafts(
 def _sides(layers: Sequence[GraftedLayer], options: Mapping[str, Any], *, lr: float) -> dict[str, Arm]:
     """The sides; beside the convolution only where every layer can have heads there."""
     block = partial(with_block, layers=layers)
-    heads = partial(with_heads, layers=layers, options=options)
+    heads = partial(with_heads, layers=layers, options={name: options[name] for name in options if name != "beside"})
     arms = {
         "cnn": Arm(TITLES["cnn"], unchanged, lr),
         "time": Arm(TITLES["time"], unchanged, lr, rate_of="cnn", as_long_as="before"),

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch import nn
 
 from conv2attn.commands.graft import cautions_of, notes_of, scores_table, verdict_of
 from conv2attn.convert import convert_model, graft, save_converted, ungraft
@@ -395,6 +396,22 @@ def test_a_frozen_program_has_every_kind_of_convolution(tmp_path: Path) -> None:
     x = torch.rand(3, 3, 9, 10)
     with torch.no_grad():
         assert torch.equal(torch.export.load(tmp_path / "f.pt2").module()(x), cnn(x))
+
+
+def test_heads_beside_a_transposed_convolution_are_refused_before_any_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    network = nn.Sequential(nn.ConvTranspose2d(1, 3, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    torch.save(network, tmp_path / "net.pt")
+    start = (tmp_path / "net.pt", "--trust", "--lr", 0.01)
+    options = ("--data", "digits", "--where", "0", *SHORT)
+    assert exit_code("graft", *start, "--out", tmp_path / "out", *options, "--beside") == 4
+    said = capsys.readouterr().err
+    assert "beside the taps of a transposed convolution" in said
+    assert "Training" not in said
+    assert not (tmp_path / "out").exists()
+    assert exit_code("graft", *start, "--out", tmp_path / "out", *options) == 0
+    assert "beside" not in json.loads((tmp_path / "out" / "graft.json").read_text(encoding="utf-8"))["seeds"]["0"]
 
 
 def test_a_normalization_reaches_the_network_that_is_grafted(
