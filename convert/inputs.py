@@ -115,12 +115,12 @@ def as_inputs(inputs: Any, name: str = "inputs") -> tuple[tuple[Tensor, ...], di
         or not all(isinstance(key, str) and key.isidentifier() for key in named)
     ):
         raise OptionError(
-            f"{name} must be a tensor, or several in a sequence or by name; got {_other(inputs, tensors)}"
+            f"{name} must be a tensor, or several in a sequence or by name; got {other_than_inputs(inputs, tensors)}"
         )
     return placed, named
 
 
-def _other(inputs: Any, parts: Sequence[Any]) -> str:
+def other_than_inputs(inputs: Any, parts: Sequence[Any]) -> str:
     """Description of what is no input of a network, and how to make one of it."""
     kind = type(inputs).__name__
     if hasattr(inputs, "__array__"):

@@ -28,7 +28,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from ..errors import ConversionError, InputError, OptionError, refusing
 from ..files.open import open_network
 from ..files.weights import Opening
-from ..inputs import named_tensors
+from ..inputs import named_tensors, other_than_inputs
+from ..layer.checked import passed
 from ..onnx import onnx_package
 from ..onnx.run import session
 from .truth import Graph
@@ -53,10 +54,10 @@ class Inputs:
             OptionError: There is no tensor among them.
         """
         found = cls((), dict(inputs)) if isinstance(inputs, Mapping) else cls(_placed(inputs))
-        if not any(isinstance(one, Tensor) for one in tree_leaves((found.args, found.kwargs))):
-            raise OptionError(
-                f"inputs must be a tensor, or several in a sequence or by name; got {type(inputs).__name__}"
-            )
+        parts = tree_leaves((found.args, found.kwargs))
+        if not any(isinstance(one, Tensor) for one in parts):
+            got = other_than_inputs(inputs, parts)
+            raise OptionError(f"inputs must be a tensor, or several in a sequence or by name; got {got}")
         return found
 
     @property
@@ -173,7 +174,7 @@ class Side:
         elif callable(given) and not isinstance(given, type):
             self.call = given
         else:
-            raise OptionError(f"{name} must be a network, a program, a callable or a path; got {_described(given)}")
+            raise OptionError(f"{name} must be a network, a program, a callable or a path; got {passed(given)}")
 
     def _take(self, given: nn.Module) -> None:
         modules = [one for one in given.named_modules() if _QUANTISED_MODULES not in type(one[1]).__module__]
@@ -265,10 +266,6 @@ class Side:
         if not isinstance(self.call, nn.Module):
             return {}
         return {name: one.detach().clone() for name, one in self.call.named_buffers() if not one.is_meta}
-
-
-def _described(given: Any) -> str:
-    return f"the class {given.__name__}" if isinstance(given, type) else type(given).__name__
 
 
 def _depends_on_mode(module: nn.Module) -> bool:

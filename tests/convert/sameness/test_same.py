@@ -371,7 +371,7 @@ def test_a_side_that_raises_is_told_with_its_error() -> None:
 def test_what_is_no_side_and_no_input_is_refused() -> None:
     with pytest.raises(OptionError, match="A must be a network, a program, a callable or a path; got int"):
         same(3, linear(), X)
-    with pytest.raises(OptionError, match="got the class Linear"):
+    with pytest.raises(OptionError, match=r"got the class Linear: pass Linear\(\)"):
         same(nn.Linear, linear(), X)
     with pytest.raises(OptionError, match="inputs must be a tensor"):
         same(linear(), linear(), "x")
