@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 import pytest
 import torch
 from torch import nn
 
 from conv2attn.convert.sameness import typical
-from conv2attn.convert.sameness.same import same
+from conv2attn.convert.sameness.same import Reference, same
 from conv2attn.convert.sameness.verdict import INNER, THRESHOLD
 from tests.convert.sameness.planted import FAULTS, SIZES, Fault, Hiding, mobile
+
+
+@cache
+def reference(build: Callable[[], nn.Module]) -> Reference:
+    """``same`` with a sound network, whose graph and truth are computed once."""
+    network, _, image = next(fault for fault in FAULTS if fault.build is build).pair()
+    return Reference(network, image)
 
 
 @pytest.mark.fault
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "_"))
 def test_a_planted_fault_is_not_rounding_and_is_named(fault: Fault) -> None:
-    found = same(*fault.pair())
+    found = reference(fault.build).compare(fault.pair()[1])
     assert found.verdict == "not rounding"
     assert found.where[0].name == fault.place
     assert fault.says in found.where[0].why
