@@ -347,7 +347,8 @@ def restore(
 
     state, is_layers, ungrafted = restore_file(source, out, opening, ungraft=ungraft, force=force)
     what = "convolution weights only" if is_layers else "the state dict of the CNN, bit for bit"
-    what += f"; without the trained spare heads of {', '.join(ungrafted)}" if ungrafted else ""
+    if ungrafted:
+        what = f"the state dict of the trained CNN, without the spare heads of {', '.join(ungrafted)}"
     content = "layers" if is_layers else "network"
     return wrote(out, what, tensors=list(state), content=content, ungrafted=ungrafted)
 

@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ..convert.arguments import Size, format_bytes
-from ..convert.certificate.layer import is_useful, told
+from ..convert.certificate.layer import is_useful, number, told
 from ..convert.certificate.network.certificate import NetworkCertificate
 from ..convert.errors import CheckpointError, OptionError, Problem
 from ..convert.files.folder import save_converted
@@ -194,7 +194,8 @@ def worst_case_lines(found: NetworkCertificate | None, limits: tuple[float, floa
         limits: The smallest and the largest value of an image, if that is known.
     """
     if found is None or (found.bound is not None and not is_useful(found.bound, found.outputs)):
-        where = "" if found is None else f" for any {found.size} image"
+        size = "" if found is None or found.bound is None else f": {number(found.bound)} is as large as outputs can be"
+        where = "" if found is None else f" for any {found.size} image{size}"
         return [f"Whole network: no useful worst case{where}; a bound for every image grows with every layer."]
     if found.bound is None:
         reasons = [f"{each.name}: {each.reason}".removeprefix(": ") for each in found.unbounded]
@@ -230,7 +231,7 @@ def _table(certified: CertifiedReport) -> Table:
         "heads",
         "alpha",
         "parameters",
-        "attention",
+        "as attention",
         f"worst case, inputs on [{low:g}, {high:g}]",
     )
     return Table(header, tuple(rows))

@@ -57,5 +57,6 @@ def export_network(
         {"inputs": random_inputs(inputs)} if inputs else {"size": (size or known or USUAL_SIZES[axes]).along(axes)}
     )
     made = export_onnx(model, out, **given, form=form or DEFAULT_FORM, force=force, sources=sources)
-    told = f"without {', '.join(made.unused)}, which no output depends on" if made.unused else ""
+    told = f"{len(made.layers)} attention layers in the {made.form} form, in place of their convolutions"
+    told += f"; without {', '.join(made.unused)}, which no output depends on" if made.unused else ""
     return wrote(out, told, form=made.form, layers=list(made.layers), unused=list(made.unused))

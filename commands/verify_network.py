@@ -326,7 +326,7 @@ def _certificate(
     else:
         size = Size(*batches[0].shape[2:])
         if batches[0].shape[1] != first.in_channels:
-            problem = f"its first layer sees {first.in_channels} channels, the image has {batches[0].shape[1]}"
+            problem = "its first attention layer does not see the image, so the range of its input is not known"
         elif not all(bool(images.isfinite().all()) for images in batches):
             problem = "an image holds NaN or infinite values"
     layers = sum(isinstance(module, SelfAttention) for module in attention.modules())

@@ -105,8 +105,8 @@ class Summary:
             limit = f"worst case for these inputs {number(bound)}" if math.isfinite(bound) else "no finite worst case"
             queries = max(one.queries for one in known)
             told.append(
-                f"Literal attention, at {queries} queries of each layer: measured difference from the convolution "
-                f"{number(difference)}, {limit}."
+                f"Literal attention, at {queries} queries of each layer on a generated image: measured difference from "
+                f"the convolution {number(difference)}, {limit}."
             )
         for reason in dict.fromkeys(each.reason for each in self.idle or ()):
             told.append(f"{listed([each.name for each in self.idle or () if each.reason == reason])} {reason}.")

@@ -33,7 +33,8 @@ INNER = 20.0
 CHAOS = 0.25  # of the outputs' own spread: noise in the last bit that fills them
 WIDTH = 80
 LEGEND = (
-    "Ratio: the larger of two, of root mean squares and of maxima. A, B: how far each is from the float64 reference."
+    "Difference: the largest. Rounding: the usual root mean square. Ratio: the larger of two, of root mean squares and "
+    "of maxima. A, B: this ratio of each to the float64 reference."
 )
 
 Verdict = Literal["same bits", "rounding", "not rounding", "quantised", "cannot say"]

@@ -153,7 +153,8 @@ def test_attention_is_said_first_with_its_literal_difference_and_bound() -> None
         samples = found.samples.values()
         difference, bound = max(one.difference for one in samples), max(one.bound for one in samples)
         assert (
-            "2 layers, 15 heads. Literal attention, at 64 queries of each layer: measured difference" in found.in_words
+            "2 layers, 15 heads. Literal attention, at 64 queries of each layer on a generated image: "
+            in found.in_words
         )
         assert f" {number(difference)}, worst case for these inputs {number(bound)}." in found.in_words
         assert found.in_words.startswith("Same bits as the CNN, " if alpha is None else "Soft attention: ")
