@@ -163,7 +163,7 @@ def convert(
     dtype: DtypeOption = None,
     skip_unsupported: SkipOption = False,
     input_range: Annotated[
-        str, typer.Option(metavar="LOW,HIGH", help="Range of images, and of each layer's input, for the bounds.")
+        str, typer.Option(metavar="LOW,HIGH", help="Range of values in images and layers that bounds assume.")
     ] = "-1,1",
     size: Annotated[
         str | None,
@@ -228,7 +228,7 @@ def verify(
         str | None,
         typer.Option(
             metavar="ROWSxCOLUMNS",
-            help="Size, ROWSxCOLUMNS or CHANNELSxROWSxCOLUMNS.",
+            help="Size of inputs; CHANNELSxROWSxCOLUMNS if random.",
         ),
     ] = None,
     input_: InputOption = None,
@@ -473,7 +473,7 @@ def graft(
         list[str] | None,
         typer.Option(
             metavar="PATTERN",
-            help='Layer, or "last" (default: by size). Repeatable.',
+            help='Layer or "last" (default: by number of pixels). Repeatable.',
         ),
     ] = None,
     heads: Annotated[int, typer.Option(metavar="N", min=1, help="Heads to add to each layer.")] = 1,
@@ -492,7 +492,7 @@ def graft(
         str | None,
         typer.Option(
             metavar="KIND",
-            help="Compare on digits, drawn, cifar10:PATH or folder:PATH (needs conv2attn[learn]).",
+            help="Data to compare on: digits, drawn (generated), cifar10:PATH or folder:PATH (needs conv2attn[learn]).",
         ),
     ] = None,
     size: PictureSizeOption = None,
@@ -518,7 +518,7 @@ def graft(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in the folder.")] = False,
     force: ForceOption = False,
 ) -> Outcome:
-    """Add attention to a CNN; it outputs 0 until trained. With --data, find out whether it pays off."""
+    """Add attention heads to a CNN that output 0 until trained. With --data, find out whether they pay off."""
     from dataclasses import replace
 
     from .commands.graft import compare_on_data, graft_checkpoint
@@ -601,7 +601,7 @@ def learn(
         str,
         typer.Option(
             metavar="KIND",
-            help="digits or drawn (a generated set), with a side if wanted (digits:16); cifar10:PATH; folder:PATH.",
+            help="digits or drawn (a generated set), as digits:16 with this side length; cifar10:PATH; folder:PATH.",
         ),
     ] = "digits",
     encoding: Annotated[
@@ -701,7 +701,7 @@ def check(
 ) -> Outcome:
     """Check certificates by a verified program (needs a checkout).
 
-    The program checks each layer's certificate, and is extracted from its proof in Coq. To build it: make checker, in
+    The program checks each layer's certificate. It was extracted from a Coq proof that it is correct. To build it: make checker, in
     a clone of https://github.com/conv2attn/conv2attn.
     """
     from .proofs.formal.certificates import check_folder

@@ -119,7 +119,7 @@ InputOption = Annotated[
     typer.Option(
         "--input",
         metavar="NAME=SHAPE[:DTYPE]",
-        help="Draw this input, as mask=1x64:bool. Repeatable.",
+        help="Random input, e.g. mask=1x64:bool. Repeatable.",
     ),
 ]
 DeviceOption = Annotated[str, typer.Option(metavar="NAME", help="Device: cpu, cuda, ...")]
@@ -133,7 +133,7 @@ ForceOption = Annotated[
 ]
 FormOption = Annotated[
     str | None,
-    typer.Option(metavar="FORM", help="How attention is written in ONNX: separable or literal."),
+    typer.Option(metavar="FORM", help="ONNX: separable or literal (see help engines)."),
 ]
 EngineOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Engine to check (conv2attn help engines). Repeatable.")
