@@ -701,8 +701,8 @@ def check(
 ) -> Outcome:
     """Check certificates by a verified program (needs a checkout).
 
-    The program checks each layer's certificate. It was extracted from a Coq proof that it is correct. To build it: make checker, in
-    a clone of https://github.com/conv2attn/conv2attn.
+    The program checks each layer's certificate. It was extracted from a Coq proof that it is correct. To build it:
+    make checker, in a clone of https://github.com/conv2attn/conv2attn.
     """
     from .proofs.formal.certificates import check_folder
 

@@ -36,7 +36,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert.examples.networks import ResidualBlock
 from conv2attn.convert.write import write_file
-from conv2attn.learn.comparison import STAGE, Comparison, Measure
+from conv2attn.learn.arms import STAGE, Comparison, Measure
 from conv2attn.learn.data.images import ImageData, Loaders, Split, divided
 from conv2attn.learn.training.recipe import Machine, Recipe
 

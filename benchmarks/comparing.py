@@ -11,7 +11,7 @@ import torch
 
 from conv2attn.commands.graft import scores_table, verdict_of
 from conv2attn.convert.plain import read_json
-from conv2attn.learn.comparison import Comparison, Outcomes
+from conv2attn.learn.arms import Comparison, Outcomes
 from conv2attn.learn.grafting import TITLES, compare_grafts
 from conv2attn.learn.training.folders import write_json
 from conv2attn.learn.training.recipe import Machine, Session

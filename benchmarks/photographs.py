@@ -23,7 +23,7 @@ from comparing import run
 from denoisers import DrawnData, PhotographDenoiser, psnr, with_larger_kernel
 from torch import Tensor, nn
 
-from conv2attn.learn.comparison import Arm, Comparison, Measure
+from conv2attn.learn.arms import Arm, Comparison, Measure
 from conv2attn.learn.data.pictures import read_picture
 from conv2attn.learn.training.recipe import Recipe
 

@@ -18,7 +18,7 @@ from comparing import run
 from denoisers import DrawnData, PageDenoiser, psnr, with_larger_kernel
 from torch import Tensor, nn
 
-from conv2attn.learn.comparison import Arm, Comparison, Measure
+from conv2attn.learn.arms import Arm, Comparison, Measure
 from conv2attn.learn.data.datasets import digits
 from conv2attn.learn.data.images import ImageData, Split
 from conv2attn.learn.training.recipe import Recipe

@@ -28,7 +28,7 @@ from ..convert.network.plan import usual_size
 from ..convert.network.report import Report
 from ..convert.subclasses.computed import in_eval_mode
 from ..convert.write import check_apart, check_target
-from ..learn.comparison import ArmResult, Measure, Outcomes
+from ..learn.arms import ArmResult, Measure, Outcomes
 from ..learn.data.datasets import load_data
 from ..learn.grafting import TITLES, compare_grafts, lead, of_images
 from ..learn.training.fit import check_packages

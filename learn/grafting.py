@@ -27,19 +27,8 @@ from torch import Tensor, nn
 
 from ..convert.arguments import as_integer
 from ..convert.network.graft import GraftedLayer, graft
-from .comparison import (
-    ACCURACY,
-    START,
-    Arm,
-    Comparison,
-    Measure,
-    Outcomes,
-    accuracy_on_test,
-    run_comparison,
-    same_data,
-    small_cnn,
-    unchanged,
-)
+from .arms import ACCURACY, Arm, Comparison, Measure, Outcomes, unchanged
+from .comparison import START, accuracy_on_test, run_comparison, same_data, small_cnn
 from .data.images import ImageData, Loaders
 from .training.fit import check_run
 from .training.recipe import ALONE, Recipe, Session

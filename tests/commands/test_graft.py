@@ -19,7 +19,8 @@ from conv2attn.commands.graft import cautions_of, notes_of, scores_table, verdic
 from conv2attn.convert import convert_model, graft, save_converted, ungraft
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.open import open_network
-from conv2attn.learn.comparison import ArmResult, Measure, Outcomes, beyond, small_cnn
+from conv2attn.learn.arms import ArmResult, Measure, Outcomes
+from conv2attn.learn.comparison import beyond, small_cnn
 from conv2attn.learn.data import datasets as kinds
 from conv2attn.learn.data.images import ImageData
 from conv2attn.learn.grafting import TITLES, lead

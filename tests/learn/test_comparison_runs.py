@@ -14,16 +14,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from conv2attn.convert.errors import RunExistsError
-from conv2attn.learn.comparison import (
-    ENOUGH,
-    RATE_SEED,
-    TIMES,
-    Arm,
-    Comparison,
-    Outcomes,
-    run_comparison,
-    unchanged,
-)
+from conv2attn.learn.arms import Arm, Comparison, Outcomes, unchanged
+from conv2attn.learn.comparison import ENOUGH, RATE_SEED, TIMES, run_comparison
 from conv2attn.learn.data.images import Loaders
 from conv2attn.learn.training.folders import read_records, write_json
 from conv2attn.learn.training.recipe import Recipe, Session, evaluate
