@@ -61,9 +61,9 @@ def without_autocast(device: torch.device) -> AbstractContextManager[object]:
 
 @contextmanager
 def without_stack_traces() -> Iterator[None]:
-    """Lets ``torch.export`` leave out the line of Python of each operation, which takes it half of its time.
+    """Lets ``torch.export`` leave out the line of Python of each operation, which takes up to half of its time.
 
-    Torch before 2.12 has no such switch, and notes them.
+    A torch without this switch notes them all the same.
     """
     before = getattr(config, "do_not_emit_stack_traces", False)
     config.do_not_emit_stack_traces = True
