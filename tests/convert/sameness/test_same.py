@@ -369,7 +369,7 @@ def test_a_side_that_raises_is_told_with_its_error() -> None:
 
 
 def test_what_is_no_side_and_no_input_is_refused() -> None:
-    with pytest.raises(OptionError, match="A must be a network, a program, a callable or a path; got int"):
+    with pytest.raises(OptionError, match="A must be a network, a program, a callable or a path; got an int"):
         same(3, linear(), X)
     with pytest.raises(OptionError, match=r"got the class Linear: pass Linear\(\)"):
         same(nn.Linear, linear(), X)
