@@ -323,7 +323,9 @@ def verdict_of(outcomes: Outcomes, measure: Measure, titles: Mapping[str, str] =
         if best is None
         else f"; {_named(best, titles)} is {others[best].mean:.{digits}f} {measure.unit} better still"
     )
-    return f"Grafting {'pays' if first == graft else 'does not pay'} here: {ahead} {over}{more}"
+    is_early = any(each["cnn"].is_improving for each in outcomes.results.values())
+    when = f"yet, after {runs['cnn'].epochs} epochs with which the CNN still improves" if is_early else "here"
+    return f"Grafting {'pays' if first == graft else 'does not pay'} {when}: {ahead} {over}{more}"
 
 
 def _named(name: str, titles: Mapping[str, str]) -> str:

@@ -296,6 +296,13 @@ def test_the_verdict_says_whether_the_graft_beats_the_cnn_and_by_how_much(
     assert verdict_of(outcomes(**scores), PSNR) == said
 
 
+def test_the_verdict_of_a_run_that_was_too_short_says_so() -> None:
+    found = outcomes(cnn=(1.0, 2.0), time=(4.0, 5.3), before=(2.0, 3.2))
+    results = {seed: one | {"cnn": replace(one["cnn"], is_improving=True)} for seed, one in found.results.items()}
+    begins = "Grafting does not pay yet, after 2 epochs with which the CNN still improves: the CNN trained"
+    assert verdict_of(replace(found, results=results), PSNR).startswith(begins)
+
+
 def test_the_table_has_each_score_in_its_column_and_what_was_equal() -> None:
     found = outcomes(start=(0.5, 0.7), cnn=(1.0, 2.0), before=(2.0, 3.2))
     header, rows, *_ = scores_table(found, [PSNR])
