@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from ..arguments import USUAL_SIZES
+from ..context import without_stack_traces
 from ..errors import (
     ConversionError,
     InputError,
@@ -169,7 +170,8 @@ def _trace(plain: nn.Module, inputs: Any) -> torch.onnx.ONNXProgram:
     opened.append([{0: Dim.AUTO} if each.ndim > 1 else {} for each in given])
     shapes = [dict(zip((*names, *named), each, strict=False)) if named else tuple(each) for each in opened]
     try:
-        with torch.no_grad(), warnings.catch_warnings():
+        # Without stack traces, which would put paths of this machine into the file.
+        with torch.no_grad(), without_stack_traces(), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's own, about its internals
             for left_open in (*shapes, None):
                 try:

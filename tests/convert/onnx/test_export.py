@@ -71,6 +71,15 @@ def test_a_network_is_exported_within_its_certificate(name: str, form: str, tmp_
     checked(factory().eval(), tmp_path / "net.onnx", form, sizes)
 
 
+def test_a_file_holds_no_path_of_the_machine_that_wrote_it(tmp_path: Path) -> None:
+    model = convert_model(nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Conv2d(4, 2, 1)).eval()).model
+    export_onnx(model, tmp_path / "net.onnx", size=(9, 9))
+    written = (tmp_path / "net.onnx").read_bytes()
+    assert [
+        place for place in (Path(torch.__file__).parent, Path(__file__).parents[3]) if str(place).encode() in written
+    ] == []
+
+
 @pytest.mark.parametrize(
     ("form", "padding"), [("separable", "same_upper"), ("literal", "same_lower"), ("separable", "same_lower")]
 )
