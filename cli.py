@@ -536,7 +536,7 @@ def graft(
         return graft_checkpoint(checkpoint, out or named_after(checkpoint, "-grafted"), force=force, **chosen)
     check_data(data, chosen["size"])
     if out is None:
-        command = shlex.join(["conv2attn", *(each for each in sys.argv[1:] if each != _DEBUG), "--out", "compared"])
+        command = shlex.join(["conv2attn", *_arguments(), "--out", "compared"])
         raise MisuseError(f"--out is missing, the folder of the runs that --data makes: {command}")
     if force:
         raise MisuseError("--force has no meaning with --data, whose runs --resume continues")
@@ -759,13 +759,18 @@ def sum_soaks(
     return merge_results(files, out=out)
 
 
+def _arguments() -> list[str]:
+    """The words of the command line, without the one that may stand anywhere."""
+    return [argument for argument in sys.argv[1:] if argument != _DEBUG]
+
+
 def main() -> None:
     """Runs the command line, and turns every outcome into an exit code."""
     gc.set_threshold(50_000, 20, 100)  # torch is a million objects, which take long to scan
     atexit.register(gc.freeze)  # otherwise the interpreter scans all of torch once more at exit, for a second
     with ended_by_signals(), nullcontext() if _DEBUG in sys.argv else libraries_quiet():
         prepare_streams()
-        arguments = [argument for argument in sys.argv[1:] if argument != _DEBUG] or ["--help"]
+        arguments = _arguments() or ["--help"]
         try:
             sys.exit(app(arguments, standalone_mode=False) or 0)
         except Exception as error:

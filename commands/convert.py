@@ -194,8 +194,8 @@ def worst_case_lines(found: NetworkCertificate | None, limits: tuple[float, floa
         limits: The smallest and the largest value of an image, if that is known.
     """
     if found is None or (found.bound is not None and not is_useful(found.bound, found.outputs)):
-        size = "" if found is None or found.bound is None else f": {number(found.bound)} is as large as outputs can be"
-        where = "" if found is None else f" for any {found.size} image{size}"
+        why = "" if found is None or found.bound is None else f": {number(found.bound)} is as large as outputs can be"
+        where = "" if found is None else f" for any {found.size} image{why}"
         return [f"Whole network: no useful worst case{where}; a bound for every image grows with every layer."]
     if found.bound is None:
         reasons = [f"{each.name}: {each.reason}".removeprefix(": ") for each in found.unbounded]

@@ -127,7 +127,7 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
 
 
 def _missing_architecture(error: Exception, arguments: Sequence[str]) -> str:
-    """That --arch is missing, with a command: of a network in a file beside the checkpoint, if there is one."""
+    """Says that --arch is missing, with a command: of a network in a file beside the checkpoint, if there is one."""
     from ..convert.errors import PickledNetworkError
     from ..convert.files.architecture import network_beside
 

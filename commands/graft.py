@@ -282,7 +282,7 @@ def notes_of(outcomes: Outcomes) -> list[str]:
 
 
 def cautions_of(outcomes: Outcomes) -> list[str]:
-    """What makes the result uncertain, each with the option that helps."""
+    """Reasons why the result is uncertain, each with the option that helps."""
     runs = [found["cnn"] for found in outcomes.results.values()]
     count, epochs = len(runs), runs[0].epochs
     found = []

@@ -45,7 +45,7 @@ from ..learn.experiment.folder import (
     read_results,
 )
 from ..learn.networks import BLOCKS
-from ..show.page.draw import DEFAULT_PICTURE, PAGE, PICTURES, drawn, form_of
+from ..show.page.draw import DEFAULT_PICTURE, PAGE, check_picture, drawn, form_of
 from ..show.page.look import own_views
 from ..show.page.write import film_page
 from ..show.pictures.scene import Scene, find_layer, scenes, set_alpha, undrawable
@@ -89,13 +89,10 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
         ConversionError: A file cannot be read or written, or the network does not run on the image.
     """
     form = form_of(out)
-    if form == PAGE and view.picture is not None:
-        raise OptionError("a page holds every picture; a single one can be chosen for png, svg and pdf only")
     runs = runs_at(source)
+    check_picture(view.picture, form, is_of_network=runs is None)
     if runs is not None:
         return _show_runs(runs, out, view, form, force=force)
-    if view.picture is not None and view.picture not in PICTURES:
-        raise OptionError(f"a picture of a network is one of {', '.join(PICTURES)}; got {view.picture}")
     if view.image is not None and not view.image.is_file():
         raise CheckpointError(f"there is no file {view.image}, the image to show attention on")
     read = [*(source / name for name in (CONFIG, WEIGHTS, REPORT)), *([view.image] if view.image else [])]

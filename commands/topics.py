@@ -53,10 +53,11 @@ Engines are ways to compute an attention layer, all with the same result:
                the default alpha it calls the convolution: same speed, same bits
 
 verify runs each layer in the engines "separable" and "auto", or in those that
---engine names, and compares it with its convolution. "Measured" is the largest difference that was seen; it is 0 if
-"auto" calls the convolution. The "worst case" is proved, for any input within the
-range of the values that the layer saw, and for any order of summation. So it is
-not 0 for "auto", either: another program may add in another order.
+--engine names, and compares it with its convolution. "Measured" is the largest
+difference that was seen; it is 0 if "auto" calls the convolution. The "worst
+case" is proved, for any input within the range of the values that the layer
+saw, and for any order of summation. So it is not 0 for "auto", either: another
+program may add in another order.
 """
 TOPICS = {"arch": ARCH, "pictures": PICTURES, "layers": LAYERS, "engines": ENGINES}
 """Topics by their names."""

@@ -6,14 +6,14 @@ from collections.abc import Iterable
 
 from torch import nn
 
-OURS = __name__.partition(".")[0]
+_OURS = __name__.partition(".")[0]
 
 
 class _Listed(type):
     """Metaclass whose classes list, by ``dir`` of the class and thus by ``help``, the members of this library."""
 
     def __dir__(cls) -> list[str]:
-        own = (base for base in cls.__mro__ if base.__module__.partition(".")[0] == OURS)
+        own = (base for base in cls.__mro__ if base.__module__.partition(".")[0] == _OURS)
         return sorted({name for base in own for name in vars(base)})
 
 

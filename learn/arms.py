@@ -1,4 +1,4 @@
-"""What a comparison compares, the ways to train a CNN further, and what came out: records and their scores."""
+"""Records of a comparison: the ways to train a CNN further, their scores, and the results of all seeds."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from ..convert.arguments import format_seconds
 
 
 class Expected(NamedTuple):
-    """What is known of a training before it runs: seconds of all its steps, and epochs."""
+    """Forecast of a training: seconds of all its steps, and epochs."""
 
     seconds: float
     epochs: int

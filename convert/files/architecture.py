@@ -161,7 +161,7 @@ def _defined_in(path: Path) -> list[str]:
 
 
 def _no_file(path: Path) -> str:
-    """That there is no such Python file, with the near names of those that lie there."""
+    """Sentence that there is no such Python file, with the near names of those that lie there."""
     beside = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
     near = close_names(path.name, beside)
     return f"there is no Python file {path}{near or f'; the form is {FORM}'}"

@@ -141,7 +141,7 @@ class WithSpareHeads(HeadPositions):
 
     @torch.no_grad()
     def read_by_taps(self, x: Tensor) -> Tensor:
-        """What the taps read of an input [batch, in_channels, *size]: with what heads in front of them add."""
+        """Input of the taps, of the layer's [batch, in_channels, *size]: with the sum that heads before them add."""
         return x if self.spare is None or self.spare.beside else x + self._added(self.spare, x, self.spec)
 
     def _first_weights(self, spare: SpareHeads) -> dict[str, Tensor]:

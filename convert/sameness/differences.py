@@ -59,11 +59,8 @@ def parted(node: fx.Node, ratio: float, pairs: Pairs, found: Mapping[fx.Node, An
     norm = _folded(node, pairs)
     if norm is not None:
         where = pairs.a.path(norm) or norm.name
-        kind, why = (
-            f"{kind} and {pairs.a.kind(norm)} `{where}`",
-            f"{pairs.names[1]} has both in one operation, whose result differs",
-        )
-        return Parted(name, kind, ratio, why, is_certain=True)
+        why = f"{pairs.names[1]} has both in one operation, whose result differs"
+        return Parted(name, f"{kind} and {pairs.a.kind(norm)} `{where}`", ratio, why, is_certain=True)
     if partner is None:
         return Parted(name, kind, ratio, f"{pairs.names[1]} has no such operation")
     why = _differences(node, partner, pairs, found)

@@ -149,7 +149,7 @@ class OnnxOperations:
         return ", ".join(map(_told, (*node.parts, node)))
 
     def _read(self, name: str) -> Any:
-        """What an input is: a tensor that the file holds, an operation, or None."""
+        """Kind of an input: a tensor that the file holds, an operation, or None."""
         return self._held.get(name, self._makers.get(name))
 
 

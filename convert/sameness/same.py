@@ -429,16 +429,13 @@ class _Comparison:
             error = proving.truth_error(truth) if self.prove or proving.is_small else None
             basis = replace(basis, worst=worst, truth_error=error if isinstance(error, float) else None)
         why = error if isinstance(proving, Proving) else proving
-        notes = (
-            (f"The error of the float64 reference is not proved: {why}.",)
-            if self.prove and isinstance(why, str)
-            else ()
-        )
-        return replace(basis, notes=notes)
+        if not (self.prove and isinstance(why, str)):
+            return basis
+        return replace(basis, notes=(f"The error of the float64 reference is not proved: {why}.",))
 
 
 def _soft(side: Side) -> list[str]:
-    """That a side holds attention which is another function than its convolution, if so."""
+    """Note that a side holds attention which is another function than its convolution, if so."""
     if not isinstance(side.network, nn.Module):
         return []
     layers = [(name, one) for name, one in side.network.named_modules() if isinstance(one, SelfAttention)]

@@ -319,9 +319,8 @@ def _worst(worst: Worst) -> str:
     if worst.is_beyond:
         return f"{largest} {how} can do in this precision, to first order ({worst.estimate:.2g})."
     estimate = f"To first order, rounding could change the element with the largest difference by {worst.estimate:.2g}"
-    return (
-        f"{estimate}." if worst.bound is None else f"{estimate}; {how} changes it by at most {worst.bound:.2g}, proved."
-    )
+    proved = "" if worst.bound is None else f"; {how} changes it by at most {worst.bound:.2g}, proved"
+    return f"{estimate}{proved}."
 
 
 def _changed(changed: Changed) -> str:

@@ -323,19 +323,21 @@ LEGEND = (
     "Adversarial, extremes: the same on inputs, and weights, that were made to break it. Gradients: equal bit for bit. "
     "Round trip: the convolution comes back. Autocast: as certificate, in reduced precision."
 )
-"""What each check compares."""
+"""The checks' comparisons, for people."""
 
 
 def _ratio(finding: Finding) -> str:
     """The error as a multiple of its bound; below 1, never rounded up to 1."""
-    if finding.ratio == sys.float_info.max:
-        return "not equal"
-    return f"{min(finding.ratio, 0.9999):.4g}" if finding.ratio < 1 else f"{finding.ratio:.4g}"
+    return _shown(finding.ratio, ".4g")
 
 
 def _share(finding: Finding) -> str:
-    """The error as a share of its bound, for people."""
-    return "not equal" if finding.ratio == sys.float_info.max else f"{float(_ratio(finding)):.2%}"
+    """The same as a percentage."""
+    return _shown(finding.ratio, ".2%")
+
+
+def _shown(ratio: float, form: str) -> str:
+    return "not equal" if ratio == sys.float_info.max else format(min(ratio, 0.9999) if ratio < 1 else ratio, form)
 
 
 def merge(paths: Sequence[Path]) -> Campaign:

@@ -81,7 +81,7 @@ class _Reader:
         self._tokens = iter(_TOKEN.findall(tex))
 
     def text(self, end: str | None = None) -> str:
-        """What comes up to a token, or to the end."""
+        """Text up to a token, or to the end."""
         found = ""
         for token in self._tokens:
             if token == end:

@@ -66,10 +66,7 @@ def draw(
     """
     path = Path(out)
     form = form_of(path)
-    if picture is not None and form == PAGE:
-        raise OptionError("a page holds every picture; a single one can be chosen for png, svg and pdf only")
-    if picture is not None and picture not in PICTURES:
-        raise OptionError(f"a picture of a network is one of {', '.join(PICTURES)}; got {picture}")
+    check_picture(picture, form)
     if not modules_of(checked_model(model), SelfAttention):
         raise ConversionError("the model has no attention layer to draw: draw(convert_model(model).model, FILE)")
     check_file(path, force=force)
@@ -97,6 +94,18 @@ def form_of(path: Path) -> str:
     if form not in FORMS:
         raise OptionError(f"{path} cannot be written: the name must end in {', '.join(f'.{known}' for known in FORMS)}")
     return form
+
+
+def check_picture(picture: str | None, form: str, *, is_of_network: bool = True) -> None:
+    """Refuses a kind of picture that does not go with the kind of file or, of a network, that there is not.
+
+    Raises:
+        OptionError: It is so.
+    """
+    if picture is not None and form == PAGE:
+        raise OptionError("a page holds every picture; a single one can be chosen for png, svg and pdf only")
+    if picture is not None and is_of_network and picture not in PICTURES:
+        raise OptionError(f"a picture of a network is one of {', '.join(PICTURES)}; got {picture}")
 
 
 def drawn(shown: Sequence[Scene], picture: str, form: str) -> bytes:

@@ -144,8 +144,8 @@ def marks_caption(scenes: Sequence[Scene], *, least: int = _LEAST) -> str:
     alpha = f"{low:g}" if low == high else f"{low:g} to {high:g}"
     heads = "heads of taps" if any(scene.spare_heads for scene in scenes) else "heads"
     drawn = "".join(f" Layer {scene.title} is {scene.note}." for scene in scenes if scene.note)
-    padding = f" Dotted: the border of the layer's input; hatched: its padding, which {heads} see as well."
-    padding = padding if any(_shows_padding(scene, least) for scene in scenes) else ""
+    is_padded = any(_shows_padding(scene, least) for scene in scenes)
+    padding = f" Dotted: the border of the layer's input; hatched: its padding, which {heads} see as well." * is_padded
     return (
         f"Square: the query, the pixel under the middle of the kernel.{padding} Locality strength \u03b1 = {alpha}; "
         f"the window is cut out around the query.{drawn}"

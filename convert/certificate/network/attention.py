@@ -45,7 +45,7 @@ class LayerBound:
 
 @dataclass(frozen=True)
 class _Examined:
-    """What is known of a call of an attention layer, each tensor in the shape of its output.
+    """Facts on a call of an attention layer, each tensor in the shape of its output.
 
     Attributes:
         layer: The layer.
