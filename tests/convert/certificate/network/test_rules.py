@@ -12,7 +12,7 @@ from torch import Tensor
 
 from conv2attn.convert.certificate.network import moved as moving
 from conv2attn.convert.certificate.network import products as weighted
-from conv2attn.convert.certificate.network.interval import Hypothesis, Interval, UnboundedError
+from conv2attn.convert.certificate.network.interval import Interval, UnboundedError
 from conv2attn.convert.certificate.network.table import TABLE
 from tests.convert.certificate.network.operations import (
     DTYPES,
@@ -94,7 +94,7 @@ def test_one_program_rounds_no_more_than_its_hypothesis_says(name: str, hypothes
     for operation, trial in itertools.product(OPERATIONS[name], range(4)):
         inputs = inputs_of(operation, torch.float32, trial)
         points = [Interval.point(x) for x in inputs]
-        allowed = operation.bound(points, torch.float32, repeatable=False, hypothesis=Hypothesis(hypothesis)).error
+        allowed = operation.bound(points, torch.float32, repeatable=False, hypothesis=hypothesis).error
         exact = operation.run([x.double() for x in inputs], torch.float32)
         computed = exact.float().double() if hypothesis == "once" else operation.run(inputs).double()
         assert bool(((computed - exact).abs() <= allowed).all()), operation
