@@ -12,8 +12,8 @@ from conv2attn.convert.certificate.network.interval import UnboundedError
 from conv2attn.convert.certificate.network.table import TABLE
 from conv2attn.convert.spec import ConvSpec
 from conv2attn.proofs.campaign.layers import may_be_wrong
-from conv2attn.proofs.campaign.rounding_draws import DRAWS, HALF, DrawnCall, aten, draw, precisions
-from conv2attn.proofs.campaign.roundings import Comparison, compare_operation, ratios_of
+from tests.convert.certificate.network.draws import DRAWS, HALF, DrawnCall, aten, draw, precisions
+from tests.convert.certificate.network.roundings import Comparison, compare_operation, ratios_of
 
 COUNTED_BY_ITS_RULE = {"scaled_dot_product_attention"}
 # Rules from which no rounding can be taken: in single precision one term is rounded so often, in half precision a

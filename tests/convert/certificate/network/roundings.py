@@ -1,6 +1,6 @@
 """Roundings of torch's operations beside those that the rules of a network's certificate claim.
 
-Each drawn call (``rounding_draws.py``) is computed in its precision and, on the same numbers, in float64. The rule
+Each drawn call (``draws.py``) is computed in its precision and, on the same numbers, in float64. The rule
 bounds the difference of each element; no element may differ by more. Float64 itself is not compared: the rules compute
 in float64, and move their bounds out by 2^-30, which is more than float64 rounds.
 """
@@ -14,10 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...convert.certificate.network.call import Call
-from ...convert.certificate.network.interval import Arithmetic, Interval, UnboundedError
-from ...convert.certificate.network.table import bound
-from .rounding_draws import ROWS, DrawnCall, draw
+from conv2attn.convert.certificate.network.call import Call
+from conv2attn.convert.certificate.network.interval import Arithmetic, Interval, UnboundedError
+from conv2attn.convert.certificate.network.table import bound
+from tests.convert.certificate.network.draws import ROWS, DrawnCall, draw
 
 _MOST_REFUSED = 20  # calls for each that has a bound; beyond, the draws are of no use
 

@@ -19,9 +19,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...convert.arguments import Size
-from ...convert.spec import ConvSpec
-from .layers import may_be_wrong
+from conv2attn.convert.arguments import Size
+from conv2attn.convert.spec import ConvSpec
+from conv2attn.proofs.campaign.layers import may_be_wrong
 
 ROWS = 32  # cases of a call
 HALF = (torch.bfloat16, torch.float16)
