@@ -1,4 +1,4 @@
-"""Files of version 1 are read by this version: folders, state dicts, whole layers, a training run, a campaign."""
+"""Files of version 1 are read by this version: folders, state dicts, whole layers, a training run."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from conv2attn.convert.files.folder import read_folder
 from conv2attn.convert.files.open import open_network
 from conv2attn.convert.spec import Convolution
 from conv2attn.learn.experiment.folder import read_experiment, read_history, read_results
-from conv2attn.proofs.campaign.results import read_campaign
 from tests.bounds import output_bound
 from tests.small_models import SMALL_MODELS, Composite, resnet
 
@@ -164,7 +163,3 @@ def test_a_training_run_of_version_1_is_shown() -> None:
     assert experiment.encodings == ("quadratic",)
     assert [result.seed for result in read_results(KEPT / "learned")] == [0]
     assert read_history(KEPT / "learned", "quadratic").best >= 0
-
-
-def test_a_campaign_of_version_1_is_read() -> None:
-    assert read_campaign(KEPT / "soak.json").exit_code == 0

@@ -22,7 +22,8 @@ from torch import Tensor
 from ...convert.arguments import Size
 from ...convert.spec import ConvSpec, PaddingMode
 
-DTYPES = ("float64", "float32", "bfloat16", "float16")
+HALF = ("bfloat16", "float16")
+DTYPES = ("float64", "float32", *HALF)
 DEFAULT_MAX_SIZE = 64  # pixels along the longer side of an input
 SMALL_SIZE = 10  # pixels a side of most inputs; larger ones repeat what their border and inside show, but take bands
 SMALL_SIZES = {1: 24, 2: SMALL_SIZE, 3: 5}  # the same by the number of axes
@@ -145,7 +146,7 @@ def _spread(choices: Random) -> tuple[ConvSpec, Size]:
 
 
 def choose_size(choices: Random, spec: ConvSpec, largest: Sequence[int]) -> Size:
-    """A size of inputs that a convolution accepts, up to so many pixels along each axis unless it needs more."""
+    """A size of inputs that a convolution accepts, up to ``largest`` pixels along each axis unless it needs more."""
     pairs = zip(smallest_input(spec), largest, strict=True)
     return Size(*(choices.randint(least, max(least, most)) for least, most in pairs))
 

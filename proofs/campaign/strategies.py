@@ -47,7 +47,7 @@ def conv_specs(
     axes: int = 2,
     transposed: bool = False,
 ) -> ConvSpec:
-    """Geometries of everything that a convolution can say, nn.Conv2d unless told otherwise.
+    """Geometries of everything that a convolution can say, of nn.Conv2d by default.
 
     Kernels are even, odd and rectangular; groups go up to depthwise; padding is none, symmetric, "same" (also
     asymmetric) or "valid" in every mode.
