@@ -124,10 +124,10 @@ class FormalResult:
             short = sorted(AXIOMS[name][0] if name in AXIOMS else name for name in theorem.axioms)
             rows.append((str(theorem.statement), " ".join(short) or "nothing"))
         axioms = [f"  {short:2}  {name}: {text}" for name, (short, text) in AXIOMS.items()]
-        told = ["The axioms of the standard library's real numbers:", *axioms] if rows else []
+        resting = ["The axioms of the standard library's real numbers:", *axioms] if rows else []
         accepted = f"Coq {self.coq} accepts {len(rows)} theorems, and coqchk the library, in {self.seconds:.0f} s."
         verdict = accepted if self.is_proved else "Not proved."
-        return [Table(("theorem", "rests on"), tuple(rows)), *told, *self.failures, verdict]
+        return [Table(("theorem", "rests on"), tuple(rows)), *resting, *self.failures, verdict]
 
 
 DEFAULT_LIMIT = 300.0  # seconds a file

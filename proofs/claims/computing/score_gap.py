@@ -13,11 +13,12 @@ import sympy as sp
 from ...prover.checks import equal, has_negative_coefficient
 from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.sums import round_to
+from .floating_point import FORMATS
 
 D, R = sp.symbols("D R", nonnegative=True)
 SHARE = D**2 + 4 * R * D + 6 * R**2  # of alpha c, that rounding may take
 FARTHEST = 2**25  # the largest |Delta| up to which a power of two loses nothing
-UNIT = Fraction(1, 2**53)  # of binary64
+UNIT = Fraction(1, 2 ** FORMATS["binary64"].precision)
 PRECISION = 10  # of the instances, in bits
 ALPHAS = (Fraction(17, 16), Fraction(27, 16))
 FAR = (-23, -4, 0, 9, 20)
@@ -100,13 +101,13 @@ def _shrinks(share: Any) -> Failures:
 
 def _losses_of_powers(share: Any, spare: int, farthest: int) -> Failures:
     largest = _terms(D + R).subs({D: farthest, R: farthest})
-    if largest > 2**53:
+    if largest > 1 / UNIT:
         yield f"the terms come to {largest}, above 2^53"
     t = sp.Symbol("t", positive=True)
-    beyond = sp.expand(share.subs(R, D)).coeff(D, 2)  # R <= D, so the share is at most so many D^2
+    beyond = sp.expand(share.subs(R, D)).coeff(D, 2)  # R <= D, so the share is at most ``beyond`` D^2
     yield from has_negative_coefficient((beyond * D**2 - share).subs(D, R + t), f"{beyond} D^2 minus the share")
     for axes in (1, 2, 3):
-        gap = farthest**2 * (1 - beyond * (2 * axes + spare) * sp.Rational(1, 2**53))
+        gap = farthest**2 * (1 - beyond * (2 * axes + spare) * UNIT)
         if gap < 1:
             yield f"beyond D = {farthest} the gap may be {gap} alpha along {axes} axes"
 
