@@ -58,11 +58,11 @@ from .values import (
     extreme_convolution,
     extreme_inputs,
     images,
+    move_heads,
     perhaps_flushed,
 )
 
 ANYWHERE = "heads anywhere"
-_MOST_MOVED, _LARGEST_ALPHA = 2.0, 8.0  # of heads anywhere; the first in pixels
 _PARTS = 8  # about the number of parts in which the literal engine computes an output
 
 
@@ -128,7 +128,8 @@ def check_certificate(case: Case) -> Iterator[Comparison]:
     if case.layer.dtype != "float64":
         yield _convolution_alone(case.conv, case.images)
     if {"separable", "literal"} <= set(case.engines):
-        moved = _with_heads_anywhere(case.layer, case.conv)
+        moved = attention_of(case.conv)
+        move_heads(moved, case.layer.generator("heads"))
         separable, literal = (attention(case.images) for attention in in_engines(moved, ("separable", "literal")))
         bound = torch.tensor(engines_bound(moved, case.images))
         yield within(ANYWHERE, f"{NORMAL}, separable against literal", separable, literal, bound)
@@ -228,16 +229,6 @@ def _convolution_alone(conv: Convolution, x: Tensor) -> Comparison:
     parts = (certify(attention_of(module), input_range=limits).rounding_convolution for module in (conv, precise))
     bound = torch.tensor(sum(parts))
     return within(ONE_HOT, f"{NORMAL}, convolution", conv(x).double(), precise(x.double()), bound)
-
-
-def _with_heads_anywhere(layer: RandomLayer, conv: Convolution) -> SelfAttention:
-    """The attention of a convolution with its heads moved off their taps, each with a locality strength of its own."""
-    attention, generator = attention_of(conv), layer.generator("heads")
-    moves = torch.rand(attention.centers.shape, generator=generator, dtype=torch.float64) * 2 - 1
-    alphas = torch.rand(attention.alpha.shape, generator=generator, dtype=torch.float64)
-    centers = attention.centers + (moves * _MOST_MOVED).to(attention.centers)
-    attention.set_positions(centers=centers, alpha=_LARGEST_ALPHA * (alphas + 1 / 128))
-    return attention
 
 
 def _gradients(module: nn.Module, x: Tensor, upstream: Tensor) -> dict[str, Tensor]:

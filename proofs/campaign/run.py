@@ -68,6 +68,7 @@ def run_campaign(
     check_device(settings.device)
     if workers is None:
         workers = core_count() if settings.device == "cpu" and layers >= _WORTH_PROCESSES else 0
+    # Blocks come in the order of their indices, so an end at any time leaves the result of the first layers.
     start, found = time.monotonic(), Campaign(settings, seed, first, describe_machine(settings.device))
     blocks = _blocks(range(first, first + layers), None if minutes is None else start + 60 * minutes)
     try:

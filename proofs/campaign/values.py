@@ -36,6 +36,7 @@ _ZERO = 4  # one weight in four is zero
 LARGEST_INTEGER = 8
 SPREAD = 4.0  # normal numbers are cut off here, so that a scale bounds them
 _LARGE = 2.0**10
+_MOST_MOVED, _LARGEST_ALPHA = 2.0, 8.0  # of moved heads; the first in pixels, either way along each axis
 ANY_SIZE, WITHOUT_OVERFLOW = "extreme input", "extreme input without overflow"
 
 
@@ -139,6 +140,17 @@ def _values(layer: RandomLayer, shape: torch.Size, generator: torch.Generator, *
     if integers:
         return random_integers(shape, integer_limit(layer.spec, layer.torch_dtype), generator)
     return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+@torch.no_grad()
+def move_heads(attention: SelfAttention, generator: torch.Generator) -> None:
+    """Moves each head off its tap, and gives each its own locality strength."""
+    moves, alphas = (
+        torch.rand(positions.shape, generator=generator, dtype=torch.float64)
+        for positions in (attention.centers, attention.alpha)
+    )
+    centers = attention.centers + (_MOST_MOVED * (2 * moves - 1)).to(attention.centers)
+    attention.set_positions(centers=centers, alpha=_LARGEST_ALPHA * (alphas + 1 / 128))
 
 
 def one_hot(layer: RandomLayer, conv: Convolution, attention: SelfAttention) -> Tensor:

@@ -152,7 +152,6 @@ def count_failures(*, fewer: Mapping[str, tuple[int, int]] | None = None) -> Fai
     ),
     tests=(
         "proofs/claims/test_rounding.py: test_the_roundings_of_the_code_are_those_of_the_proof",
-        "convert/certificate/network/test_rules.py: test_no_layout_rounds_more_often_than_the_table_says",
         "convert/certificate/network/test_drawn_roundings.py: test_no_operation_errs_by_more_than_its_rule_claims",
     ),
     is_lemma=True,

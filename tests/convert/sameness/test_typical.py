@@ -49,11 +49,7 @@ def test_a_drawn_call_rounds_as_much_as_its_noise_says(
         drawn = draws.draw(name, dtype, index)
 
         def call(*given: Tensor, drawn: draws.DrawnCall = drawn) -> Tensor:
-            wide = given[0].dtype == torch.float64
-            args = [lift(one) if wide else one for one in drawn.args]
-            made = drawn.target(*given, *args, **drawn.kwargs)
-            result: Tensor = made[0] if isinstance(made, tuple | list) else made
-            return result
+            return drawn.operation.run(given)
 
         found.append(ratio(call, drawn.inputs, dtype))
     assert LEAST <= median(one for one in found if one) <= THRESHOLD, found  # some results are exact by chance

@@ -182,6 +182,16 @@ def count_no_subnormal_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail, "magnitudes", lambda values: values.detach().cpu().double().abs())
 
 
+def smooth_the_wrong_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = axes._smoothed
+    monkeypatch.setattr(axes, "_smoothed", lambda *given: honest(*given).flip(-1))
+
+
+def read_columns_with_the_tables_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = axes.Axis.of
+    monkeypatch.setattr(axes.Axis, "of", lambda spec, size, axis: honest(spec, size, 0))
+
+
 def let_autocast_reach_positions(monkeypatch: pytest.MonkeyPatch) -> None:
     def careless(layer: SelfAttention2d, x: Tensor) -> Tensor:
         return ENGINES[layer.engine].attend(layer.values(), x)
@@ -220,6 +230,8 @@ FAULTS: list[tuple[Plant, str]] = [
     (forget_the_width, "integers"),
     (leave_out_the_convolution_s_rounding, "certificate"),
     (count_no_subnormal_weights, "extremes"),
+    (smooth_the_wrong_way, "certificate"),
+    (read_columns_with_the_tables_of_rows, "integers"),
     (let_autocast_reach_positions, "autocast"),
     (give_results_in_the_layer_s_precision_under_autocast, "autocast"),
 ]
