@@ -73,7 +73,17 @@ def compare_layer(
     checks: Sequence[str] | None = None,
     device: str = "cpu",
 ) -> list[Comparison]:
-    """Checks one layer."""
+    """Checks one layer.
+
+    Args:
+        layer: The layer.
+        engines: Engines to check, each where it does not refuse.
+        checks: Names out of ``CHECKS``; None means all.
+        device: Where to compute.
+
+    Returns:
+        The comparisons of all checks; an exception is one that does not hold.
+    """
     found, raised = list[Comparison](), list[Comparison]()
     case = Case(layer, engines, torch.device(device))
     with certified_arithmetic(), warnings.catch_warnings():

@@ -151,14 +151,7 @@ class Campaign:
             for check, kinds in self.checks.items()
             for kind, tally in kinds.items()
         )
-        header = (
-            "check, attention",
-            "comparisons",
-            "without a bound",
-            "violations",
-            "largest error / bound",
-            "in layer",
-        )
+        header = ("check, attention", "comparisons", "no bound", "violations", "largest error / bound", "in layer")
         tables = [Table(("layers with", "count"), tuple(options)), Table(header, tuple(checks))]
         return [verdict[0], *tables, LEGEND, *self._failures(), *verdict]
 

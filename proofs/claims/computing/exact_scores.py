@@ -8,7 +8,7 @@ from typing import Any
 
 import sympy as sp
 
-from ...prover.checks import has_negative_coefficient, plain
+from ...prover.checks import plain
 from ...prover.claim import Check, Checks, Failures, Status, claim
 from .floating_point import FORMATS
 
@@ -85,7 +85,9 @@ def _beyond(largest: Any) -> Failures:
     for first, second, sign in product((1, -1), repeat=3):
         squares, row, column = d_1**2 + d_2**2, 2 * first * D_1 * d_1, 2 * second * D_2 * d_2
         for integer in (d_1**2, squares, row, column, squares - row, squares - row - column):
-            yield from has_negative_coefficient(bound - sign * integer, f"B - ({plain(sign * integer)})")
+            spare = sp.Poly(bound - sign * integer)
+            if any(coefficient < 0 for coefficient in spare.coeffs()):
+                yield f"B - ({plain(sign * integer)}) = {plain(spare.as_expr())} can be negative"
 
 
 def _fits(integer: int, precision: int) -> bool:

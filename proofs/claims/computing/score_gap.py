@@ -10,7 +10,7 @@ from typing import Any
 
 import sympy as sp
 
-from ...prover.checks import equal, has_negative_coefficient
+from ...prover.checks import equal, has_negative_coefficient, positive_form
 from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.sums import round_to
 from .floating_point import FORMATS
@@ -66,7 +66,11 @@ def score_gap(*, share: Any = SHARE, spare: int = 4, farthest: int = FARTHEST) -
         _terms(D + R) + _terms(R),
     )
     yield Check("so many roundings in a row cost at most $c$", lambda: _too_many(spare))
-    yield Check(r"the bound grows with $D \ge 1$ while it is at least 0", lambda: _shrinks(share))
+    t, s = sp.symbols("t s", positive=True)
+    bound = D**2 - share / (share.subs(D, 1) + s)  # it is at least 0 at D = 1 if 1 / c is at least the share there
+    yield positive_form(
+        r"the bound grows with $D \ge 1$ while it is at least 0", bound.subs(D, 1 + t) - bound.subs(D, 1)
+    )
     yield Check(
         rf"for a power of two nothing is rounded up to $D = {reach}$, and farther away the gap is above $\alpha$",
         lambda: _losses_of_powers(share, spare, farthest),
@@ -90,13 +94,6 @@ def _too_many(spare: int) -> Failures:
         for axes, count in counts.items()
         if count * UNIT / (1 - count * UNIT) > (2 * axes + spare) * UNIT
     ]
-
-
-def _shrinks(share: Any) -> Failures:
-    """At D = 1 the bound is at least 0 if 1 / c is at least the share there; D = 1 + t."""
-    t, s = sp.symbols("t s", positive=True)
-    bound = D**2 - share / (share.subs(D, 1) + s)
-    return has_negative_coefficient(bound.subs(D, 1 + t) - bound.subs(D, 1), "the bound at 1 + t minus that at 1")
 
 
 def _losses_of_powers(share: Any, spare: int, farthest: int) -> Failures:

@@ -378,6 +378,10 @@ def test_a_campaign_ends_in_time_with_its_first_layers() -> None:
     assert plain(whole) == replace(plain(campaign), stopped=None)
 
 
+def test_a_campaign_without_time_for_a_layer_has_not_passed() -> None:
+    assert run_campaign(Settings(), layers=8, minutes=0.0, workers=0).exit_code == 1
+
+
 def test_a_campaign_begins_at_any_layer() -> None:
     settings = Settings(engines=("factored",), max_size=4)
     parts = [run_campaign(settings, first=first, layers=1, workers=0) for first in (0, 1)]
