@@ -124,8 +124,8 @@ def _beyond(layer: LayerValues, form: str, x: Tensor, y: Tensor) -> str | None:
         return None
     conv = convolution(layer.spec, dtype=torch.float64)
     conv.weight.copy_(layer.weight)
-    if conv.bias is not None and layer.bias is not None:
-        conv.bias.copy_(layer.bias)
+    if conv.bias is not None:
+        conv.bias.copy_(torch.zeros_like(conv.bias) if layer.bias is None else layer.bias)
     exact = conv(x.double())
     if exact.shape != y.shape:
         return f"gives {list(y.shape)}, and its convolution {list(exact.shape)}"
