@@ -15,6 +15,7 @@ from .layer.version1 import add_old_modules
 from .network.convert import Conversion, convert_model, restore_model
 from .network.graft import Graft, Ungraft, graft, ungraft
 from .sameness.layers import compare_layers
+from .sameness.same import same
 from .spec import ConvSpec
 from .subclasses.readers import Reader, register_reader
 
@@ -47,6 +48,7 @@ __all__ = [
     "measure_input",
     "register_reader",
     "restore_model",
+    "same",
     "save_converted",
     "ungraft",
 ]

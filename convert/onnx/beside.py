@@ -1,7 +1,7 @@
 """Runs a model and what it was rewritten to beside each other, once, on a small input that is drawn.
 
-ONNX Runtime runs both, without its own optimisations, so that equal operators give equal bits. Where it is missing, or does
-not take the original, onnx's reference implementation does.
+ONNX Runtime runs both, without its own optimisations, so that equal operators give equal bits. Where it is missing, or
+does not take the original, onnx's reference implementation does.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper
+from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
@@ -24,7 +24,7 @@ from ..errors import ToolError, first_line
 from .constants import load_model
 from .run import Feeds, random_feeds, session
 
-SIZES = (Size(32, 64), Size(64, 64), Size(224, 224), None)  # of inputs that leave them open, the first that a model takes
+SIZES = (Size(16, 32), Size(64, 64), Size(224, 224), None)  # of inputs that leave them open: the first one taken
 LARGEST = 2**31 - 2**20  # bytes of a model that is handed over in memory
 
 
@@ -192,6 +192,7 @@ def _p_relu(x: NDArray[Any], slope: NDArray[Any]) -> NDArray[Any]:
 _OLD = [
     *(_old(name, compute) for name, compute in (("Add", np.add), ("Sub", np.subtract), ("Mul", np.multiply))),
     *(_old(name, compute) for name, compute in (("Div", np.divide), ("Pow", np.power), ("PRelu", _p_relu))),
-    *(_old(name, compute) for name, compute in (("And", np.logical_and), ("Or", np.logical_or), ("Xor", np.logical_xor))),
-    *(_old(name, compute) for name, compute in (("Equal", np.equal), ("Greater", np.greater), ("Less", np.less))),
+    *(_old(name, compute) for name, compute in (("And", np.logical_and), ("Or", np.logical_or))),
+    *(_old(name, compute) for name, compute in (("Xor", np.logical_xor), ("Equal", np.equal))),
+    *(_old(name, compute) for name, compute in (("Greater", np.greater), ("Less", np.less))),
 ]

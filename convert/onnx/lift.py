@@ -9,11 +9,11 @@ From opset 6 to 11 most operators only gain types and options. Those that change
     Scatter                       becomes ScatterElements
     RNN, GRU, LSTM of 6, Scan     refused
 
-Nearest pixels of Upsample and of Resize 10 are rounded down where an axis grows and up where it shrinks, as ONNX Runtime
-does; the standard leaves it open. A Resize that may do both is two.
+Nearest pixels of Upsample and of Resize 10 are rounded down where an axis grows and up where it shrinks, as ONNX
+Runtime does; the standard leaves it open. A Resize that may do both is two.
 
-onnx's own version converter brings models to opset 6 only. Beyond, it leaves ``asymmetric`` out, takes PReLU's channels for
-columns and every number for single precision, and drops Scan's batch.
+onnx's own version converter brings models to opset 6 only. Beyond, it leaves ``asymmetric`` out, takes PRelu's channels
+for columns and every number for single precision, and drops Scan's batch.
 """
 
 from __future__ import annotations

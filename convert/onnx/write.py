@@ -3,7 +3,7 @@
 1. ``read_model`` finds the node of each layer.
 2. Every node whose layer became attention gives way to nodes of one of the forms (``forms.py``).
 3. Everything else keeps its meaning. Weights stay under their names, once: the new nodes take them as the old ones did.
-4. The result runs once beside the original (``beside.py``), and each layer within its certificate, or nothing is written.
+4. It runs once beside the original (``beside.py``), with each layer within its certificate, or nothing is written.
 
 External data and functions of the model come into the file, which is complete by itself. An older model is brought to
 the version of the standard that the forms need (``lift.py``), and must give the same bits as before.
@@ -180,6 +180,7 @@ def attention_model(
     form: str,
     source_sha256: str = "",
     remarks: Mapping[str, Mapping[str, object]] | None = None,
+    run: bool = True,
 ) -> WholeModel:
     """Puts attention into the file of a network.
 
@@ -189,11 +190,13 @@ def attention_model(
         form: Name of the form.
         source_sha256: SHA-256 of the file that the network came from, for the metadata.
         remarks: Metadata of each layer by its name, besides its geometry, heads and alpha.
+        run: Whether to run the network beside the file.
 
     Raises:
         CheckpointError: The file is damaged, or cannot be brought to the version of the standard that the forms need.
+        OtherNetworkError: In that version it computes something else.
     """
-    whole = _replacements(path, attention, form)
+    whole = _replacements(path, attention, form, run=run)
     _replace_nodes([(found, nodes) for found, _, nodes in whole.replaced])
     layers = {found.layer: layer for found, layer, _ in whole.replaced}
     records = {name: _record(layer) | dict((remarks or {}).get(name, {})) for name, layer in layers.items()}
@@ -214,7 +217,7 @@ def flaw(path: Path) -> str | None:
     return None
 
 
-def _replacements(path: Path, attention: Callable[[str], nn.Module | None], form: str) -> WholeModel:
+def _replacements(path: Path, attention: Callable[[str], nn.Module | None], form: str, *, run: bool) -> WholeModel:
     """The network as it is, and the nodes that could take the places of its convolutions; as ``attention_model``."""
     form_named(form)
     onnx_package("writing ONNX files")
@@ -225,11 +228,10 @@ def _replacements(path: Path, attention: Callable[[str], nn.Module | None], form
     from .read import read_model
 
     model, _ = load_model(path)
-    notes: list[str] = []
+    ran, notes = None, list[str]()
     try:
-        ran = drawn_run(path)
+        ran = drawn_run(path) if run else None
     except NotRunError as error:
-        ran = None
         notes.append(f"The file was not run beside the original, which does not run here: {error}.")
     before = opset_of(model)
     model = lifted(model, path)
