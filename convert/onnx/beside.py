@@ -149,7 +149,7 @@ class Reference:
     def __init__(self, model: Path | ModelProto) -> None:
         self._model = load_model(model)[0] if isinstance(model, Path) else model
         opset = max((one.version for one in self._model.opset_import if one.domain in ("", "ai.onnx")), default=1)
-        self._evaluator = ReferenceEvaluator(self._model, new_ops=_OLD if opset < 7 else None)
+        self._evaluator = ReferenceEvaluator(self._model, new_ops=_OLD if opset < 7 else _OLD[:1])
 
     def get_inputs(self) -> list[Any]:
         """Its inputs, without those that have a value."""
@@ -189,7 +189,27 @@ def _p_relu(x: NDArray[Any], slope: NDArray[Any]) -> NDArray[Any]:
     return np.where(x > 0, x, x * along).astype(x.dtype)
 
 
+class BatchNormalization(OpRun):
+    """Normalises by what it holds. Up to opset 13 onnx's own takes the statistics of its input instead."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, scale: Any, b: Any, mean: Any, var: Any, epsilon: Any = None, **_: Any) -> Any:
+        a, b, mean, var = (one.reshape(-1, *[1] * (x.ndim - 2)) for one in (scale, b, mean, var))
+        return ((a * (x - mean) / np.sqrt(var + epsilon) + b).astype(x.dtype),)
+
+
+class Dropout(OpRun):
+    """That of opset 6 in use."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, **_: Any) -> Any:
+        return (x,)
+
+
 _OLD = [
+    *(BatchNormalization, Dropout),
     *(_old(name, compute) for name, compute in (("Add", np.add), ("Sub", np.subtract), ("Mul", np.multiply))),
     *(_old(name, compute) for name, compute in (("Div", np.divide), ("Pow", np.power), ("PRelu", _p_relu))),
     *(_old(name, compute) for name, compute in (("And", np.logical_and), ("Or", np.logical_or))),
