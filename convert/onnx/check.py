@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from .read import ConvolutionNode
     from .write import WholeModel
 
+
 def same_bits(path: Path, opset: int, model: ModelProto, ran: Run) -> None:
     """Refuses a model in opset 11 that does not give the bits of the file that it was brought from.
 

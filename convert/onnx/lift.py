@@ -10,7 +10,9 @@ From opset 6 to 11 most operators only gain types and options. Those that change
     RNN, GRU, LSTM of 6, Scan     refused
 
 Nearest pixels of Upsample and of Resize 10 are rounded down where an axis grows and up where it shrinks, as ONNX
-Runtime does; the standard leaves it open. A Resize that may do both is two.
+Runtime does; the standard leaves it open. A Resize that does both is refused, as two in its place are not the same:
+one that leaves the size as it is copies, in ONNX Runtime, whatever its factor. Where factors are computed, two are
+written, which are right if all axes grow, or all shrink, or no axis grows by less than one pixel beside one that shrinks.
 
 onnx's own version converter brings models to opset 6 only. Beyond, it leaves ``asymmetric`` out, takes PRelu's channels
 for columns and every number for single precision, and drops Scan's batch.
@@ -220,8 +222,8 @@ def _scan(old: _Old) -> str:
     return "its batch has no counterpart"
 
 
-def _resize(old: _Old) -> None:
-    """Upsample, and Resize of opset 10: one Resize, or one for the axes that grow and one for those that shrink."""
+def _resize(old: _Old) -> str | None:
+    """Upsample, and Resize of opset 10: one Resize; two where factors are computed, one of which copies its input."""
     nodes, (x, *given) = old.nodes, old.node.input
     mode = old.said.get("mode", b"nearest").decode().replace("bilinear", "linear")  # as opset 1 calls it
     own = old.said.get("scales") or [1.0, 1.0, *(old.said.get(f"{side}_scale", 1.0) for side in ("height", "width"))]
@@ -229,11 +231,14 @@ def _resize(old: _Old) -> None:
     scales = given[0] if given else nodes.constant(own, "float32", name="scales")
     grows, shrinks = (True, True) if known is None else (bool((known > 1).any()), bool((known < 1).any()))
     shrinks &= mode == "nearest"
+    if grows and shrinks and known is not None:
+        return "nearest pixels are rounded down along an axis that grows, and up along another that shrinks"
     if grows and shrinks:
         one = nodes.constant([1.0], "float32", name="one")
         larger, scales = (nodes.add(operator, scales, one) for operator in ("Max", "Min"))
         x = _resized(nodes, x, larger, mode, "floor")
     _resized(nodes, x, scales, mode, "ceil" if shrinks else "floor", old.node.output[0])
+    return None
 
 
 def _known(scope: Scope, name: str) -> Any:
