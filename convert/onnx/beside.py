@@ -162,8 +162,7 @@ class Reference:
 
     def run(self, names: Sequence[str], feeds: Feeds) -> list[Any]:
         """The outputs of these names."""
-        found: list[Any] = self._evaluator.run(list(names), dict(feeds))
-        return found
+        return list(self._evaluator.run(list(names), dict(feeds)))
 
 
 def _port(port: ValueInfoProto) -> Any:
@@ -208,7 +207,7 @@ class Dropout(OpRun):
         return (x,)
 
 
-_OLD = [
+_OLD: list[type[OpRun]] = [
     *(BatchNormalization, Dropout),
     *(_old(name, compute) for name, compute in (("Add", np.add), ("Sub", np.subtract), ("Mul", np.multiply))),
     *(_old(name, compute) for name, compute in (("Div", np.divide), ("Pow", np.power), ("PRelu", _p_relu))),
