@@ -12,7 +12,7 @@ From opset 6 to 11 most operators only gain types and options. Those that change
 Nearest pixels of Upsample and of Resize 10 are rounded down where an axis grows and up where it shrinks, as ONNX
 Runtime does; the standard leaves it open. A Resize that does both is refused, as two in its place are not the same:
 one that leaves the size as it is copies, in ONNX Runtime, whatever its factor. Where factors are computed, two are
-written, which are right if all axes grow, or all shrink, or no axis grows by less than one pixel beside one that shrinks.
+written: right if all axes grow, or all shrink, or none grows by less than one pixel beside another that shrinks.
 
 onnx's own version converter brings models to opset 6 only. Beyond, it leaves ``asymmetric`` out, takes PRelu's channels
 for columns and every number for single precision, and drops Scan's batch.

@@ -1,9 +1,9 @@
 """Finds the axes that an exported file leaves open, and at whose other lengths it does not compute the network.
 
 torch's exporter puts a length in place of a formula where it has none, as for adaptive pooling to several pixels. So
-the file runs beside the network twice, with all open axes shorter and with all longer, as far as the network takes that;
-``same`` judges. Where one of the two fails, each axis is tried by itself. Axes that are tied to each other have one name
-in the file, and change together.
+the file runs beside the network twice, with all open axes shorter and with all longer, as far as the network takes
+that; ``same`` judges. Where one of the two fails, each axis is tried by itself. Axes that are tied to each other have
+one name in the file, and change together.
 """
 
 from __future__ import annotations
