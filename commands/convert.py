@@ -296,11 +296,12 @@ class Program:
         """Writes the file, and has onnx's checker look at it.
 
         Raises:
-            CheckpointError: The checker refuses it, and not the file that it is made of.
+            CheckpointError: The checker refuses it, and not the file that it is made of; or it is not the same network.
         """
         if self.whole is None:
             return
         self.whole.write(path)
+        self.notes += self.whole.notes
         found = flaw(path)
         if found is not None and flaw(self.source) is None:
             raise CheckpointError(f"onnx's checker refuses what would be written: {found}")

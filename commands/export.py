@@ -59,4 +59,7 @@ def export_network(
     made = export_onnx(model, out, **given, form=form or DEFAULT_FORM, force=force, sources=sources)
     told = f"{len(made.layers)} attention layers in the {made.form} form, in place of their convolutions"
     told += f"; without {', '.join(made.unused)}, which no output depends on" if made.unused else ""
-    return wrote(out, told, form=made.form, layers=list(made.layers), unused=list(made.unused))
+    told += f"; of one length: {', '.join(made.closed)}" if made.closed else ""
+    told += f"; not compared with the network: {made.unchecked}" if made.unchecked else ""
+    known = {"unused": list(made.unused), "closed": list(made.closed), "unchecked": made.unchecked}
+    return wrote(out, told, form=made.form, layers=list(made.layers), **known)

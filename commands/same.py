@@ -16,7 +16,7 @@ from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.errors import CheckpointError, OptionError
 from ..convert.files.open import Network
 from ..convert.files.preprocessing import Normalization
-from ..convert.files.readers import read_contents
+from ..convert.files.readers import kind_of, read_contents
 from ..convert.files.weights import Opening
 from ..convert.inputs import InputSpec, example_image, program_shape, random_inputs
 from ..convert.onnx.run import random_feeds, session
@@ -107,6 +107,7 @@ def same_files(
 def _opened(path: Path, opening: Opening) -> Network | Path:
     """The network of a file; an ONNX file, which ONNX Runtime runs whatever the architecture, stays a path."""
     if path.suffix == ONNX:
+        kind_of(path)
         return path
     return opened(path, opening).whole()
 

@@ -100,6 +100,10 @@ class CheckpointError(ConversionError):
     """A file that could not be read, or whose weights do not fit."""
 
 
+class OtherNetworkError(CheckpointError):
+    """A file that was rewritten, and computes something else than the original."""
+
+
 class ClassesDifferError(CheckpointError):
     """Weights that fit an architecture but for the number of classes.
 

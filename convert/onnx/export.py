@@ -3,7 +3,8 @@
 1. A copy of the network gets a plain convolution in the place of each attention layer: a node that can be found again.
 2. ``torch.onnx.export`` writes it, with batch and size left open where the network's code allows that.
 3. Every such node becomes the layer's attention, with its own centres and alpha (``onnx/write.py``).
-4. onnx's checker looks at the result.
+4. It runs beside the network at other sizes and batches; those that do not stay open are closed (``sizes.py``).
+5. onnx's checker looks at the result.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import copy
 import importlib
 import inspect
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -45,6 +46,7 @@ from ..spec import ConvSpec
 from ..subclasses.padded import convolution
 from ..write import write_file
 from . import onnx_package
+from .sizes import Place, not_open
 from .write import DEFAULT_FORM, WholeModel, attention_model, flaw, form_named, refusal
 
 _OPSET = 18  # what torch's exporter is made for
@@ -59,12 +61,16 @@ class Exported:
         form: Form of the attention.
         layers: Names of the attention layers in it.
         unused: Names of those that are not, because no output of the network depends on them.
+        closed: Axes of inputs, other than channels, that have one length in the file, such as "axis 2 of x (224)".
+        unchecked: Why the file was not compared with the network, or None if it was.
     """
 
     path: Path
     form: str
     layers: tuple[str, ...]
     unused: tuple[str, ...] = ()
+    closed: tuple[str, ...] = ()
+    unchecked: str | None = None
 
 
 def export_onnx(
@@ -82,8 +88,9 @@ def export_onnx(
     Args:
         model: A network with attention layers.
         path: The file to write.
-        size: An image size that the network runs on; others work where its code allows it. By default the usual one of
-            its number of axes (``USUAL_SIZES``).
+        size: An image size that the network runs on. Batch and size stay open where the file computes the network at
+            two others, too; ``closed`` names the rest. By default the usual one of its number of axes
+            (``USUAL_SIZES``).
         inputs: The network's inputs, if not one image: tensors by place or by name (``inputs.as_inputs``).
         form: Form of the attention: "separable" or "literal".
         force: Replace a file that is there.
@@ -93,6 +100,7 @@ def export_onnx(
         UnsupportedLayerError: A layer cannot be written in this form, or the exporter left a layer out.
         InputError: The network does not run on the image or the inputs.
         ConversionError: torch cannot export the network, or onnx's checker refuses the file.
+        OtherNetworkError: The file does not compute the network, even at the size that it was made with.
         OptionError: A size and inputs are given.
         ToolError: The packages onnx and onnxscript are not installed.
         OutputError: The file exists, or cannot be written.
@@ -120,12 +128,20 @@ def export_onnx(
     with refusing("the network does not run on what it is to be exported with", InputError):
         call_with(plain, example)
     with TemporaryDirectory() as folder:
-        traced = Path(folder) / "traced.onnx"
-        _trace(plain, example).save(traced)
-        whole = attention_model(traced, layers.get, form=form)
-        unused = _check_complete(whole, layers, plain, example)
+        traced, closed = Path(folder) / "traced.onnx", set[Place]()
+        network = copy.deepcopy(model).cpu().eval()
+        while True:
+            _trace(plain, example, closed).save(traced)
+            whole = attention_model(traced, layers.get, form=form, run=False)
+            unused = _check_complete(whole, layers, plain, example)
+            made = Path(folder) / "made.onnx"
+            whole.save(made)
+            found = not_open(made, network, fitted(plain, example))
+            if not found.places:
+                break
+            closed |= found.places
         write_file(Path(path), partial(_write, whole), force=force, sources=sources)
-    return Exported(Path(path), form, whole.layers, unused)
+    return Exported(Path(path), form, whole.layers, unused, found.closed, found.unchecked)
 
 
 def with_convolutions(model: nn.Module) -> tuple[nn.Module, dict[str, SelfAttention]]:
@@ -158,16 +174,22 @@ def traced_geometry(spec: ConvSpec) -> ConvSpec:
     return spec
 
 
-def _trace(plain: nn.Module, inputs: Any) -> torch.onnx.ONNXProgram:
-    """The network as ONNX: for any batch and size where its code allows that, else any batch, else these shapes."""
+def _trace(plain: nn.Module, inputs: Any, closed: Collection[Place]) -> torch.onnx.ONNXProgram:
+    """The network as ONNX: for any batch and size where its code allows that, else any batch, else these shapes.
+
+    Places that are closed, which are inputs and their axes, have their own lengths in any case.
+    """
     onnx_package("exporting")
     with importing("onnxscript", ToolError('exporting needs the package onnxscript: pip install "conv2attn[onnx]"')):
         importlib.import_module("onnxscript")
     placed, named = fitted(plain, inputs)
     names = [*inspect.signature(plain.forward).parameters][: len(placed)]
     given = (*placed, *named.values())
-    opened = [[{axis: Dim.AUTO for axis in range(each.ndim) if axis != 1} for each in given]]
-    opened.append([{0: Dim.AUTO} if each.ndim > 1 else {} for each in given])
+    axes = [[range(each.ndim) for each in given], [range(1 if each.ndim > 1 else 0) for each in given]]
+    opened = [
+        [{a: Dim.AUTO for a in own if a != 1 and (place, a) not in closed} for place, own in enumerate(each)]
+        for each in axes
+    ]
     shapes = [dict(zip((*names, *named), each, strict=False)) if named else tuple(each) for each in opened]
     try:
         # Without stack traces, which would put paths of this machine into the file.
@@ -219,7 +241,7 @@ def _unused(plain: nn.Module, inputs: Any, names: tuple[str, ...]) -> tuple[str,
 
 
 def _write(whole: WholeModel, path: Path) -> None:
-    whole.write(path)
+    whole.save(path)
     found = flaw(path)
     if found is not None:
         raise OutputError(f"onnx's checker refuses what would be written: {found}")

@@ -17,8 +17,12 @@ IMAGES = 2  # in a batch, where the file leaves that open
 _TYPES = {"float": "float32", "double": "float64", **{name: name for name in ("float16", "int64", "int32", "bool")}}
 
 
-def session(model: Path | bytes) -> Any:
+def session(model: Path | bytes, *, optimised: bool = True) -> Any:
     """A session of ONNX Runtime's on the CPU, of a file or of its content.
+
+    Args:
+        model: The file or its content.
+        optimised: Whether nodes may be fused and changed.
 
     Raises:
         ToolError: It is not installed.
@@ -28,6 +32,8 @@ def session(model: Path | bytes) -> Any:
         import onnxruntime
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4  # only fatal errors
+    if not optimised:
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     source = str(model) if isinstance(model, Path) else model
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 

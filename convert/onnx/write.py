@@ -3,16 +3,17 @@
 1. ``read_model`` finds the node of each layer.
 2. Every node whose layer became attention gives way to nodes of one of the forms (``forms.py``).
 3. Everything else keeps its meaning. Weights stay under their names, once: the new nodes take them as the old ones did.
+4. It runs once beside the original (``beside.py``), with each layer within its certificate, or nothing is written.
 
 External data and functions of the model come into the file, which is complete by itself. An older model is brought to
-the version of the standard that the forms need.
+the version of the standard that the forms need (``lift.py``), and must give the same bits as before.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,7 +21,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from torch import nn
 
 from ..bounds.rounding import joined_error, literal_error
-from ..errors import CheckpointError, OptionError, Problem, ToolError, first_line
+from ..errors import (
+    CheckpointError,
+    OptionError,
+    OtherNetworkError,
+    Problem,
+    ToolError,
+    first_line,
+)
 from ..heads.values import LayerValues
 from ..layer.layer import SelfAttention
 from ..spec import ConvSpec
@@ -31,6 +39,7 @@ from .grid import COMPUTED, STORED, Grid, Heads, Nodes
 if TYPE_CHECKING:
     from onnx import ModelProto, NodeProto
 
+    from .beside import Run
     from .read import ConvolutionNode
 
 
@@ -48,17 +57,16 @@ class Form(NamedTuple):
     error: Callable[[LayerValues], float]
 
 
+LITERAL = "literal"
 FORMS = {
     form.name: form
     for form in (
         Form("separable", separable, joined_error),  # a softmax an axis, which is affordable at any size
-        Form("literal", literal, literal_error),  # scores, softmax over all keys, products: as the paper writes it
+        Form(LITERAL, literal, literal_error),  # scores, softmax over all keys, products: as the paper writes it
     )
 }
 """The forms by name."""
 DEFAULT_FORM = "separable"
-OPSET = 11
-"""The first version of the standard that has the operators of the forms."""
 
 
 def form_named(name: str) -> Form:
@@ -100,6 +108,7 @@ def layer_nodes(layer: LayerValues, form: str, *, x: str, weight: str, bias: str
 VERSION, FORM, SOURCE, LAYERS = (f"conv2attn.{key}" for key in ("version", "form", "source_sha256", "layers"))
 """Keys of the metadata that a file gets."""
 _LARGEST = 2**31 - 1  # bytes of a protocol buffer
+_SCORES = 2**30  # bytes of a layer's scores, beyond which the literal form is not run to check it
 
 
 @dataclass(frozen=True)
@@ -112,6 +121,8 @@ class WholeModel:
         replaced: Convolution nodes, each with the layer that takes its place and the nodes that compute that.
         left: Convolution nodes whose layers are not attention, with the reason.
         refused: Convolution nodes whose layers are attention that cannot take their place.
+        ran: A run of the original, or None if no engine runs it.
+        notes: Checks that could not be made, in sentences.
     """
 
     model: ModelProto
@@ -119,6 +130,8 @@ class WholeModel:
     replaced: tuple[tuple[ConvolutionNode, SelfAttention, list[NodeProto]], ...]
     left: tuple[Problem, ...]
     refused: tuple[Problem, ...]
+    ran: Run | None = None
+    notes: list[str] = field(default_factory=list)
 
     @property
     def layers(self) -> tuple[str, ...]:
@@ -126,10 +139,38 @@ class WholeModel:
         return tuple(found.layer for found, _, _ in self.replaced)
 
     def write(self, path: Path) -> None:
+        """Runs the network beside the original, and writes its file.
+
+        Raises:
+            CheckpointError: It would be larger than an ONNX file can be.
+            OtherNetworkError: It does not run, or a layer computes something else.
+        """
+        reason = self.difference()
+        if reason is not None:
+            raise OtherNetworkError(f"the network with attention is not written: {reason}")
+        self.save(path)
+
+    def save(self, path: Path) -> None:
         """Writes the file; a CheckpointError if it would be larger than an ONNX file can be."""
         if self.model.ByteSize() > _LARGEST:
             raise CheckpointError("with attention, the network would be larger than an ONNX file can be (2 GB)")
         path.write_bytes(self.model.SerializeToString())
+
+    def difference(self, ran: Run | None = None) -> str | None:
+        """Why the network is not the original, or None: it runs, and each layer is within its certificate.
+
+        Layers get the input that they have in the network, or one of their own where they lie in a graph within a node,
+        or that input is not finite. All other nodes are those of the original.
+
+        Args:
+            ran: A run of the original, if not the one on a small drawn input.
+        """
+        ran = ran or self.ran
+        if ran is None:
+            return None
+        from .check import difference
+
+        return difference(self, ran)
 
 
 def attention_model(
@@ -139,6 +180,7 @@ def attention_model(
     form: str,
     source_sha256: str = "",
     remarks: Mapping[str, Mapping[str, object]] | None = None,
+    run: bool = True,
 ) -> WholeModel:
     """Puts attention into the file of a network.
 
@@ -148,11 +190,13 @@ def attention_model(
         form: Name of the form.
         source_sha256: SHA-256 of the file that the network came from, for the metadata.
         remarks: Metadata of each layer by its name, besides its geometry, heads and alpha.
+        run: Whether to run the network beside the file.
 
     Raises:
         CheckpointError: The file is damaged, or cannot be brought to the version of the standard that the forms need.
+        OtherNetworkError: In that version it computes something else.
     """
-    whole = _replacements(path, attention, form)
+    whole = _replacements(path, attention, form, run=run)
     _replace_nodes([(found, nodes) for found, _, nodes in whole.replaced])
     layers = {found.layer: layer for found, layer, _ in whole.replaced}
     records = {name: _record(layer) | dict((remarks or {}).get(name, {})) for name, layer in layers.items()}
@@ -173,21 +217,26 @@ def flaw(path: Path) -> str | None:
     return None
 
 
-def _replacements(path: Path, attention: Callable[[str], nn.Module | None], form: str) -> WholeModel:
+def _replacements(path: Path, attention: Callable[[str], nn.Module | None], form: str, *, run: bool) -> WholeModel:
     """The network as it is, and the nodes that could take the places of its convolutions; as ``attention_model``."""
     form_named(form)
     onnx_package("writing ONNX files")
-    from onnx import version_converter
-
-    from .constants import OWN_DOMAINS, load_model
+    from .beside import NotRunError, drawn_run
+    from .check import literal_bytes, same_bits
+    from .constants import load_model
+    from .lift import OPSET, lifted, opset_of
     from .read import read_model
 
     model, _ = load_model(path)
-    if max((one.version for one in model.opset_import if one.domain in OWN_DOMAINS), default=1) < OPSET:
-        try:
-            model = version_converter.convert_version(model, OPSET)
-        except Exception as error:  # whatever onnx's own code raises
-            raise CheckpointError(f"onnx cannot bring {path} to opset {OPSET}: {first_line(error)}") from error
+    ran, notes = None, list[str]()
+    try:
+        ran = drawn_run(path) if run else None
+    except NotRunError as error:
+        notes.append(f"The file was not run beside the original, which does not run here: {error}.")
+    before = opset_of(model)
+    model = lifted(model, path)
+    if ran is not None and before < OPSET:
+        same_bits(path, before, model, ran)
 
     replaced, left, refused = [], list[Problem](), list[Problem]()
     for found in read_model(model, path).nodes:
@@ -198,7 +247,10 @@ def _replacements(path: Path, attention: Callable[[str], nn.Module | None], form
             refused.append(Problem(found.layer, reason))
         else:
             replaced.append((found, layer, _attention_nodes(found, layer, form)))
-    return WholeModel(model, form, tuple(replaced), tuple(left), tuple(refused))
+    if ran is not None and form == LITERAL and literal_bytes(model, [pair[:2] for pair in replaced], ran) > _SCORES:
+        ran = None
+        notes.append("The file was not run beside the original: a layer's scores would take more than 1 GiB.")
+    return WholeModel(model, form, tuple(replaced), tuple(left), tuple(refused), ran, notes)
 
 
 def _replace_nodes(replaced: Sequence[tuple[ConvolutionNode, Sequence[NodeProto]]]) -> None:
@@ -220,12 +272,15 @@ def _refusal(found: ConvolutionNode, layer: SelfAttention) -> str | None:
     return refusal(layer.values())
 
 
+def written_values(found: ConvolutionNode, layer: SelfAttention) -> LayerValues:
+    """The layer that takes a node's place: with the node's geometry, where PyTorch pads in a module of its own."""
+    values, spec = layer.values(), found.described.spec
+    return values if spec is None or _stands_in(spec, values.spec) else values._replace(spec=spec)
+
+
 def _attention_nodes(found: ConvolutionNode, layer: SelfAttention, form: str) -> list[NodeProto]:
     """The nodes that take the place of a convolution's; they give its output."""
-    values = layer.values()
-    spec = found.described.spec
-    if spec is not None and not _stands_in(spec, values.spec):
-        values = values._replace(spec=spec)  # where PyTorch pads in a module of its own
+    values = written_values(found, layer)
     x, weight, *bias = found.node.input
     return layer_nodes(values, form, x=x, weight=weight, bias=bias[0] if bias else "", output=found.node.output[0])
 

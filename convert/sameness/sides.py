@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ..errors import ConversionError, InputError, OptionError, refusing
 from ..files.open import open_network
+from ..files.readers import kind_of
 from ..files.weights import Opening
 from ..inputs import named_tensors, other_than_inputs
 from ..layer.checked import passed
@@ -190,6 +191,7 @@ class Side:
 
     def _opened(self, path: Path, opening: Opening | None) -> Any:
         if path.suffix == ONNX:
+            kind_of(path)  # which says of a file that is not there what files have close names
             self.reason = f"{self.name} is an ONNX file, which ONNX Runtime runs"
             self.quantised = _is_quantised(path)
             return OnnxCall(path)

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper, numpy_helper, version_converter
 
 from conv2attn.commands.convert import convert_checkpoint
 from conv2attn.commands.verify_onnx import OnnxCheck, verify_onnx_file
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import CheckpointError, OptionError
 from conv2attn.convert.files.weights import Opening
+from conv2attn.convert.onnx import lift, write
 from conv2attn.convert.onnx.run import random_feeds, session
+from conv2attn.convert.onnx.write import FORMS
 from tests.onnx_files import network, port, tensor
 
 
@@ -125,3 +128,41 @@ def test_the_attention_of_a_folder_is_no_checkpoint_and_its_folder_is_named(tmp_
     onnx.save(dense, tmp_path / "dense.onnx")
     with pytest.raises(CheckpointError, match=r"dense\.onnx is an ONNX file without convolutions, so there is nothing"):
         verify(tmp_path / "dense.onnx")
+
+
+def save_old(path: Path) -> Path:
+    """A convolution of opset 10, whose result is scaled up."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"]),
+        helper.make_node("Resize", ["a", "s"], ["y"], name="up", mode="linear"),
+    ]
+    weight = np.random.default_rng(6).standard_normal((4, 3, 3, 3)).astype(np.float32)
+    tensors = [tensor("w", weight), tensor("s", np.array([1, 1, 2, 2], np.float32))]
+    inputs = [port("x", ["n", 3, "h", "w"])]
+    onnx.save(network(nodes, tensors, inputs=inputs, outputs=[port("y", None)], opset=10), path)
+    return path
+
+
+@pytest.mark.fault
+def test_a_file_that_becomes_another_network_in_a_later_version_is_not_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = save_old(tmp_path / "in.onnx")
+    folder = convert(path, tmp_path / "out")
+    assert verify(folder, original=path).exit_code == 0
+    monkeypatch.setattr(lift, "lifted", lambda model, _: version_converter.convert_version(model, 11))
+    for check in (verify(path), verify(folder, original=path)):
+        assert check.exit_code == 1
+        assert "Resize (up)" in str(check.difference)
+
+
+@pytest.mark.fault
+def test_a_layer_beyond_its_certificate_is_not_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def shifted(*args: Any, **options: Any) -> Any:
+        made = write.separable(*args, **options)
+        return args[0].add("Add", made, args[0].cast(args[0].constant([1e-3], "float32"), 1))
+
+    monkeypatch.setitem(FORMS, "separable", FORMS["separable"]._replace(write=shifted))
+    check = verify(save(tmp_path / "in.onnx"))
+    assert check.exit_code == 1
+    assert "certificate" in str(check.difference)

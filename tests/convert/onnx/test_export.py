@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -169,3 +170,36 @@ class Told(nn.Module):
 
 def test_a_network_whose_sizes_cannot_stay_open_is_exported_for_one_size_and_any_batch(tmp_path: Path) -> None:
     checked(Told().eval(), tmp_path / "m.onnx", "separable", [(2, 9, 10), (1, 9, 10)])
+
+
+class Pyramid(nn.Module):
+    """Pools to 2x3 pixels, which torch's exporter knows for one size only."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.pool = nn.Conv2d(3, 4, 3, padding=1), nn.AdaptiveAvgPool2d((2, 3))
+
+    def forward(self, x: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+        """[batch, 3, rows, columns] and [batch, 4] -> [batch, 4, 2, 3]."""
+        out: torch.Tensor = self.pool(self.conv(x)) * scale[..., None, None]
+        return out
+
+
+def test_sizes_at_which_a_file_computes_something_else_are_closed_and_named(tmp_path: Path) -> None:
+    model = convert_model(Pyramid().eval()).model
+    made = export_onnx(model, tmp_path / "m.onnx", inputs=(torch.zeros(2, 3, 8, 12), torch.zeros(2, 4)))
+    assert made.closed == ("axis 2 of x (8)", "axis 3 of x (12)")
+    assert made.unchecked is None
+    graph = onnx.load(tmp_path / "m.onnx")
+    x, scale = torch.randn(3, 3, 8, 12), torch.randn(3, 4)
+    (output,) = run(graph, x=x.numpy(), scale=scale.numpy())
+    assert torch.allclose(torch.from_numpy(output), model(x, scale), rtol=0, atol=1e-5)
+
+
+def test_without_onnx_runtime_the_file_is_written_and_it_says_unchecked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    model = convert_model(nn.Sequential(nn.Conv2d(3, 4, 3)).eval()).model
+    made = export_onnx(model, tmp_path / "m.onnx", size=(8, 12))
+    assert "ONNX Runtime" in str(made.unchecked)

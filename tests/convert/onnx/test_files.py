@@ -14,6 +14,7 @@ from onnx import ModelProto, TensorProto, helper
 
 from conv2attn.convert.errors import CheckpointError, ToolError
 from conv2attn.convert.onnx import read_onnx
+from conv2attn.convert.sameness.same import same
 from tests.onnx_files import network, port, read, small_integers, tensor
 
 DTYPES: dict[int, torch.dtype] = {
@@ -105,3 +106,9 @@ def test_without_the_package_a_file_is_refused_by_what_to_install(
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ToolError, match=r'needs the package onnx: pip install "conv2attn\[onnx\]"'):
         read_onnx(tmp_path / "m.onnx")
+
+
+def test_a_missing_file_is_told_with_close_names_by_same(tmp_path: Path) -> None:
+    (tmp_path / "small.onnx").write_bytes(of().SerializeToString())
+    with pytest.raises(CheckpointError, match="there is no file .*close names: small.onnx"):
+        same(torch.nn.Identity(), tmp_path / "smal.onnx", torch.zeros(1))
