@@ -39,8 +39,8 @@ if TYPE_CHECKING:
         ungraft,
     )
     from .convert.export.hub import HubNetwork
+    from .convert.export.to_onnx import export_onnx
     from .convert.layer.layer import set_engine
-    from .convert.onnx.export import export_onnx
     from .convert.sameness.same import assert_same, same
     from .learn import freeze, melt, parameter_groups
     from .show.page.draw import draw
@@ -51,7 +51,7 @@ _PLACES = {
     "HubNetwork": ".convert.export.hub",
     "assert_same": ".convert.sameness.same",
     "draw": ".show.page.draw",
-    "export_onnx": ".convert.onnx.export",
+    "export_onnx": ".convert.export.to_onnx",
     "freeze": ".learn",
     "melt": ".learn",
     "parameter_groups": ".learn",

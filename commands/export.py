@@ -8,11 +8,11 @@ from typing import Any
 
 from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.errors import OptionError
+from ..convert.export.to_onnx import export_onnx
 from ..convert.files.weights import Opening
 from ..convert.inputs import InputSpec, random_inputs
 from ..convert.layer.layer import SelfAttention
 from ..convert.network.convert import convert_model
-from ..convert.onnx.export import export_onnx
 from ..convert.onnx.write import DEFAULT_FORM
 from ..convert.write import check_file
 from .opening import check_places, opened

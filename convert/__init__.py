@@ -14,7 +14,6 @@ from .layer.layer import SelfAttention, SelfAttention1d, SelfAttention2d, SelfAt
 from .network.convert import Conversion, convert_model, restore_model
 from .network.graft import Graft, Ungraft, graft, ungraft
 from .sameness.layers import compare_layers
-from .sameness.same import same
 from .spec import ConvSpec
 from .subclasses.readers import Reader, register_reader
 
@@ -47,7 +46,6 @@ __all__ = [
     "measure_input",
     "register_reader",
     "restore_model",
-    "same",
     "save_converted",
     "ungraft",
 ]

@@ -15,10 +15,10 @@ from torch import nn
 from conv2attn.commands.ending import explain
 from conv2attn.convert import convert_model
 from conv2attn.convert.errors import ConversionError
+from conv2attn.convert.export.to_onnx import export_onnx
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.names import offline
 from conv2attn.convert.onnx import read_onnx
-from conv2attn.convert.onnx.export import export_onnx
 from conv2attn.convert.onnx.run import session
 from conv2attn.learn.data.datasets import digits
 from conv2attn.learn.data.pictures import read_picture

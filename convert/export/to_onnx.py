@@ -3,7 +3,7 @@
 1. A copy of the network gets a plain convolution in the place of each attention layer: a node that can be found again.
 2. ``torch.onnx.export`` writes it, with batch and size left open where the network's code allows that.
 3. Every such node becomes the layer's attention, with its own centres and alpha (``onnx/write.py``).
-4. It runs beside the network at other sizes and batches; those that do not stay open are closed (``sizes.py``).
+4. It runs beside the network at other sizes and batches; those that do not stay open are closed (``open_sizes.py``).
 5. onnx's checker looks at the result.
 """
 
@@ -42,12 +42,12 @@ from ..inputs import call_with, example_image, fitted, named_tensors
 from ..layer.checked import checked_model
 from ..layer.layer import SelfAttention
 from ..network.modules import modules_of
+from ..onnx import onnx_package
+from ..onnx.write import DEFAULT_FORM, WholeModel, attention_model, flaw, form_named, refusal
 from ..spec import ConvSpec
 from ..subclasses.padded import convolution
 from ..write import write_file
-from . import onnx_package
-from .sizes import Place, not_open
-from .write import DEFAULT_FORM, WholeModel, attention_model, flaw, form_named, refusal
+from .open_sizes import Place, not_open
 
 _OPSET = 18  # what torch's exporter is made for
 

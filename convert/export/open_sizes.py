@@ -16,9 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import ConversionError, LibraryError, OtherNetworkError, ToolError, first_line
-from ..inputs import call_with
-from . import onnx_package
-from .run import session
+from ..onnx import onnx_package
+from ..onnx.run import session
+from ..sameness.same import same
 
 Place = tuple[int, int]
 """An input, by its number, and one of its axes."""
@@ -134,8 +134,6 @@ class _Trial:
 
     def _difference(self, given: _Given) -> str | None:
         """Why the file's outputs are not the network's, but for rounding; None if they are."""
-        from .. import same  # by the door: that room comes after this one, whose sessions it needs
-
         placed, named = given
         try:
             found = same(self._network, self._path, named if not placed else placed)

@@ -13,7 +13,7 @@ from torch import nn
 
 from conv2attn.convert import ConversionError, certify_network, convert_model
 from conv2attn.convert.examples.networks import mobile_cnn, plain_cnn, residual_cnn
-from conv2attn.convert.onnx.export import export_onnx
+from conv2attn.convert.export.to_onnx import export_onnx
 from conv2attn.convert.onnx.write import FORMS
 from conv2attn.convert.spec import ConvSpec, Padding
 from conv2attn.convert.subclasses.padded import PaddedConv2d
