@@ -60,8 +60,8 @@ class Config:
         preprocessing: Preprocessing in training, or None if it is unknown.
         class_versions: Versions of the classes of its modules, by which they read a state dict, but for those of
             torch.nn and for 1; None in folders that do not tell.
-        extra_state: Keys among ``tensors`` of its modules' extra state, which the file has as bytes; None in folders
-            that do not tell.
+        extra_state: Keys among ``tensors`` of its modules' extra state, which the file has as bytes; None where there
+            is none.
     """
 
     content: str
@@ -222,7 +222,7 @@ def _described(
         "layers": [record.to_json() for record in records],
         "tensors": list(state),
         "class_versions": {} if is_part else _class_versions(model),
-        "extra_state": list(extra_state_of(state)),
+        **({"extra_state": list(extra)} if (extra := extra_state_of(state)) else {}),
         "source": None if source is None else {"file": as_unicode(source.path.name), "sha256": source.sha256},
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
     }, state

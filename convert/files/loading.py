@@ -19,7 +19,7 @@ from torch.nn.parameter import is_lazy
 
 from ..errors import CheckpointError, ClassesDifferError, TrustNeededError, first_line, listed
 from ..write import Versions, have_same_bytes, versions_of, with_versions
-from .held import differing, held_state, is_loaded, tensors_of
+from .held import differing, held_state, is_extra_state, is_loaded, tensors_of
 from .pickles import inert_kinds
 from .readers import FLOAT_STATE, quantised, quantised_keys
 
@@ -48,7 +48,8 @@ def load_into(
     Classes translate what older versions of theirs wrote by the versions that are given, as ``torch.load`` gave them.
 
     With ``beside``, the file's other keys, which are named if a key is missing, those of no part of the model, as of a
-    loss beside it, and counters that tools leave are passed over and returned; without it, none are. Where the model
+    loss beside it, and counters that tools leave are passed over and returned; without it, none are. Extra state of
+    a module that has none is refused, as PyTorch refuses it. Where the model
     has integers or truth values, other kinds are taken whose numbers are the same.
 
     Extra state goes to the modules as PyTorch gives it. What a class's own ``load_state_dict`` leaves as it was is
@@ -96,10 +97,13 @@ def load_into(
         raise CheckpointError(f"{path} does not fit the architecture: {told}")
     missing = [key for key in found.missing_keys if key.rpartition(".")[2] != _COUNTER]
     children = {name.partition(".")[0] for name in wanted}
+    modules = {name for name, _ in model.named_modules()}
     passed = tuple(
         key
         for key in found.unexpected_keys
-        if beside is not None and (key.partition(".")[0] not in children or key.rpartition(".")[2] in LEFT_BY_TOOLS)
+        if beside is not None
+        and (key.partition(".")[0] not in children or key.rpartition(".")[2] in LEFT_BY_TOOLS)
+        and not (is_extra_state(key) and key.rpartition(".")[0] in modules)
     )
     unexpected = [key for key in found.unexpected_keys if key not in passed]
     if missing or unexpected:
