@@ -11,7 +11,7 @@ latent diffusion's LitEma           keys ``model_ema.backboneconv1weight`` the k
 torch_ema, diffusers, score_sde     a list, ``shadow_params``              another dictionary
 NeMo's optimizer                    a list, ``ema``                        ``state_dict``
 ema_pytorch                         keys ``ema_model.``                    keys ``online_model.``
-timm, ultralytics, DeepSpeed, own   a place with a usual name              another place
+timm, ultralytics, own code         a place with a usual name              another place
 
 MMCV's hook swaps both sets at the end of each epoch, before or after the file is written as its priority says, and the
 file does not tell. So both are named, and the caller chooses. A list has the parameters in the network's order.

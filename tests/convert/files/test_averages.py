@@ -102,7 +102,7 @@ def test_a_list_that_is_not_of_the_network_s_parameters_is_refused(tmp_path: Pat
     trained, average = two_sets()
     shadow = list(parameters_of(average).values())[::-1]
     torch.save({"model": trained, "ema": {"shadow_params": shadow}}, tmp_path / "w.pth")
-    with pytest.raises(CheckpointError, match="'ema.shadow_params'"):
+    with pytest.raises(CheckpointError, match=r"'ema\.shadow_params'"):
         read(tmp_path / "w.pth", ema=True)
 
 

@@ -18,6 +18,8 @@ from conv2attn.convert.files.weights import Opening
 
 
 class Network(nn.Module):
+    """A network whose classes are torch's."""
+
     def __init__(self) -> None:
         super().__init__()
         self.backbone = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.BatchNorm2d(6), nn.ReLU())
@@ -54,17 +56,23 @@ class IgnoresItsBackbone(LeavesOut):
 
 
 class Renames(Network):
+    """Puts a prefix before its keys."""
+
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         return {f"net.{key}": value for key, value in super().state_dict(*args, **kwargs).items()}
 
 
 class Casts(Network):
+    """Saves half of its weights' precision."""
+
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         state = super().state_dict(*args, **kwargs)
         return {key: value.half() if value.is_floating_point() else value for key, value in state.items()}
 
 
 class Adds(Network):
+    """Saves a number that no module holds."""
+
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         return {**super().state_dict(*args, **kwargs), "steps": torch.tensor(3)}
 
@@ -87,6 +95,8 @@ class Scale(nn.Module):
 
 
 class Extra(Network):
+    """Has a module with extra state."""
+
     def __init__(self) -> None:
         super().__init__()
         self.scale = Scale()

@@ -193,7 +193,7 @@ def test_the_average_that_a_library_writes_is_taken(library: str, tmp_path: Path
         step, written = partial(kept.step, network.parameters()), lambda: {"ema": kept.state_dict()}
     for _ in range(3):
         nn.init.normal_(network[0].weight)  # type: ignore[arg-type]
-        step()
+        step()  # type: ignore[no-untyped-call]
     torch.save({"state_dict": network.state_dict(), **written()}, tmp_path / "w.pth")
     averaged = copy.deepcopy(network)
     if library == "timm":
