@@ -159,7 +159,7 @@ def find_weights(
     they are the only weights that there are. A list of averages is read in one of the orders of parameters' names.
     """
     found = list(_candidates(contents.value, "", 0))
-    if not any(each.tensors for each in found):
+    if not any(each.tensors or each.quantised for each in found):
         held = contents.value
         kind = held.kind if isinstance(held, Inert) else type(held).__name__
         keys = (listed([repr(key)[:50] for key in held]) or "nothing") if isinstance(held, dict) else ""
@@ -317,7 +317,7 @@ def _scored(found: _Found, expected: Expected | None, average: bool | None) -> _
 
     Below the place of a moving average, every key counts as averaged unless some are so by their own names.
     """
-    if (average and found.average is False) or not (found.tensors or found.parts):
+    if (average and found.average is False) or (found.series and not found.tensors):
         return found
     if expected is None:
         if found.parts or (average and not found.holds_average):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -187,20 +186,22 @@ def test_the_average_that_a_library_writes_is_taken(library: str, tmp_path: Path
     network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1))
     if library == "timm":
         kept = imported("timm.utils").ModelEmaV3(network, decay=0.5)
-        step, written = partial(kept.update, network), lambda: {"state_dict_ema": kept.module.state_dict()}
     else:
         kept = imported("diffusers.training_utils").EMAModel(network.parameters(), decay=0.5)
-        step, written = partial(kept.step, network.parameters()), lambda: {"ema": kept.state_dict()}
     for _ in range(3):
         nn.init.normal_(network[0].weight)  # type: ignore[arg-type]
-        step()  # type: ignore[no-untyped-call]
-    torch.save({"state_dict": network.state_dict(), **written()}, tmp_path / "w.pth")
+        if library == "timm":
+            kept.update(network)
+        else:
+            kept.step(network.parameters())
+    average = {"state_dict_ema": kept.module.state_dict()} if library == "timm" else {"ema": kept.state_dict()}
+    torch.save({"state_dict": network.state_dict(), **average}, tmp_path / "w.pth")
     averaged = copy.deepcopy(network)
     if library == "timm":
         averaged.load_state_dict(kept.module.state_dict())
     else:
         kept.copy_to(averaged.parameters())
     assert not torch.equal(averaged[0].weight, network[0].weight)  # type: ignore[arg-type]
-    for average, wanted in ((True, averaged), (False, network)):
-        found = open_network(tmp_path / "w.pth", Opening(copy.deepcopy(network), ema=average)).cnn().state_dict()
+    for ema, wanted in ((True, averaged), (False, network)):
+        found = open_network(tmp_path / "w.pth", Opening(copy.deepcopy(network), ema=ema)).cnn().state_dict()
         assert all(torch.equal(found[key], value) for key, value in wanted.state_dict().items())
