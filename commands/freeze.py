@@ -12,10 +12,11 @@ from torch import nn
 
 from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.errors import ConversionError, OptionError, untraceable
+from ..convert.files.held import complete_state, independent_tensors
 from ..convert.files.preprocessing import caveats
 from ..convert.files.weights import Opening
 from ..convert.inputs import example_image
-from ..convert.write import check_file, copies, independent, write_file, write_safetensors, write_stream
+from ..convert.write import check_file, copies, write_file, write_safetensors, write_stream
 from ..learn.data.datasets import data_kind, load_data
 from ..learn.freezing import FrozenModel, freeze
 from ..learn.training.recipe import accuracy
@@ -109,9 +110,9 @@ def _writer(model: nn.Module, suffix: str, size: Size | None) -> Callable[[Path]
     if suffix == PROGRAM:
         program = _program(model, size or USUAL_SIZES[2])
         return partial(write_stream, partial(torch.export.save, program))
-    state = model.state_dict()
+    state = complete_state(model)
     if suffix == SAFETENSORS:
-        return partial(write_safetensors, independent(state), metadata={})
+        return partial(write_safetensors, independent_tensors(state), metadata={})
     return partial(write_stream, partial(torch.save, copies(state)))
 
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from ..convert.errors import OptionError
 from ..convert.files.folder import LAYERS_CONTENT
+from ..convert.files.held import independent_tensors
 from ..convert.files.weights import Opening
 from ..convert.write import (
     CONFIG,
     WEIGHTS,
     check_file,
     copies,
-    independent,
     write_file,
     write_safetensors,
     write_stream,
@@ -29,12 +28,12 @@ class Restored(NamedTuple):
     """Record of the file that was written.
 
     Attributes:
-        state: The state dict.
+        state: The state dict, with extra state where modules have some.
         is_layers: Whether it is the weights of convolutions alone, without the rest of their network.
         ungrafted: Names of the layers whose trained spare heads were taken off.
     """
 
-    state: dict[str, Tensor]
+    state: dict[str, Any]
     is_layers: bool
     ungrafted: tuple[str, ...]
 
@@ -56,7 +55,8 @@ def restore_file(
 
     Raises:
         OptionError: The suffix is another.
-        OutputError: The file cannot be written; checked before reading where possible.
+        OutputError: The file cannot be written, checked before reading where possible; or it is safetensors, and
+            modules have extra state.
         NotAConvolutionError: Layers compute what no convolution computes, or nothing is converted.
     """
     if out.suffix not in _SUFFIXES:
@@ -65,7 +65,7 @@ def restore_file(
     network = opened(source, opening)
     state = network.cnn_state(ungraft_all=ungraft)
     if out.suffix == ".safetensors":
-        write = partial(write_safetensors, independent(state), metadata={})
+        write = partial(write_safetensors, independent_tensors(state), metadata={})
     else:  # which would write all of a storage for a part of it
         write = partial(write_stream, partial(torch.save, copies(state)))
     write_file(out, write, force=force, sources=network.files)

@@ -21,7 +21,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import torch
 from filelock import FileLock, Timeout
@@ -283,13 +283,18 @@ def independent(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return tensors
 
 
-def copies(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A copy of each tensor, without the rest of its storage; those that are one stay one, and classes' versions."""
+def copies(state: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of each tensor, without the rest of its storage; those that are one stay one, and classes' versions.
+
+    Extra state, which can be any object, stays the object that it is.
+    """
     copied: dict[Place, Tensor] = {}
-    for tensor in state.values():
+    tensors = {name: value for name, value in state.items() if isinstance(value, Tensor)}
+    for tensor in tensors.values():
         if place(tensor) not in copied:
             copied[place(tensor)] = tensor.detach().clone()
-    return with_versions({name: copied[place(tensor)] for name, tensor in state.items()}, versions_of(state))
+    made = {name: copied[place(value)] if name in tensors else value for name, value in state.items()}
+    return with_versions(made, versions_of(state))
 
 
 def versions_of(state: object) -> Versions:
@@ -298,7 +303,7 @@ def versions_of(state: object) -> Versions:
     return found
 
 
-def with_versions(tensors: Mapping[str, Tensor], versions: Versions) -> OrderedDict[str, Tensor]:
+def with_versions(tensors: Mapping[str, Any], versions: Versions) -> OrderedDict[str, Any]:
     """A state dict of tensors, which tells versions if there are some, as PyTorch's own do."""
     state = OrderedDict(tensors)
     if versions is not None:

@@ -136,7 +136,7 @@ class _Trial:
         """Why the file's outputs are not the network's, but for rounding; None if they are."""
         placed, named = given
         try:
-            found = same(self._network, self._path, named if not placed else placed)
+            found = same(self._network, self._path, placed if placed else named)
         except ConversionError as error:  # ONNX Runtime's, as the network ran
             return first_line(error)
         if found.verdict == "cannot say":

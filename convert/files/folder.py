@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..arguments import as_path
-from ..errors import CheckpointError, OutputError
+from ..errors import CheckpointError, OutputError, close_names
 from ..layer.checked import checked_model, passed
 from ..layer.layer import SelfAttention
 from ..network.report import LayerRecord, Report
@@ -35,6 +35,7 @@ from ..write import (
     write_safetensors,
 )
 from .architecture import Architecture, with_classes
+from .held import complete_state, extra_state_of, packed, tensors_of, unpacked
 from .layers import Layers, attention_named, described, state_key
 from .preprocessing import Preprocessing
 from .readers import digest, read_safetensors, readable
@@ -59,6 +60,8 @@ class Config:
         preprocessing: Preprocessing in training, or None if it is unknown.
         class_versions: Versions of the classes of its modules, by which they read a state dict, but for those of
             torch.nn and for 1; None in folders that do not tell.
+        extra_state: Keys among ``tensors`` of its modules' extra state, which the file has as bytes; None where there
+            is none.
     """
 
     content: str
@@ -67,6 +70,7 @@ class Config:
     tensors: tuple[str, ...]
     preprocessing: Preprocessing | None = None
     class_versions: dict[str, int] | None = None
+    extra_state: tuple[str, ...] | None = None
 
 
 def converted_in(path: Path) -> Path:
@@ -81,6 +85,8 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
     Raises:
         CheckpointError: The folder is not a converted model, is damaged, or is of another version.
     """
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder} is a file, not a folder" if folder.exists() else _no_folder(folder))
     path = folder / CONFIG
     said: dict[str, Any] = read_object(path) if path.is_file() else {}
     if said.get("format") != FORMAT:
@@ -101,10 +107,18 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
         tensors, sha256 = read_safetensors(weights), digest([weights])
     if tensors.keys() != set(config.tensors):
         raise CheckpointError(f"{folder} is damaged: {CONFIG} lists other tensors than {WEIGHTS} holds")
-    state = {key: tensors[key] for key in config.tensors}
+    extra_state = {key: unpacked(key, tensors[key]) for key in config.extra_state or () if key in tensors}
+    state = {key: tensors[key] for key in config.tensors if key not in extra_state}
     layers = {name: described(record, name, state) for record in config.layers for name in record.names}
     versions = {name: {"version": version} for name, version in (config.class_versions or {}).items()}
-    return config, Checkpoint(folder, state, sha256, layers, (path, weights), versions=versions or None)
+    found = Checkpoint(folder, state, sha256, layers, (path, weights), versions=versions or None)
+    return config, replace(found, extra_state=extra_state, order=config.tensors)
+
+
+def _no_folder(folder: Path) -> str:
+    """Sentence that there is no such folder, with the near names of those that lie there."""
+    beside = [each.name for each in folder.parent.iterdir()] if folder.parent.is_dir() else []
+    return f"there is no folder {folder}{close_names(folder.name, beside)}"
 
 
 def _as_now(layer: dict[str, Any]) -> dict[str, Any]:
@@ -140,8 +154,9 @@ def save_converted(
         force: Replace a folder that conv2attn wrote.
 
     Raises:
-        OutputError: The folder exists or cannot be written, the model has no self-attention layer or state that is not
-            a tensor, or the architecture's arguments are not JSON.
+        OutputError: The folder exists or cannot be written, the model has no self-attention layer or state that is
+            neither tensors nor plain data, its class's ``state_dict`` renames or changes what its modules hold, or the
+            architecture's arguments are not JSON.
         ConversionError: The model is not an ``nn.Module`` in Python, or the folder is not a path.
 
     Examples:
@@ -163,11 +178,12 @@ def save_converted(
     if not report.layers:
         raise OutputError("the model has no self-attention layer to keep: convert it first, convert_model(model)")
     config, state = _described(model, report, architecture, preprocessing, source)
-    shared = aliases(state)
+    bytes_of = {key: packed(key, value) for key, value in extra_state_of(state).items()}
+    shared = aliases(tensors_of(state))
     told = json.loads(json_text(report.to_json()))  # as it will be read
-    told["sha256"] = checksum(told, json.loads(_json(config)), state)
+    told["sha256"] = checksum(told, json.loads(_json(config)), tensors_of(state))
     texts = {CONFIG: _json(config), REPORT: json_text(told) + "\n"} | ({} if page is None else {PAGE: page})
-    tensors = independent({name: value for name, value in state.items() if name not in shared})
+    tensors = independent({name: value for name, value in {**state, **bytes_of}.items() if name not in shared})
 
     def write(temporary: Path) -> None:
         write_safetensors(tensors, temporary / WEIGHTS, {FORMAT: str(FORMAT_VERSION), **shared})
@@ -185,8 +201,8 @@ def _described(
     architecture: Architecture | None,
     preprocessing: Preprocessing | None,
     source: Checkpoint | None,
-) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """Content of the folder's ``config.json``, and the tensors beside it."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Content of the folder's ``config.json``, and the tensors and extra state beside it."""
     records = [LayerRecord.of(layer.names, attention_named(model, layer.name)) for layer in report.layers]
     is_part = isinstance(model, Layers | SelfAttention)
     kinds = sorted({record.kind for record in records if record.kind is not None})
@@ -196,7 +212,7 @@ def _described(
         )
     layers = {name: attention_named(model, name).state_dict() for record in records for name in record.names}
     own = {state_key(name, key): value for name, state in layers.items() for key, value in state.items()}
-    state = _tensors(own if is_part else model.state_dict())
+    state = _with_values(own) if is_part else complete_state(model)
     return {
         "format": FORMAT,
         "format_version": FORMAT_VERSION,
@@ -206,6 +222,7 @@ def _described(
         "layers": [record.to_json() for record in records],
         "tensors": list(state),
         "class_versions": {} if is_part else _class_versions(model),
+        **({"extra_state": list(extra)} if (extra := extra_state_of(state)) else {}),
         "source": None if source is None else {"file": as_unicode(source.path.name), "sha256": source.sha256},
         "versions": {name: metadata.version(name) for name in ("conv2attn", "torch")},
     }, state
@@ -226,10 +243,8 @@ def _json(data: Mapping[str, Any]) -> str:
         raise OutputError(f"the conversion cannot be written as JSON: {error}") from error
 
 
-def _tensors(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """A state dict that holds nothing but tensors with values."""
-    if odd := [name for name, value in state.items() if not isinstance(value, Tensor)]:
-        raise OutputError(f"the model has state that is not a tensor and cannot be written: {', '.join(odd[:10])}")
+def _with_values(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A state dict whose tensors have values."""
     if empty := [name for name, value in state.items() if value.is_meta]:
         raise OutputError(f"the model has tensors without values, on the meta device: {', '.join(empty[:10])}")
     return dict(state)

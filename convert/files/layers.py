@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import cast
 
 import torch
-from torch import Tensor, nn
+from torch import Size, Tensor, nn
 
 from ..errors import CheckpointError, ConversionError, first_line, listed
 from ..heads.content import AXES
@@ -34,7 +34,8 @@ from ..spec import Convolution, ConvSpec, DescribedConvolution
 from ..subclasses.padded import convolution as new_convolution
 from ..subclasses.padded import has_class
 from ..subclasses.readers import geometry
-from .weights import Expected
+from .held import extra_state_of, held_state, tensors_of
+from .keys import Expected
 
 ATTENTION_KEYS = (
     "alpha",
@@ -189,7 +190,9 @@ def holds_attention(state: Mapping[str, Tensor]) -> bool:
 def expected_keys(cnn: nn.Module) -> Expected:
     """The keys that the state dict of a CNN has, with their shapes, and those that it can have once it is converted."""
     names = [name for group in names_by_module(cnn, is_convolution) for name in group]
-    own = {key: value.shape for key, value in cnn.state_dict().items() if isinstance(value, Tensor)}
+    held = {**cnn.state_dict(), **held_state(cnn)}
+    own: dict[str, Size | None] = {key: value.shape for key, value in tensors_of(held).items()}
+    own |= dict.fromkeys(extra_state_of(held))
     return {**{state_key(name, key): None for name in names for key in ATTENTION_KEYS}, **own}
 
 

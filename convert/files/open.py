@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -47,6 +48,7 @@ from ..plain import read_object
 from ..write import CONFIG, PROGRAM, Versions, is_ours, versions_of, with_versions
 from .architecture import Architecture
 from .folder import NETWORK_CONTENT, converted_in, read_folder
+from .held import complete_state, extra_state_of, held_state, parameter_orders, tensors_of
 from .layers import (
     Layers,
     attention_layers,
@@ -58,10 +60,11 @@ from .layers import (
     stored_layer,
     without_attention,
 )
+from .loading import load_into
 from .names import PREFIX, is_model_folder, pretrained
 from .preprocessing import Preprocessing, from_folder, from_timm, from_torchvision
 from .readers import FLOAT_STATE, Contents, Kind, quantised, quantised_keys, read_contents, sniff
-from .weights import Checkpoint, Opening, find_weights, load_into
+from .weights import Checkpoint, Opening, find_weights
 
 LARGE = 2**28  # bytes of weights from which on they are not copied
 
@@ -132,7 +135,8 @@ class Network:
     @property
     def non_finite(self) -> tuple[str, ...]:
         """Names of tensors with a NaN or an infinity."""
-        numbers = {key: value for key, value in self.read.state_dict().items() if not value.is_meta}
+        held = tensors_of(held_state(self.read))
+        numbers = {key: value for key, value in held.items() if not value.is_meta}
         numbers = {key: value.float() if value.itemsize == 1 else value for key, value in numbers.items()}
         return tuple(key for key, value in numbers.items() if not torch.isfinite(value).all())
 
@@ -158,8 +162,10 @@ class Network:
         self._check_convolutions()
         return restore_model(self.read, inplace=True) if modules_of(self.read, SelfAttention) else self.read
 
-    def cnn_state(self, *, ungraft_all: bool = False) -> dict[str, Tensor]:
+    def cnn_state(self, *, ungraft_all: bool = False) -> dict[str, Any]:
         """The CNN's state dict, bit for bit and in its order; nothing is built where the file tells all of it.
+
+        Extra state of its modules, which can be any object, is in it.
 
         Args:
             ungraft_all: Leave trained spare heads out, and what they computed.
@@ -174,12 +180,14 @@ class Network:
             )
         if not self.records:
             if not (ungraft_all and self.spare_heads):
-                return self.cnn().state_dict()
+                return complete_state(self.cnn())
             bare = ungraft(self.read, all=True).model
-            return (restore_model(bare) if modules_of(bare, SelfAttention) else bare).state_dict()
+            return complete_state(restore_model(bare) if modules_of(bare, SelfAttention) else bare)
         self._check_convolutions(ungraft_all=ungraft_all)
         saved = self.checkpoint
-        return with_versions(without_attention(saved.state_dict, self.records), saved.versions)
+        state = {**without_attention(saved.state_dict, self.records), **saved.extra_state}
+        order = [key for key in saved.order if key in state] or state.keys()
+        return with_versions({key: state[key] for key in order}, saved.versions)
 
     def attention(self) -> nn.Module:
         """The network with its attention layers as they were saved. It can be requested only once."""
@@ -319,7 +327,8 @@ def _of_weights(
 
     def fill(model: nn.Module, assign: bool) -> None:
         nonlocal saved, records
-        saved = find_weights(contents, path, opening, expected=expected_keys(model))
+        orders = list(parameter_orders(model))
+        saved = find_weights(contents, path, opening, expected=expected_keys(model), orders=orders)
         records = attention_layers(model, saved.state_dict)
         passed = _load(model, saved, records, assign, beside=saved.extra)
         state = {key: value for key, value in saved.state_dict.items() if key not in passed}
@@ -352,7 +361,10 @@ def _of_transformers(path: Path, recipe: Architecture, opening: Opening) -> Netw
     """A folder of transformers, whose own loader knows the names that its files have for weights."""
     model = pretrained(path, trust=opening.trust)
     contents = read_contents(path)
-    saved = Checkpoint(path, model.state_dict(), contents.sha256, files=contents.files)
+    state = held_state(model)
+    saved = Checkpoint(
+        path, tensors_of(state), contents.sha256, files=contents.files, extra_state=extra_state_of(state)
+    )
     return Network(saved, lambda: model, (), recipe, described=from_folder(path))
 
 
@@ -422,7 +434,7 @@ def _built(
             with torch.device("meta"):
                 model = given.build(trust=trust, named_by=named_by)
             fill(model, assign=True)
-            if not any(tensor.is_meta for tensor in model.state_dict().values()):
+            if not any(tensor.is_meta for tensor in tensors_of(held_state(model)).values()):
                 return model
     model = given.build(trust=trust, named_by=named_by) if isinstance(given, Architecture) else copy.deepcopy(given)
     fill(model, assign=False)
@@ -442,7 +454,10 @@ def _load(
     state = without_attention(saved.state_dict, records)
     is_pickled = saved.network is not None or bool(saved.unknown)
     versions = _written_by(cnn, saved) if records or is_pickled else saved.versions
-    return load_into(cnn, state, saved.path, assign=assign, beside=beside, versions=versions)
+    more, is_ours = saved.extra_state, bool(saved.order)
+    return load_into(
+        cnn, state, saved.path, assign=assign, beside=beside, versions=versions, extra_state=more, is_ours=is_ours
+    )
 
 
 def _convert_like(network: nn.Module, records: Sequence[LayerRecord], saved: Checkpoint) -> nn.Module:
@@ -463,9 +478,11 @@ def _convert_like(network: nn.Module, records: Sequence[LayerRecord], saved: Che
             f"{saved.path} holds attention layers that the architecture lacks: {listed(sorted(lacking))}"
         )
     _match_dtypes(model, saved.state_dict)
-    is_part, own = isinstance(model, Layers), model.state_dict().keys()
+    is_part, own = isinstance(model, Layers), held_state(model).keys()
     state = {key: value for key, value in saved.state_dict.items() if key in own or not is_part}
-    load_into(model, state, saved.path, assign=is_part, versions=_written_by(model, saved))
+    more, is_ours = saved.extra_state, bool(saved.order)
+    versions = _written_by(model, saved)
+    load_into(model, state, saved.path, assign=is_part, versions=versions, extra_state=more, is_ours=is_ours)
     return model
 
 
@@ -476,6 +493,6 @@ def _written_by(model: nn.Module, saved: Checkpoint) -> Versions:
 
 def _match_dtypes(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
     """Gives each floating-point tensor of the model the precision it was saved with."""
-    for name, tensor in model.state_dict(keep_vars=True).items():
+    for name, tensor in tensors_of(held_state(model, keep_vars=True)).items():
         if name in saved and tensor.is_floating_point() and saved[name].is_floating_point():
             tensor.data = tensor.data.to(saved[name].dtype)

@@ -103,7 +103,7 @@ def read_torch(path: Path) -> object:
             named = [(stand, name) for name, stand in known.items()]
             with safe_globals([*named, *_KINDS]), warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # warnings about other protocols; unreadable files are refused
-                return torch.load(path, map_location="cpu", weights_only=True, mmap=_is_stored(path))
+                return load_torch(path, weights_only=True)
         except Exception as error:
             refused = {(name, kind) for kind, form in _REFUSED for name in form.findall(str(error))} - tried
             if not refused:
@@ -111,6 +111,24 @@ def read_torch(path: Path) -> object:
             tried |= refused
             full = {name if "." in name else f"builtins.{name}": kind for name, kind in refused}
             known |= {name: _stand_in(name, kind) for name, kind in full.items()}
+
+
+def load_torch(path: Path, *, weights_only: bool) -> object:
+    """The contents of a file of torch.save's, on the CPU; of data, numbers stay in the mapped file where they can."""
+    if is_utf8(path):
+        is_mapped = weights_only and _is_stored(path)
+        return torch.load(path, map_location="cpu", weights_only=weights_only, mmap=is_mapped)
+    with path.open("rb") as file:
+        return torch.load(file, map_location="cpu", weights_only=weights_only)
+
+
+def is_utf8(path: Path) -> bool:
+    """Whether a path is text in UTF-8, as libraries that open files themselves want it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _is_stored(path: Path) -> bool:
@@ -147,6 +165,7 @@ def _refusal(path: Path, error: Exception) -> CheckpointError:
 
 
 _PARTS = ("_parameters", "_buffers", "_modules")
+_CONTAINERS = (list, tuple, set, frozenset)
 _MAX_DEPTH = 64  # modules in modules
 
 
@@ -211,6 +230,15 @@ def _positions(state: Mapping[str, Any]) -> dict[str, Tensor]:
     if not is_regime or "log_alpha" in dict(state.get("_parameters", ())):
         return {}
     return {name: torch.tensor(numbers[name], dtype=numbers["dtype"]) for name in ("alpha", "centers")}
+
+
+def inert_kinds(value: Any, depth: int = 0) -> list[str]:
+    """Names of the classes that stand-ins in containers are of, each once."""
+    if isinstance(value, Inert):
+        return [value.kind]
+    inner = [*value, *value.values()] if isinstance(value, dict) else value if isinstance(value, _CONTAINERS) else []
+    found = [kind for each in inner for kind in inert_kinds(each, depth + 1)] if depth < _MAX_DEPTH else []
+    return list(dict.fromkeys(found))
 
 
 def _inert_kinds(state: Mapping[str, Any]) -> Iterator[str]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import re
+import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -33,7 +34,8 @@ from ..network.calls import calls_as_modules, calls_of_integers
 from ..onnx import read_onnx
 from ..plain import path_in, read_json
 from ..spec import DescribedConvolution
-from .pickles import is_module, kinds_of, pickled_network, read_torch
+from .held import is_extra_state
+from .pickles import inert_kinds, is_module, is_utf8, kinds_of, load_torch, pickled_network, read_torch
 
 
 class Kind(Enum):
@@ -58,6 +60,19 @@ _OTHERS = (  # where these bytes stand, and what begins like this
     *((0, mark, "a picture") for mark in (b"\x89PNG", b"\xff\xd8\xff", b"GIF8", b"RIFF", b"BM")),
     (0, b"\x1f\x8b", "compressed by gzip; unpack it first"),
     (257, b"ustar", "a tar archive; unpack it first"),
+)
+_PACKAGE = ".data/extern_modules"
+_ARCHIVES = (  # names of entries of zip archives, and what has them
+    (
+        rf"{re.escape(_PACKAGE)}$",
+        "a package of torch.package, which holds code and is read by running it: in Python, "
+        'torch.package.PackageImporter(FILE).load_pickle("model", "model.pkl"), or the names under which it was made, '
+        "gives the network, whose state dict torch.save writes",
+    ),
+    (r"(^|/)data/aotinductor/", "a network that AOTInductor compiled to machine code; keep the .pt2 of torch.export"),
+    (r"^(?!.*/).*\.npy$", "NumPy arrays (.npz); put them into a dict of tensors by their names, for torch.save"),
+    (r"(^|/)model\.weights\.h5$", "a network of Keras; export it to ONNX (tf2onnx does)"),
+    (r"^MAR-INF/", "an archive of TorchServe; unpack it, and open the file of weights in it"),
 )
 _STEMS = ("model", "diffusion_pytorch_model", "pytorch_model")
 _USUAL = tuple(
@@ -106,12 +121,22 @@ def describe(path: Path) -> str:
     if start.startswith((b"<!doctype html", b"<html")):
         return "an HTML page"
     if head.startswith(b"PK"):
-        whole = "a zip archive that PyTorch did not write; unpack it first"
-        return whole if _names(path) else "damaged, a zip archive without its end"
+        names = _names(path)
+        return _archive(names) if names else "damaged, a zip archive without its end"
     found = next((what for place, mark, what in _OTHERS if head[place:].startswith(mark)), None)
     if found is not None:
         return found
     return "a file of an unknown kind" if re.search(rb"[\x00-\x08\x0e-\x1f\x7f]", head) else "a text file"
+
+
+def _archive(names: Sequence[str]) -> str:
+    """The apparent kind of a zip archive that is no checkpoint, with advice, as the end of a sentence."""
+    for mark, what in _ARCHIVES:
+        if any(re.search(mark, name) for name in names):
+            return what
+    if inner := [name for name in names if name.endswith((*_SUFFIXES, ".npz", ".npy"))]:
+        return f"a zip archive that holds {listed(inner)}; unpack it first"
+    return "a zip archive that PyTorch did not write; unpack it first"
 
 
 def _head(path: Path) -> bytes:
@@ -123,6 +148,8 @@ def _archive_kind(path: Path) -> Kind | None:
     """The kind of a zip archive; PyTorch puts everything into one folder of any name."""
     found = _names(path)
     names = {name.partition("/")[2] for name in found}
+    if _PACKAGE in names:  # which can hold files of any names
+        return None
     if "constants.pkl" in names:
         return Kind.SCRIPT
     if "data.pkl" in names:
@@ -245,11 +272,12 @@ def run_program(path: Path, kind: Kind) -> object:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's own, about its internals
             if kind is Kind.PROGRAM:
-                return _as_network(torch.export.load(path).module(), path)
+                with path.open("rb") as file:  # whose name need not be UTF-8
+                    return _as_network(torch.export.load(file).module(), path)
             if kind is Kind.PICKLE:
                 with path.open("rb") as file:
                     return pickle.load(file)
-            return torch.load(path, map_location="cpu", weights_only=False)
+            return load_torch(path, weights_only=False)
     except ModuleNotFoundError as error:
         needed = f"{path} needs the module {error.name}, which cannot be imported here"
         raise CheckpointError(f"{needed}; the environment variable PYTHONPATH must hold its folder") from error
@@ -394,13 +422,24 @@ def read_safetensors(path: Path) -> dict[str, Tensor]:
         CheckpointError: The file is damaged.
     """
     try:
-        with safe_open(path, framework="pt") as file:
+        with _reachable(path) as place, safe_open(place, framework="pt") as file:
             metadata: dict[str, str] = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dictionary
     except (SafetensorError, ValueError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} is damaged or incomplete: {error}") from error
     others = {name: kept for name, kept in metadata.items() if name not in _FORMATS and name not in tensors}
     return tensors | {name: tensors[kept] for name, kept in others.items() if kept in tensors}
+
+
+@contextmanager
+def _reachable(path: Path) -> Iterator[Path]:
+    """The path of a file for a library that takes UTF-8 alone: a link to it where its name is something else."""
+    if is_utf8(path):
+        yield path
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        (link := Path(folder, "file")).symlink_to(path.absolute())
+        yield link
 
 
 def _read_torch(path: Path, kind: Kind, *, trust: bool) -> object:
@@ -415,9 +454,14 @@ def _read_torch(path: Path, kind: Kind, *, trust: bool) -> object:
 
 
 def _holds_foreign_modules(value: object, depth: int = 0) -> bool:
-    """Whether a module of a class that is not known, and is not refused as quantised, is somewhere in a file's data."""
+    """Whether code is needed for a file's data: for a module or extra state of a class that is not known.
+
+    A module that is refused as quantised needs none.
+    """
     if is_module(value):
         return bool(pickled_network(value)[1]) and not quantised_classes(kinds_of(value))
+    if isinstance(value, dict) and any(inert_kinds(each) for key, each in value.items() if is_extra_state(str(key))):
+        return True
     values = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
     return depth < _MAX_DEPTH and any(_holds_foreign_modules(each, depth + 1) for each in values)
 

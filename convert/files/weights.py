@@ -2,10 +2,9 @@
 
 The weights are the file's only dictionary of tensors, under any key, or of several the one that fits.
 
-Training wraps networks: DistributedDataParallel puts ``module.`` before every key, torch.compile ``_orig_mod.``,
-Lightning the name of an attribute, and each may wrap a part of the network only. So a key k of the file is the
-network's key e if k is e behind a prefix, perhaps with the names of wrappers inside. Of all prefixes, the one
-under which most of the network's keys are found is taken.
+A file can also hold one dictionary for each part of a network (``{"backbone": ..., "head": ...}``): the part's name is
+then put before its keys, where they fit so. A moving average may leave out what is not averaged, such as the statistics
+of batch normalisation: the rest is taken from the weights beside it.
 
 Raises:
     CheckpointError: By every function here.
@@ -14,25 +13,25 @@ Raises:
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
-from torch import Size, Tensor, nn
-from torch.nn.parameter import is_lazy
+from torch import Tensor, nn
 
-from ..errors import CheckpointError, ClassesDifferError, SeveralNetworksError, first_line, listed
+from ..errors import CheckpointError, SeveralNetworksError, listed
 from ..spec import DescribedConvolution
-from ..write import Versions, have_same_bytes, versions_of, with_versions
-from ..write import place as place_of
+from ..write import Versions, versions_of
 from .architecture import Architecture
+from .averages import SWAPPED_OR_NOT, in_order, is_averaged, joined, swapped
+from .held import extra_state_of, is_extra_state
+from .keys import Expected, fit_keys, renamed
+from .loading import LEFT_BY_TOOLS
 from .pickles import Inert, is_module, kinds_of, pickled_network
-from .readers import FLOAT_STATE, Contents, quantised, quantised_classes, quantised_keys, read_contents
+from .readers import FLOAT_STATE, Contents, quantised, quantised_classes, read_contents
 
 _USUAL = ("state_dict", "model", "model_state_dict", "module", "net", "network", "weights", "params", "")
 _TRAINING = re.compile(r"optim|sched|scaler|rng|callback|loss|metric|loops", re.IGNORECASE)
@@ -73,6 +72,8 @@ class Checkpoint:
         extra: Keys that were left out, since they belong to no part of the network.
         versions: Versions of the classes that wrote the weights, where the file tells them.
         dequantised: Keys of quantised tensors, which became (integer - zero point) * scale.
+        extra_state: Extra state of modules, any objects, by its keys.
+        order: All keys of a folder that conv2attn wrote, in the order of the network's state dict; else empty.
     """
 
     path: Path
@@ -85,18 +86,27 @@ class Checkpoint:
     extra: tuple[str, ...] = ()
     versions: Versions = None
     dequantised: tuple[str, ...] = ()
+    extra_state: Mapping[str, Any] = field(default_factory=dict)
+    order: tuple[str, ...] = ()
 
     @property
     def left_over(self) -> tuple[str, ...]:
         """The keys that were left out, but for counters that tools leave, and constants of an ONNX file's graph."""
         is_graph = self.path.suffix == ".onnx"
-        own = (key for key in self.extra if key.rpartition(".")[2] not in _EXTRA)
+        own = (key for key in self.extra if key.rpartition(".")[2] not in LEFT_BY_TOOLS)
         return tuple(key for key in own if "." in key or not is_graph)
 
 
 @dataclass(frozen=True)
 class _Found:
-    """Weights at a place in a checkpoint, keys with dots between them, and how well they fit a network."""
+    """Weights at a place in a checkpoint, keys with dots between them, and how well they fit a network.
+
+    Attributes:
+        average: Whether its library is known to keep the average here (True) or the trained weights (False).
+        may_be_swapped: Whether the weights beside it may be the average instead.
+        parts: State dicts of parts of the network, by the parts' names, instead of tensors.
+        series: Averages in the order of the network's parameters, instead of tensors.
+    """
 
     place: str
     tensors: dict[str, Any]
@@ -107,11 +117,20 @@ class _Found:
     prefixes: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
     versions: Versions = None
+    average: bool | None = None
+    may_be_swapped: bool = False
+    parts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    series: tuple[Tensor, ...] = ()
 
     @property
     def is_averaged(self) -> bool:
         """Whether it lies at a usual name of a moving average."""
         return is_averaged(self.place)
+
+    @property
+    def holds_average(self) -> bool:
+        """Whether it is a moving average, by its library's custom or else by its place's name."""
+        return self.is_averaged if self.average is None else self.average
 
 
 def read_checkpoint(path: str | Path, opening: Opening | None = None) -> Checkpoint:
@@ -126,24 +145,37 @@ def read_checkpoint(path: str | Path, opening: Opening | None = None) -> Checkpo
     return find_weights(read_contents(path, trust=opening.trust), path, opening)
 
 
-def find_weights(contents: Contents, path: Path, opening: Opening, *, expected: Expected | None = None) -> Checkpoint:
+def find_weights(
+    contents: Contents,
+    path: Path,
+    opening: Opening,
+    *,
+    expected: Expected | None = None,
+    orders: Sequence[Sequence[str]] = (),
+) -> Checkpoint:
     """Finds the weights in the contents of a checkpoint.
 
     With the keys and shapes of the network that they are for, the weights get its keys where they fit; without these,
-    they are the only weights that there are.
+    they are the only weights that there are. A list of averages is read in one of the orders of parameters' names.
     """
     found = list(_candidates(contents.value, "", 0))
-    if not found:
+    if not any(each.tensors or each.quantised for each in found):
         held = contents.value
         kind = held.kind if isinstance(held, Inert) else type(held).__name__
         keys = (listed([repr(key)[:50] for key in held]) or "nothing") if isinstance(held, dict) else ""
         raise CheckpointError(f"{path} holds no named tensors; it holds {keys or f'an object of {kind[:100]}'}")
+    known = swapped(contents.value) if isinstance(contents.value, dict) else {}
+    found = [replace(each, average=known.get(each.place)) for each in found]
     average = opening.ema if opening.weights is None else None
-    found = found if opening.weights is None else [_named(found, opening.weights, path)]
-    chosen = _chosen(found, expected, path, average)
+    found = [_named_in_order(each, orders, expected) for each in found]
+    from_all = found if opening.weights is None else [_named(found, opening.weights, path)]
+    chosen = _chosen(from_all, expected, path, average)
     if chosen.quantised:
         raise quantised(path, FLOAT_STATE, chosen.quantised)
-    tensors = {key: each for key, each in chosen.tensors.items() if not (chosen.is_averaged and key == "n_averaged")}
+    if expected is not None and (opening.ema or chosen.holds_average):
+        chosen = _completed(chosen, found, expected)
+    held = {key: each for key, each in chosen.tensors.items() if not (chosen.is_averaged and key == "n_averaged")}
+    tensors = {key: each for key, each in held.items() if not is_extra_state(key)}
     return Checkpoint(
         path,
         _plain(tensors, path),
@@ -155,6 +187,7 @@ def find_weights(contents: Contents, path: Path, opening: Opening, *, expected: 
         chosen.beside,
         chosen.versions,
         tuple(key for key, value in tensors.items() if isinstance(value, Tensor) and value.is_quantized),
+        extra_state_of(held),
     )
 
 
@@ -171,36 +204,57 @@ def _candidates(value: Any, place: str, depth: int) -> Iterator[_Found]:
     if isinstance(value, Inert):
         value = value.state if isinstance(value.state, dict) else value.args
     if isinstance(value, list | tuple):
+        if value and is_averaged(place) and all(isinstance(each, Tensor) for each in value):
+            yield _Found(place, {}, series=tuple(value))
         value = dict(enumerate(value))
     if not isinstance(value, dict):
         return
-    tensors = {key: each for key, each in value.items() if isinstance(key, str) and _is_numbers(each)}
-    if tensors and not _MOMENTS & tensors.keys():
+    tensors = _state_in(value)
+    if tensors:
         versions = versions_of(value)
         yield _Found(place, tensors, versions=versions)
-        for head, averaged in _averaged_without_dots(tensors):
-            yield _Found(f"{place}.{head}" if place else head, averaged, versions=versions)
+        for head, averaged, may_be_swapped in joined(tensors):
+            inner = f"{place}.{head}" if place else head
+            yield _Found(inner, averaged, versions=versions, may_be_swapped=may_be_swapped)
+    named = {key: each for key, each in value.items() if isinstance(key, str) and not _TRAINING.search(key)}
+    parts = {key: each for key, each in named.items() if isinstance(each, dict) and _state_in(each)}
+    if len(parts) + bool(tensors) > 1:
+        yield _Found(place, {}, parts={**({"": tensors} if tensors else {}), **parts})
     for key, each in value.items():
-        if isinstance(key, str | int) and not _is_numbers(each):
+        if isinstance(key, str | int) and not _is_numbers(each) and not is_extra_state(str(key)):
             yield from _candidates(each, f"{place}.{key}" if place else str(key), depth + 1)
 
 
-def _averaged_without_dots(tensors: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Moving averages under names without their dots, as latent diffusion keeps them beside the weights.
+def _state_in(value: Mapping[Any, Any]) -> dict[str, Any]:
+    """The tensors of a dictionary by their keys, with extra state beside them; empty for what an optimizer keeps."""
+    tensors = {key: each for key, each in value.items() if isinstance(key, str) and _is_numbers(each)}
+    if not tensors or _MOMENTS & tensors.keys():
+        return {}
+    return {
+        key: each for key, each in value.items() if key in tensors or (isinstance(key, str) and is_extra_state(key))
+    }
 
-    Yields:
-        The part of the keys that names the average, and the weights with the averaged ones in their places.
+
+def _named_in_order(found: _Found, orders: Sequence[Sequence[str]], expected: Expected | None) -> _Found:
+    """The same weights; a list of averages under the names of the network's parameters, where it fits them."""
+    named = in_order(found.series, orders, expected) if found.series and expected is not None else {}
+    return replace(found, tensors=named) if named else found
+
+
+def _completed(chosen: _Found, found: Sequence[_Found], expected: Expected) -> _Found:
+    """A moving average of some of the weights, with the rest from the trained weights beside it.
+
+    Only where all that it holds fits, and some of the network's tensors lack.
     """
-    heads = dict.fromkeys(key.partition(".")[0] for key in tensors if "." in key)
-    for head in filter(is_averaged, heads):
-        beside = {key: value for key, value in tensors.items() if not key.startswith(f"{head}.")}
-        plain = {key: value for key, value in beside.items() if isinstance(value, Tensor)}
-        words = {key: key.split(".") for key in plain}
-        names = {"".join(own[first:]): key for key, own in words.items() for first in range(len(own))}
-        averaged = {key: tensors[f"{head}.{name}"] for name, key in names.items() if f"{head}.{name}" in tensors}
-        if averaged:
-            shared = {place_of(plain[key]): value for key, value in averaged.items()}
-            yield head, {key: averaged.get(key, shared.get(place_of(value), value)) for key, value in plain.items()}
+    numbers = {key for key, shape in expected.items() if shape is not None}
+    if not numbers - chosen.tensors.keys() or not chosen.tensors.keys() <= expected.keys():
+        return chosen
+    others = [each for each in found if each.tensors and each.place != chosen.place and not each.holds_average]
+    scored = [_scored(each, expected, False) for each in others if not each.may_be_swapped]
+    beside = max(scored, key=lambda each: (each.score, each.place in _USUAL), default=chosen)
+    rest = {key: each for key, each in beside.tensors.items() if key in expected}
+    state = {key: chosen.tensors.get(key, each) for key, each in rest.items()}
+    return replace(chosen, tensors={**state, **chosen.tensors}, versions=chosen.versions or beside.versions)
 
 
 def _is_numbers(value: object) -> bool:
@@ -228,18 +282,22 @@ def _named(found: Sequence[_Found], key: str, path: Path) -> _Found:
 def _chosen(found: Sequence[_Found], expected: Expected | None, path: Path, average: bool | None) -> _Found:
     """The weights that fit a network best, or without one the only weights of a network.
 
-    Without ``average`` a moving average is taken if there is nothing else; None takes anything.
+    Without ``average`` a moving average is taken if there is nothing else; None takes anything. Parts of a network are
+    taken only where they fit better than any single dictionary.
     """
     for wanted in (average,) if average else (average, None):
         scored = [_scored(each, expected, wanted) for each in found if wanted is not False or not each.is_averaged]
+        whole = max((each.score for each in scored if not each.parts), default=(0, 0))
         best = max((each.score for each in scored), default=(0, 0))
         if any(best):
             break
-    alike = [each for each in scored if each.score == best]
+    alike = [each for each in scored if each.score == best and (best > whole) == bool(each.parts)]
     usual = [each for place in _USUAL for each in alike if each.place == place]
     if not any(best) and average:
+        series = [f"{each.place!r} (a list of {len(each.series)} tensors)" for each in found if each.series]
+        unfit = f", and {listed(series)}, which do not fit its parameters in their order" if series else ""
         raise CheckpointError(
-            f"{path} holds no moving average of the weights under a usual name; it holds {_listed(found)}"
+            f"{path} holds no moving average of the weights under a usual name; it holds {_listed(found)}{unfit}"
         )
     if len(alike) > 1 and not usual and any(best):
         what = "several networks" if expected is None else "several networks that fit"
@@ -248,24 +306,66 @@ def _chosen(found: Sequence[_Found], expected: Expected | None, path: Path, aver
     if any(best) and len(chosen.prefixes) > 1:
         keys = listed([repr(each.removesuffix(".")) for each in chosen.prefixes])
         raise SeveralNetworksError(f"{path} holds the network more than once, behind the keys {keys}")
+    if average and chosen.may_be_swapped:
+        beside = chosen.place.rpartition(".")[0] or "the top level"
+        raise SeveralNetworksError(f"{path} {SWAPPED_OR_NOT} {chosen.place!r} or {beside!r}")
     return chosen
 
 
 def _scored(found: _Found, expected: Expected | None, average: bool | None) -> _Found:
     """The same weights with how well they serve; under a network's keys, where these are known.
 
-    Below the name of a moving average, every key counts as averaged.
+    Below the place of a moving average, every key counts as averaged unless some are so by their own names.
     """
+    if (average and found.average is False) or (found.series and not found.tensors):
+        return found
     if expected is None:
-        if average and not found.is_averaged:
+        if found.parts or (average and not found.holds_average):
             return found
-        kernels = any(value.ndim > 2 for value in found.tensors.values())
+        kernels = any(value.ndim > 2 for key, value in found.tensors.items() if not is_extra_state(key))
         return replace(found, score=(1 + kernels, int(kernels and _TRAINING.search(found.place) is None)))
+    if found.parts:
+        return found if average and not found.holds_average else _joined_parts(found, expected, average)
     numbers = {key: _tensor(value) if isinstance(value, np.ndarray) else value for key, value in found.tensors.items()}
-    averaged = None if average and found.is_averaged else average
-    tensors, score, prefixes, beside, names = fit_keys(numbers, expected, averaged=averaged)
+    fitted = fit_keys(numbers, expected, averaged=average)
+    if average and found.holds_average and not any(fitted.matched):
+        fitted = fit_keys(numbers, expected)
+    tensors, score, prefixes, beside, names = fitted
     versions = renamed(found.versions, names)
     return replace(found, tensors=tensors, versions=versions, score=score, prefixes=prefixes, beside=beside)
+
+
+_SUFFIX = re.compile(r"_?(state_?dict|state|weights|params|model|net)$")
+
+
+def _joined_parts(found: _Found, expected: Expected, average: bool | None) -> _Found:
+    """The state dicts of a network's parts as one, each behind the name of its part where the network has such a part.
+
+    ``backbone_state_dict`` is of the part ``backbone``, too.
+    """
+    children = {key.partition(".")[0] for key in expected if "." in key}
+    tensors: dict[str, Any] = {}
+    versions: dict[str, Mapping[str, object]] = {}
+    score, beside = (0, 0), list[str]()
+    for part, state in found.parts.items():
+        if average is False and is_averaged(part):
+            continue
+        child = next((name for name in (part, _SUFFIX.sub("", part)) if name in children), "")
+        inner = {key.removeprefix(f"{child}."): expected[key] for key in expected if key.startswith(f"{child}.")}
+        own = {key: _tensor(each) if isinstance(each, np.ndarray) else each for key, each in _state_in(state).items()}
+        inside = fit_keys(own, inner)
+        fitted, prefix = (inside, f"{child}.") if any(inside.matched) else (fit_keys(own, expected), "")
+        named = {f"{prefix}{key}": each for key, each in fitted.tensors.items()}
+        foreign = {key for key in named if key not in expected and key.partition(".")[0] not in children}
+        beside += [f"{part}.{key}" for key in (*sorted(foreign), *fitted.beside)]
+        if tensors.keys() & (named.keys() - foreign):
+            return found  # two of one part
+        tensors |= {key: each for key, each in named.items() if key not in foreign}
+        names = {key: f"{prefix}{name}" for key, name in fitted.names.items()}
+        versions |= renamed(versions_of(state), names) or {}
+        score = (score[0] + fitted.matched[0], score[1] + fitted.matched[1])
+    told = versions or None
+    return replace(found, tensors=tensors, versions=told, score=score, prefixes=("",), beside=tuple(beside))
 
 
 def _plain(tensors: Mapping[str, Any], path: Path) -> dict[str, Tensor]:
@@ -291,252 +391,5 @@ def _tensor(value: Any) -> Tensor:
 
 
 def _listed(found: Sequence[_Found]) -> str:
-    places = [repr(each.place) if each.place else "the top level" for each in found]
-    return listed([f"{place} ({len(each.tensors)} tensors)" for place, each in zip(places, found, strict=True)])
-
-
-Expected = Mapping[str, Size | None]
-"""Shapes of a network's tensors by key; None is any shape."""
-
-_WRAPPERS = {"module", "_orig_mod", "_forward_module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module"}
-_COUNTER = "num_batches_tracked"  # batch normalisation had none before PyTorch 0.4.1
-_BYTES = (torch.int8, torch.uint8)
-_EXTRA = {"total_ops", "total_params", "n_averaged", "position_ids"}  # left beside weights by thop and torch
-_AVERAGED = re.compile(r"(^|_)(ema|swa|averaged?|avg|shadow)\d*(_|$)", re.IGNORECASE)
-
-
-class Fitted(NamedTuple):
-    """Weights under a network's keys.
-
-    Attributes:
-        tensors: The weights; those that do not fit, under their own keys.
-        matched: Number of the network's keys that are found with the network's shape, and number of all that are found.
-        prefixes: Prefix that was taken off the keys, with a dot at its end, and others under which as many are found.
-        beside: Keys without the prefix.
-        names: The network's names by the keys that were read.
-    """
-
-    tensors: dict[str, Tensor]
-    matched: tuple[int, int] = (0, 0)
-    prefixes: tuple[str, ...] = ("",)
-    beside: tuple[str, ...] = ()
-    names: Mapping[str, str] = {}
-
-
-def is_averaged(place: str) -> bool:
-    """Whether a key, or a dotted path of keys, has a usual name of a moving average of weights."""
-    return any(_AVERAGED.search(part) is not None for part in place.split("."))
-
-
-def fit_keys(tensors: Mapping[str, Tensor], expected: Expected, *, averaged: bool | None = None) -> Fitted:
-    """Takes prefixes and wrappers off the keys of a state dict, so that they are the expected ones of a network.
-
-    With ``averaged``, only keys behind the name of a moving average are taken; with False only others, with None any.
-    """
-    votes: Counter[str] = Counter()
-    for key, tensor in tensors.items():
-        for prefix, name in _readings(key, expected):
-            if averaged is None or is_averaged(prefix) is averaged:
-                votes[prefix] += 1 + (expected[name] in (None, tensor.shape)) * len(tensors)
-    if averaged and not votes:
-        return Fitted(dict(tensors), names={key: key for key in tensors})
-    best = max(votes, key=lambda prefix: (votes[prefix], -len(prefix)), default="")
-    rivals = [prefix for prefix in votes if best and votes[prefix] == votes[best] and prefix != best]
-    names = {key: _name(key, best, expected) for key in tensors if key.startswith(best)}
-    others = {key: _name(key, "", expected) for key in tensors if key not in names}  # as of a part that was not wrapped
-    names |= {key: name for key, name in others.items() if name in expected and name not in names.values()}
-    while more := _without_one_more(names, tensors, expected):
-        names |= more
-    fitted: dict[str, Tensor] = {}
-    for key in sorted(names, key=lambda key: names[key] != key.removeprefix(best)):  # exact names first
-        if names[key] in fitted and names[key] in expected and fitted[names[key]] is not tensors[key]:
-            raise CheckpointError(f"two keys are {names[key]!r} without the names of wrappers; one is {key!r}")
-        fitted[names[key]] = tensors[key]
-    found = [name for name in fitted if name in expected]
-    alike = sum(expected[name] in (None, fitted[name].shape) for name in found)
-    in_order = {names[key]: fitted[names[key]] for key in tensors if key in names}
-    beside = tuple(key for key in tensors if key not in names)
-    return Fitted(in_order, (alike, len(found)), (best, *rivals), beside, names)
-
-
-def renamed(versions: Versions, names: Mapping[str, str]) -> Versions:
-    """Versions under the modules' new names, from the tensors' new names by their old ones.
-
-    A module that is wrapped has its own version, not its wrapper's.
-    """
-    if versions is None:
-        return None
-    found: dict[str, Mapping[str, object]] = {}
-    for key, name in names.items():
-        old, new = key.split("."), name.split(".")
-        while old and new:
-            if old.pop() == new[-1]:
-                new.pop()
-                found.setdefault(".".join(new), versions.get(".".join(old), {}))
-    return found
-
-
-def load_into(
-    model: nn.Module,
-    tensors: Mapping[str, Tensor],
-    path: Path,
-    *,
-    versions: Versions = None,
-    assign: bool = False,
-    beside: Sequence[str] | None = None,
-) -> tuple[str, ...]:
-    """Loads every weight into a model, under the model's keys or those that its own hooks translate.
-
-    Values are converted to the model's dtype and device; with ``assign``, to its dtype alone, and not copied if they
-    have it. Only ``num_batches_tracked`` may be missing, as in files that are older than it, and a second name of a
-    tensor that is there under its first. After an error the model is not to be used.
-
-    Classes translate what older versions of theirs wrote by the versions that are given, as ``torch.load`` gave them.
-
-    With ``beside``, the file's other keys, which are named if a key is missing, those of no part of the model, as of a
-    loss beside it, and counters that tools leave are passed over and returned; without it, none are. Where the model
-    has integers or truth values, other kinds are taken whose numbers are the same.
-
-    Raises:
-        CheckpointError: A key is missing or unexpected, a shape or a kind of dtype (floating, complex,
-            integer, boolean) differs, tensors that are one in the model differ in the file, or the model is lazy or,
-            without ``assign``, on the meta device.
-    """
-    wanted, sharing = model.state_dict(), model.state_dict(keep_vars=True)
-    first = {id(tensor): key for key, tensor in reversed(sharing.items()) if key in tensors}
-    given = {key: tensors[first[id(tensor)]] for key, tensor in sharing.items() if id(tensor) in first} | {**tensors}
-    checked = (_mismatch(key, given[key], wanted[key], assign) for key in given if key in wanted)
-    problems = [text for text in checked if text is not None]
-    problems += [
-        f"{first[id(tensor)]!r} and {key!r} are one tensor, with two values"
-        for key, tensor in sharing.items()
-        if key in tensors and not have_same_bytes(tensors[key], tensors[first[id(tensor)]])
-    ]
-    if problems:
-        raise _other_classes(path, given, wanted) or _unfit(path, given, wanted, problems)
-    kinds = {key: wanted[key].dtype for key in given if isinstance(wanted.get(key), Tensor)}
-    weights = {key: value.to(kinds.get(key, value.dtype)) for key, value in given.items()} if assign else given
-    with _refused_by_classes(path):
-        found = model.load_state_dict(with_versions(weights, versions), strict=False, assign=assign)
-    missing = [key for key in found.missing_keys if key.rpartition(".")[2] != _COUNTER]
-    children = {name.partition(".")[0] for name in wanted}
-    passed = tuple(
-        key
-        for key in found.unexpected_keys
-        if beside is not None and (key.partition(".")[0] not in children or key.rpartition(".")[2] in _EXTRA)
-    )
-    unexpected = [key for key in found.unexpected_keys if key not in passed]
-    if missing or unexpected:
-        others = (*passed, *(beside or ())) if missing else ()
-        raise _unfit(path, given, wanted, [f"{key!r} is missing" for key in missing], [*unexpected, *others])
-    return passed
-
-
-@contextmanager
-def _refused_by_classes(path: Path) -> Iterator[None]:
-    """Whatever the network's classes raise as they load a file's weights becomes a CheckpointError."""
-    try:
-        yield
-    except RuntimeError as error:
-        raise CheckpointError(f"{path} does not fit the architecture: {' '.join(str(error).split())[:500]}") from error
-    except Exception as error:  # of a class that translates older files
-        raise CheckpointError(f"{path} does not fit the architecture: {first_line(error)[:500]}") from error
-
-
-def _are_quantised(tensors: Mapping[str, Tensor], wanted: Mapping[str, object]) -> bool:
-    """Whether a state dict holds bytes for weights, or scales and zero points beside them."""
-    integers = any(
-        isinstance(own := wanted.get(key), Tensor) and own.is_floating_point() and value.dtype in _BYTES
-        for key, value in tensors.items()
-    )
-    return integers or bool(quantised_keys(tensors.keys() - wanted.keys()))
-
-
-def _other_classes(path: Path, given: Mapping[str, Tensor], wanted: Mapping[str, object]) -> CheckpointError | None:
-    """An error where all that does not fit is the number of the last layer's outputs; else None."""
-    pairs = {key: (tensor, wanted[key]) for key, tensor in given.items()} if given.keys() == wanted.keys() else {}
-    other = {key: (one, two) for key, (one, two) in pairs.items() if isinstance(two, Tensor) and one.shape != two.shape}
-    layers, last = {key.rpartition(".")[0] for key in other}, list(wanted)[-1].rpartition(".")[0]
-    counts = {(len(one), len(two)) for one, two in other.values() if one.ndim and two.ndim}
-    if layers != {last} or len(counts) != 1 or any(one.shape[1:] != two.shape[1:] for one, two in other.values()):
-        return None
-    ((found, expected),) = counts
-    told = f"{path} has {found:,} classes, the architecture {expected:,}: '{last}' has as many outputs"
-    return ClassesDifferError(told, found)
-
-
-def _unfit(
-    path: Path,
-    given: Mapping[str, Tensor],
-    wanted: Mapping[str, object],
-    problems: Sequence[str],
-    unexpected: Sequence[str] = (),
-) -> CheckpointError:
-    """An error that lists the keys that do not fit, and those that the file has in their place."""
-    if _are_quantised(given, wanted):
-        return quantised(path, FLOAT_STATE, [*problems, *unexpected])
-    held = [f"it holds {listed([repr(key) for key in unexpected])}, which the architecture lacks"] if unexpected else []
-    told = "; ".join([*([listed(problems, "; ")] if problems else []), *held])
-    fitting = sum(_mismatch(key, given[key], wanted[key], assign=True) is None for key in given if key in wanted)
-    lacking = sum(key not in given and key.rpartition(".")[2] != _COUNTER for key in wanted)
-    extra = len(given.keys() - wanted.keys())
-    counts = f"{fitting:,} of {len(wanted):,} keys fit, missing {lacking:,}, left over {extra:,}"
-    return CheckpointError(f"{path} does not fit the architecture: {counts}: {told}")
-
-
-def _readings(key: str, expected: Expected) -> Iterator[tuple[str, str]]:
-    """Every prefix of a key that leaves one of the network's keys, with that key."""
-    parts = key.split(".")
-    for first in range(len(parts)):
-        prefix = ".".join(parts[:first]) + "." if first else ""
-        name = _name(key, prefix, expected)
-        if name in expected and (name == key.removeprefix(prefix) or parts[first] not in _WRAPPERS):
-            yield prefix, name
-
-
-def _name(key: str, prefix: str, expected: Expected) -> str:
-    """A key without a prefix, and without the names of wrappers inside it where that is one of the network's."""
-    rest = key.removeprefix(prefix)
-    bare = ".".join(part for part in rest.split(".") if part not in _WRAPPERS)
-    return bare if rest not in expected and bare in expected else rest
-
-
-def _without_one_more(names: Mapping[str, str], tensors: Mapping[str, Tensor], expected: Expected) -> dict[str, str]:
-    """Names without one attribute inside them, the one that makes most of those fit that do not yet."""
-    taken = set(names.values()) & expected.keys()
-    found: dict[str, dict[str, str]] = {}
-    for key, name in names.items():
-        parts = name.split(".") if name not in expected else []
-        for place, part in enumerate(parts[:-1]):
-            shorter = _name(".".join(parts[:place] + parts[place + 1 :]), "", expected)
-            if shorter not in taken and expected.get(shorter) == tensors[key].shape:
-                found.setdefault(part, {})[key] = shorter
-    fitting = [each for each in found.values() if len(set(each.values())) == len(each)]
-    return max(fitting, key=len, default={})
-
-
-def _mismatch(key: str, got: Tensor, wanted: object, assign: bool) -> str | None:
-    """The reason why a tensor cannot be loaded over another, or None."""
-    if not isinstance(wanted, Tensor):
-        return f"{key!r} is a tensor, wanted {type(wanted).__name__}"
-    if is_lazy(wanted) or (wanted.is_meta and not assign):
-        return f"{key!r} is not allocated in the model"
-    if got.shape != wanted.shape and not (wanted.ndim == 0 and got.shape == (1,)):  # as PyTorch reads them
-        return f"{key!r} has shape {list(got.shape)}, wanted {list(wanted.shape)}"
-    kinds = _kind(got.dtype), _kind(wanted.dtype)
-    if kinds[0] == kinds[1] or (not wanted.is_floating_point() and _keeps_values(got, wanted.dtype)):
-        return None
-    return f"{key!r} is {kinds[0]}, wanted {kinds[1]}"
-
-
-def _keeps_values(tensor: Tensor, dtype: torch.dtype) -> bool:
-    """Whether a tensor has the same numbers in another dtype, as counters and masks of other writers have."""
-    return not tensor.is_complex() and torch.equal(tensor.to(dtype).to(tensor.dtype), tensor)
-
-
-def _kind(dtype: torch.dtype) -> str:
-    if dtype is torch.bool:
-        return "boolean"
-    if dtype.is_complex:
-        return "complex"
-    return "floating point" if dtype.is_floating_point else "integer"
+    named = [(repr(each.place) if each.place else "the top level", len(each.tensors)) for each in found if each.tensors]
+    return listed([f"{place} ({count} tensors)" for place, count in named])

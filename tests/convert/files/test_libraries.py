@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,6 +14,8 @@ from torch.utils._pytree import tree_leaves
 
 from conv2attn.convert import convert_model, load_converted, save_converted
 from conv2attn.convert.files.architecture import Architecture
+from conv2attn.convert.files.open import open_network
+from conv2attn.convert.files.weights import Opening
 from conv2attn.convert.layer.layer import SelfAttention
 from tests.command import Run
 from tests.libraries import imported
@@ -176,3 +179,29 @@ def test_a_name_alone_describes_a_network_of_other_classes(name: str, tmp_path: 
     cnn = Architecture(name, {"num_classes": 3}).build().eval()
     save_converted(convert_model(cnn).model, tmp_path / "kept", architecture=name)
     assert torch.equal(load_converted(tmp_path / "kept")(images()), cnn(images()))
+
+
+@pytest.mark.parametrize("library", ["timm", "diffusers"])
+def test_the_average_that_a_library_writes_is_taken(library: str, tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Conv2d(4, 2, 1))
+    if library == "timm":
+        kept = imported("timm.utils").ModelEmaV3(network, decay=0.5)
+    else:
+        kept = imported("diffusers.training_utils").EMAModel(network.parameters(), decay=0.5)
+    for _ in range(3):
+        nn.init.normal_(network[0].weight)  # type: ignore[arg-type]
+        if library == "timm":
+            kept.update(network)
+        else:
+            kept.step(network.parameters())
+    average = {"state_dict_ema": kept.module.state_dict()} if library == "timm" else {"ema": kept.state_dict()}
+    torch.save({"state_dict": network.state_dict(), **average}, tmp_path / "w.pth")
+    averaged = copy.deepcopy(network)
+    if library == "timm":
+        averaged.load_state_dict(kept.module.state_dict())
+    else:
+        kept.copy_to(averaged.parameters())
+    assert not torch.equal(averaged[0].weight, network[0].weight)  # type: ignore[arg-type]
+    for ema, wanted in ((True, averaged), (False, network)):
+        found = open_network(tmp_path / "w.pth", Opening(copy.deepcopy(network), ema=ema)).cnn().state_dict()
+        assert all(torch.equal(found[key], value) for key, value in wanted.state_dict().items())

@@ -110,5 +110,5 @@ def test_without_the_package_a_file_is_refused_by_what_to_install(
 
 def test_a_missing_file_is_told_with_close_names_by_same(tmp_path: Path) -> None:
     (tmp_path / "small.onnx").write_bytes(of().SerializeToString())
-    with pytest.raises(CheckpointError, match="there is no file .*close names: small.onnx"):
+    with pytest.raises(CheckpointError, match=r"there is no file .*close names: small\.onnx"):
         same(torch.nn.Identity(), tmp_path / "smal.onnx", torch.zeros(1))
