@@ -210,7 +210,7 @@ def _positions(state: Mapping[str, Any]) -> dict[str, Tensor]:
     is_regime = isinstance(numbers, dict) and {"alpha", "centers", "dtype"} <= numbers.keys()
     if not is_regime or "log_alpha" in dict(state.get("_parameters", ())):
         return {}
-    return {name: torch.tensor(numbers[name], dtype=numbers["dtype"]) for name in ("alpha", "centers")}
+    return {name: torch.tensor(numbers[name], dtype=numbers["dtype"], device="cpu") for name in ("alpha", "centers")}
 
 
 def _inert_kinds(state: Mapping[str, Any]) -> Iterator[str]:

@@ -72,7 +72,10 @@ class Normalization:
             count = max(len(self.mean), len(self.std))
             raise OptionError(f"mean and std have {count} numbers; the network takes {channels} channels")
         unit = pictures.float() / 255 if pictures.dtype == torch.uint8 else (pictures + 1) / 2
-        mean, std = (torch.tensor(numbers).view(-1, 1, 1).to(unit) for numbers in (self.mean, self.std))
+        mean, std = (
+            torch.tensor(numbers, dtype=torch.float32, device="cpu").view(-1, 1, 1).to(unit)
+            for numbers in (self.mean, self.std)
+        )
         return (unit - mean) / std
 
 

@@ -150,6 +150,7 @@ class Ungraft(NamedTuple):
         return str(self.report)
 
 
+@torch.inference_mode(False)
 def graft(
     model: nn.Module,
     *,
@@ -227,6 +228,7 @@ def graft(
     return Graft(model, GraftReport(tuple(layers), (*notes, *costs)))
 
 
+@torch.inference_mode(False)
 def ungraft(model: nn.Module, *, all: bool = False, data: Any = None) -> Ungraft:
     """Takes spare heads off, in a copy: those that stayed at 0, which changes nothing, bit for bit, or all.
 

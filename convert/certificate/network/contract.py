@@ -61,7 +61,11 @@ class _Run(Walk):
 
     def _compare(self, node: fx.Node, found: Tensor, x: Tensor, sums: Weighted) -> None:
         """Notes the worst of a sum's results, in units of u (2-norm + |result|)."""
-        x, weight, added = x.double(), sums.weight.double(), torch.zeros(()) if sums.bias is None else sums.bias
+        x, weight, added = (
+            x.double(),
+            sums.weight.double(),
+            torch.zeros((), device="cpu") if sums.bias is None else sums.bias,
+        )
         exact, norm = sums.apply(x, weight) + added, sums.norm(x)
         own = gamma(sums.terms + 1, U64) * (sums.apply(x.abs(), weight.abs()) + added.abs())
         unit = unit_roundoff(torch.promote_types(found.dtype, torch.float32))

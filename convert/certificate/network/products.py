@@ -62,7 +62,12 @@ class Weighted:
         doubled, absolute, smallest = self.weight.double(), magnitudes(self.weight), arithmetic.smallest
         sums, scale = linear_map(x, lambda t: self.apply(t, doubled), lambda t: self.apply(t, absolute))
         found = Exact(sums, scale).shifted(self.bias)
-        lost = smallest * float(absolute.flatten(1).sum(1).max()) * len(self.weight) * torch.ones(())
+        lost = (
+            smallest
+            * float(absolute.flatten(1).sum(1).max())
+            * len(self.weight)
+            * torch.ones((), dtype=torch.float64, device="cpu")
+        )
         small = is_subnormal(self.weight)
         if bool(small.any()):
             lost = lost + self.apply(x.largest, small.double() * smallest)
@@ -130,7 +135,7 @@ def _partial_sums(matrix: Tensor, columns: Tensor) -> Tensor:
     whole = found.clone()
     for first in range(0, matrix.shape[1], BLOCK):
         part = slice(first, first + BLOCK)
-        for rows in torch.arange(len(matrix)).split(max(1, 2**22 // (BLOCK * columns.shape[1]))):
+        for rows in torch.arange(len(matrix), device="cpu").split(max(1, 2**22 // (BLOCK * columns.shape[1]))):
             sums = (matrix[rows, part, None] * columns[None, part]).cumsum_(1)
             whole[rows] += sums[:, -1]
             found[rows] += sums.abs_().sum(1)
