@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from .arguments import Size, check_memory
 from .errors import ConversionError, OptionError
 
 _FORM = "NAME=SHAPE or NAME=SHAPE:DTYPE, as in pixel_values=1x3x224x224 or timestep=1:int64"
@@ -201,9 +202,13 @@ def example_image(model: nn.Module, size: Sequence[int], *, batch: int = 1) -> T
         model: The network, in eval mode.
         size: Lengths of the axes, of an image rows and columns.
         batch: How many images.
+
+    Raises:
+        MemoryLimitError: The image takes more memory than this machine has.
     """
     likely = likely_channels(model)
     chosen = likely[0]
+    check_memory(4 * batch * chosen * math.prod(size), f"an image of {Size(*size)}")
     known = program_shape(model)
     if known is not None and len(known) == len(size) + 2:
         chosen, *size = (own or asked for own, asked in zip(known[1:], (chosen, *size), strict=True))

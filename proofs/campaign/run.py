@@ -10,6 +10,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections import deque
@@ -130,7 +131,7 @@ def _executor(given: Executor | None, workers: int) -> Iterator[tuple[Executor |
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
     try:
-        with interrupts_ignored():
+        with interrupts_ignored(signal.SIGTERM):  # which clusters send to all processes
             for _ in range(workers):
                 pool.submit(os.getpid)
         yield pool, 2 * workers

@@ -152,16 +152,17 @@ def _end_after(sentinel: int) -> None:
 
 
 @contextmanager
-def interrupts_ignored() -> Iterator[None]:
-    """Processes that are started in this context ignore interrupts, since they inherit it."""
+def interrupts_ignored(*others: signal.Signals) -> Iterator[None]:
+    """Processes that are started in this context ignore interrupts, and other signals, since they inherit it."""
     if threading.current_thread() is not threading.main_thread():  # only that one may, and is interrupted
         yield
         return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, *others)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @cache
