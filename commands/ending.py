@@ -41,7 +41,7 @@ _LEFT = {
 _SIGNALS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # the latter: a closed terminal
 
 
-class EndedBySignal(KeyboardInterrupt):  # noqa: N818  it is no error
+class EndedBySignal(KeyboardInterrupt):
     """A signal that ends a run as Ctrl-C does.
 
     Attributes:

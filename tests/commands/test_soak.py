@@ -107,9 +107,7 @@ cli.main()
 @pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("layers", ["199", "100000"], ids=["in this process", "in several processes"])
-def test_an_interrupt_ends_a_campaign_with_a_partial_summary(
-    layers: str, sent: signal.Signals, tmp_path: Path
-) -> None:
+def test_an_interrupt_ends_a_campaign_with_a_partial_summary(layers: str, sent: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-c", TELLS_OF_PROGRESS, "soak", "--layers", layers, "--out", "result.json"]
     with started(command, cwd=tmp_path) as process:
         wait_for(lambda: (tmp_path / "progress").exists())
