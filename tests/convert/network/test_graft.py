@@ -524,7 +524,7 @@ def test_heads_that_no_machine_holds_are_refused_and_nothing_is_changed() -> Non
 
 
 def test_heads_are_refused_by_the_memory_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    cnn, limits = nn.Sequential(nn.Conv2d(3, 8, 3)), {100_000: 10**6, 1: None}
+    cnn = nn.Sequential(nn.Conv2d(3, 8, 3))
     monkeypatch.setattr("conv2attn.convert.arguments.machine_memory", lambda: 10.0**6)
     c2a.graft(cnn, heads=8)
     with pytest.raises(MemoryLimitError, match="at least"):
