@@ -80,8 +80,8 @@ class Given:
     out: Path  # an empty folder
     cnn: nn.Sequential
     images: Tensor
-    exact: nn.Module
-    soft: nn.Sequential
+    exact: Any
+    soft: Any
     layer: SelfAttention  # soft, without a network
     grafted: nn.Module  # whose spare heads are no longer at 0
     melted: nn.Module
@@ -119,7 +119,8 @@ def engines(given: Given) -> list[Tensor]:
 
 def set_engine(given: Given) -> Tensor:
     c2a.set_engine(given.exact, "sdpa")
-    return given.exact(given.images).detach()
+    outputs: Tensor = given.exact(given.images)
+    return outputs.detach()
 
 
 def saved_and_loaded(given: Given) -> nn.Module:
