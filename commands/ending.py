@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import json
 import logging
 import os
@@ -26,13 +27,12 @@ _OWN = __name__.partition(".")[0]
 _TOOLS = {"torch", "numpy", "typer", "click", "rich", "sympy", "pebble", "lightning", *sys.stdlib_module_names}
 """Top-level modules whose frames do not tell whose error it is."""
 _UNCHECKED = "nothing was checked"
-_KEPT = "finished runs stay in the folder, and --resume continues them"
+_NOTHING = "nothing was written"
 _LEFT = {
     **dict.fromkeys(("verify", "check", "formal", "soak"), _UNCHECKED),
     "prove": "only what is printed above was decided",
     "same": "nothing was compared",
     "demo": "folders that were finished stay",
-    "learn": _KEPT,
     "help": "nothing was done",
     "plan": "nothing was done",
     "claims": "nothing was done",
@@ -41,8 +41,48 @@ _LEFT = {
 _SIGNALS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # the latter: a closed terminal
 
 
+class EndedBySignal(KeyboardInterrupt):
+    """A signal that ends a run as Ctrl-C does.
+
+    Attributes:
+        number: The signal's number.
+    """
+
+    def __init__(self, number: int = signal.SIGINT) -> None:
+        super().__init__()
+        self.number = number
+
+
+class MissingPathError(Exception):
+    """A file or folder to read that is not there, found before torch is imported."""
+
+    def __init__(self, path: Path) -> None:
+        close: list[str] = []
+        with suppress(OSError):
+            close = difflib.get_close_matches(path.name, os.listdir(path.parent), n=4, cutoff=0.7)
+        super().__init__(f"there is no file {path}" + (f"; close names: {', '.join(close)}" if close else ""))
+
+
+def check_there(path: Path) -> None:
+    """Refuses a path that is not there, in a folder that is; other paths may be names, whose form readers know.
+
+    Raises:
+        MissingPathError: It is not there.
+    """
+    if ":" not in path.name and path.parent.is_dir() and not os.path.lexists(path):
+        raise MissingPathError(path)
+
+
 class InterruptedRunError(Exception):
-    """Ctrl-C, as an exception that typer does not take for its own."""
+    """Ctrl-C, or a signal that is heard as one, as an exception that typer does not take for its own."""
+
+
+_heard: list[int] = []  # signals that ended this run, also where a command has its result all the same
+
+
+def code_of_interrupt() -> int:
+    """The exit code of a run that was interrupted: 128 and the signal's number, as shells have it."""
+    return 128 + (_heard[0] if _heard else signal.SIGINT)
 
 
 def is_usage(error: Exception) -> bool:
@@ -62,10 +102,12 @@ def explain(error: Any, arguments: Sequence[str] = ()) -> int:
         _abandon_stdout()
         return READER_LEFT
     if isinstance(error, InterruptedRunError):
-        sentence, code = f"interrupted; {_after_interrupt(arguments)}", INTERRUPTED
+        sentence, code = f"interrupted; {_after_interrupt(arguments)}", code_of_interrupt()
     elif is_usage(error):
         error.message = printable(_plain(error))
         sentence, code = error.format_message(), error.exit_code
+    elif isinstance(error, MissingPathError):
+        sentence, code = str(error), WRONG_INPUT
     elif isinstance(error, OSError):
         _abandon_stdout()
         where = "" if error.filename is None else f"{os.fsdecode(error.filename)} "
@@ -91,9 +133,19 @@ def explain(error: Any, arguments: Sequence[str] = ()) -> int:
 
 def _after_interrupt(arguments: Sequence[str]) -> str:
     command = next((argument for argument in arguments if not argument.startswith("-")), "")
-    if command == "graft" and "--data" in arguments:
-        return _KEPT
-    return _LEFT.get(command, "nothing was written")
+    if command == "learn" or (command == "graft" and "--data" in arguments):
+        folder = Path(_value_of(("--out", "-o"), arguments) or "learned")
+        return f"{folder} has what was trained so far, and --resume continues it" if folder.is_dir() else _NOTHING
+    return _LEFT.get(command, _NOTHING)
+
+
+def _value_of(names: Sequence[str], arguments: Sequence[str]) -> str | None:
+    """The value of an option on the command line, by any of its names; None if it is not given."""
+    for place, argument in enumerate(arguments):
+        name, equals, value = argument.partition("=")
+        if name in names:
+            return value if equals else next(iter(arguments[place + 1 :]), None)
+    return None
 
 
 def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
@@ -119,7 +171,7 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
         ImageSizesError: "--size makes pictures one size",
     }
     hint = next((f" ({hint})" for kind, hint in hints.items() if isinstance(error, kind)), "")
-    wrong_use = errors.SelectionError | errors.OptionError | errors.ToolError | errors.UnknownEngineError
+    wrong_use = errors.SelectionError | errors.OptionError | errors.UnknownEngineError
     told = f"{error.sentence if hint else error}{hint}"  # one cure, the command line's own where there is one
     if isinstance(error, wrong_use):
         return told, WRONG_USE
@@ -188,13 +240,20 @@ def libraries_quiet() -> Iterator[None]:
             logging.disable(before)
 
 
+def _end(number: int, _: object) -> None:
+    _heard.append(number)
+    raise EndedBySignal(number)
+
+
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Makes signals that end a run raise SystemExit, so that it cleans up; their former handlers come back."""
+    """Has signals that end a run raise what Ctrl-C raises, so that it ends alike; their former handlers come back."""
     heard = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores one
-    before = [signal.signal(number, lambda number, _: sys.exit(128 + number)) for number in heard]
+    before = [signal.signal(number, _end) for number in heard]
+    _heard.clear()
     try:
         yield
     finally:
+        _heard.clear()
         for number, handler in zip(heard, before, strict=True):
             signal.signal(number, handler)

@@ -5,6 +5,7 @@ Pictures come in batches, prepared as the network's owner prepares them; tensors
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..convert.arguments import USUAL_SIZES, Size
+from ..convert.arguments import USUAL_SIZES, Size, check_memory
 from ..convert.errors import CheckpointError, OptionError
 from ..convert.files.preprocessing import Normalization, Preprocessing, caveats
 from ..convert.files.readers import read_contents
@@ -147,6 +148,7 @@ def _random_images(pair: Pair, channels: int | None, size: Size | None, count: i
     channels = channels or example_image(pair.cnn, grid).shape[1]
     generator, batch, count = torch.Generator().manual_seed(seed), images or BATCH, count or DEFAULT_IMAGES
     count = count if images is None else -(-count // images) * images  # whole batches
+    check_memory(4 * count * channels * math.prod(grid), f"{count:,} random images of {grid}")
     drawn = torch.randn(count, channels, *grid, generator=generator)
     return Inputs(torch.split(drawn.to(pair.first.weight), batch), seed, usual=None if said else grid)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_ty
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from .ending import InterruptedRunError, is_usage
+from .ending import INTERRUPTED, InterruptedRunError, check_there, code_of_interrupt, is_usage
 from .machine import use_threads
 from .terminal import Outcome, print_outcome, results_alone
 
@@ -202,13 +202,15 @@ def size_of(text: str | None, axes: int | None = None) -> Size | None:
     """Parses a size such as 224x224, of one to three numbers; None gives None."""
     if text is None:
         return None
-    from ..convert.arguments import Size
+    from ..convert.arguments import Size, check_memory
 
     wanted = "ROWSxCOLUMNS, like 224x224, or 224 for a square (LENGTH for sequences, PLANESxROWSxCOLUMNS for volumes)"
     lengths = _numbers(text.lower(), int, "--size", wanted, (1, 2, 3), separator="x")
     if min(lengths) < 1:
         raise typer.BadParameter(f"must be {wanted}; got {text}", param_hint="--size")
-    return Size(*lengths) if axes is None else Size(*lengths).along(axes)
+    size = Size(*lengths) if axes is None else Size(*lengths).along(axes)
+    check_memory(4 * math.prod(size), f"an image of {size}, as --size says,")
+    return size
 
 
 def range_of(text: str) -> tuple[float, float]:
@@ -274,6 +276,7 @@ def _numbers(
 
 
 Run = Callable[..., Outcome]
+_READ = {"checkpoint", "source", "a", "b", "folder", "original"}  # parameters that are paths to read
 _JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
 _THREADS = Annotated[
@@ -358,12 +361,15 @@ def command(
         def called(*, as_json: bool, threads: int | None = None, **given: Any) -> None:
             if threads is not None:
                 use_threads(threads)
+            for name in _READ & given.keys():
+                if given[name] is not None:
+                    check_there(given[name])
             if opens:
                 given["opening"] = opening_of(**{name: given.pop(name) for name in OPENING})
             outcome = run(**given)
             print_outcome(run.__name__, outcome, as_json=as_json)
             if outcome.exit_code:
-                raise typer.Exit(outcome.exit_code)
+                raise typer.Exit(code_of_interrupt() if outcome.exit_code == INTERRUPTED else outcome.exit_code)
 
         options: dict[str, tuple[Any, Any]] = {}
         for name, parameter in inspect.signature(run).parameters.items():

@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 import numbers
 import operator
+import os
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from .errors import ConversionError
+from .errors import ConversionError, MemoryLimitError
 
 
 class Size(tuple[int, ...]):
@@ -59,6 +61,35 @@ def format_bytes(count: float) -> str:
             return f"{count:.0f} bytes" if unit == "bytes" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} TiB"
+
+
+_GROUP_LIMITS = "/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"  # of a container, or a job
+
+
+def machine_memory() -> float:
+    """Bytes of memory that this process may have at most: the machine's, or its control group's; inf if not known."""
+    found = [math.inf]
+    with suppress(AttributeError, ValueError, OSError):  # no POSIX
+        found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    for path in _GROUP_LIMITS:
+        with suppress(OSError, ValueError):  # it has none, or says "max"
+            found.append(int(Path(path).read_text()))
+    return min(found)
+
+
+def check_memory(least: float, what: str) -> None:
+    """Refuses what takes more memory than there is, before it is asked for: a system may give it, and end the process.
+
+    Args:
+        least: An estimate from below, in bytes.
+        what: What takes it, as the beginning of the sentence.
+
+    Raises:
+        MemoryLimitError: This machine has less.
+    """
+    limit = machine_memory()
+    if least > limit:
+        raise MemoryLimitError(f"{what} takes {format_bytes(least)} at least; this machine has {format_bytes(limit)}")
 
 
 def format_seconds(seconds: float) -> str:

@@ -53,7 +53,7 @@ class UnknownEngineError(EngineError):
 
 
 class MemoryLimitError(EngineError):
-    """A call that would hold more than ``memory_limit``."""
+    """What would hold more than ``memory_limit``, or than the machine has."""
 
 
 class NotAConvolutionError(ConversionError):
@@ -69,7 +69,7 @@ class DivergedError(ConversionError):
 
 
 class ToolError(ConversionError):
-    """An external program that is needed and is not installed."""
+    """A program, or an optional package, that is needed and is not installed."""
 
 
 class LibraryError(ConversionError):

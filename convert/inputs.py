@@ -26,6 +26,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from .arguments import Size, check_memory
 from .errors import ConversionError, OptionError
 
 _FORM = "NAME=SHAPE or NAME=SHAPE:DTYPE, as in pixel_values=1x3x224x224 or timestep=1:int64"
@@ -55,8 +56,8 @@ class InputSpec:
     def random(self, generator: torch.Generator) -> Tensor:
         """Normal numbers; integers and truth values are 0 or 1, which indices, classes, steps and masks may all be."""
         if self.dtype.is_floating_point:
-            return torch.randn(self.shape, generator=generator).to(self.dtype)
-        return torch.randint(0, 2, self.shape, generator=generator).to(self.dtype)
+            return torch.randn(self.shape, generator=generator, dtype=torch.float32, device="cpu").to(self.dtype)
+        return torch.randint(0, 2, self.shape, generator=generator, device="cpu").to(self.dtype)
 
 
 def parse_input(text: str) -> InputSpec:
@@ -157,7 +158,7 @@ def fitted(model: nn.Module, inputs: Any, name: str = "inputs") -> tuple[tuple[T
         OptionError: As ``as_inputs``.
     """
     placed, named = _as_taken(model, *as_inputs(inputs, name))
-    weight = next((each for each in model.parameters() if each.is_floating_point()), torch.empty(0))
+    weight = next((each for each in model.parameters() if each.is_floating_point()), torch.empty(0, device="cpu"))
 
     def copied(given: Tensor) -> Tensor:
         return given.to(weight.device, weight.dtype if given.is_floating_point() else given.dtype, copy=True)
@@ -201,20 +202,24 @@ def example_image(model: nn.Module, size: Sequence[int], *, batch: int = 1) -> T
         model: The network, in eval mode.
         size: Lengths of the axes, of an image rows and columns.
         batch: How many images.
+
+    Raises:
+        MemoryLimitError: The image takes more memory than this machine has.
     """
     likely = likely_channels(model)
     chosen = likely[0]
+    check_memory(4 * batch * chosen * math.prod(size), f"an image of {Size(*size)}")
     known = program_shape(model)
     if known is not None and len(known) == len(size) + 2:
         chosen, *size = (own or asked for own, asked in zip(known[1:], (chosen, *size), strict=True))
-        (image,), _ = fitted(model, torch.zeros(known[0] or batch, chosen, *size))
+        (image,), _ = fitted(model, torch.zeros(known[0] or batch, chosen, *size, device="cpu"))
         return image
     for channels in likely:
         with contextlib.suppress(Exception):  # of the network's code, which may raise anything
-            call_with(model, torch.zeros(1, channels, *size))
+            call_with(model, torch.zeros(1, channels, *size, device="cpu"))
             chosen = channels
             break
-    (image,), _ = fitted(model, torch.zeros(batch, chosen, *size))
+    (image,), _ = fitted(model, torch.zeros(batch, chosen, *size, device="cpu"))
     return image
 
 

@@ -186,6 +186,10 @@ def _place(target: Path, force: bool, sources: Iterable[Path]) -> Iterator[None]
         check_apart(target, sources)
         if target.exists() and not force:
             raise OutputExistsError(f"{target} exists already", cure="force=True replaces it")
+        with tempfile.TemporaryFile(dir=folder) as first:  # a full disk and /proc say no to this alone
+            first.write(b"\0")
+            first.flush()
+            os.fsync(first.fileno())
 
 
 @contextmanager

@@ -124,6 +124,7 @@ class FrozenModel:
         return "\n".join(map(str, self.layers))
 
 
+@torch.inference_mode(False)
 def freeze(model: nn.Module, tolerance: float, *, input_range: InputRange = INPUT_RANGE) -> FrozenModel:
     """Replaces every attention layer of a model by the smallest convolution within a tolerance of it.
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
+import torch
 from torch import nn
 
 from ..convert.arguments import as_integer, as_number
@@ -38,6 +39,7 @@ INPUT_RANGE = -1.0, 1.0
 AT_REST = "attention is exactly one-hot at this alpha, and positions have no gradient: give a smaller alpha"
 
 
+@torch.inference_mode(False)
 def melt(
     model: nn.Module,
     *,

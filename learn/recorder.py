@@ -71,10 +71,10 @@ def nonlocality(layer: SelfAttention, x: Tensor) -> float:
         x: Its input, [batch, in_channels, *size].
     """
     spec, size = layer.spec, Size(*x.shape[2:])
-    like = torch.empty((), dtype=torch.float64)
+    like = torch.empty((), dtype=torch.float64, device="cpu")
     keys, queries = key_positions(spec.padded_size(size), like=like), all_queries(spec, size, like=like)
     pixels = torch.cartesian_prod(*map(torch.arange, spec.output_size(size))).view(-1, spec.axes)
-    taken = torch.linspace(0, len(pixels) - 1, min(_QUERIES, len(pixels))).long()
+    taken = torch.linspace(0, len(pixels) - 1, min(_QUERIES, len(pixels)), dtype=torch.float32, device="cpu").long()
     total = 0.0
     for rows in taken.split(_AT_ONCE):
         seen = layer.attention_probabilities(

@@ -525,6 +525,53 @@ def test_with_json_an_error_is_one_object_too(run: Run) -> None:
         assert json.loads(outcome.out)["exit_code"] == code
 
 
+LARGE = [
+    "plan",
+    "convert",
+    "verify",
+    "show",
+    "export",
+    "graft",
+    "freeze --tolerance 1 --out frozen.pth",
+    "same weights.pt",
+]
+
+
+@pytest.mark.parametrize("command", LARGE)
+def test_an_image_larger_than_the_memory_is_refused_before_anything_is_computed(command: str, run: Run) -> None:
+    save(network())
+    before = tree()
+    outcome = run(*command.split(), "weights.pt", "--arch", "nets.py:small", "--size", "99999999x99999999")
+    assert (outcome.code, outcome.out, tree()) == (3, "", before)
+    assert "an image of 99999999x99999999" in outcome.err
+    assert "this machine has" in outcome.err
+
+
+def test_more_heads_than_the_memory_holds_are_refused_and_nothing_is_written(run: Run) -> None:
+    save(network())
+    outcome = run("graft", "weights.pt", "--arch", "nets.py:small", "--heads", "2147483647", "--size", "9x12")
+    assert (outcome.code, outcome.out) == (3, "")
+    assert "spare heads" in outcome.err
+    assert not Path("weights-grafted").exists()
+
+
+def test_a_place_that_takes_no_byte_is_refused_before_the_checkpoint_is_read(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save(network())
+
+    def full(*_: object, **__: object) -> NoReturn:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("conv2attn.convert.write.tempfile.TemporaryFile", full)
+    monkeypatch.setattr("conv2attn.commands.convert.opened", None)
+    outcome = run("convert", "weights.pt", "--arch", "nets.py:small")
+    assert (outcome.code, outcome.err) == (
+        3,
+        "conv2attn: weights-attention cannot be written: No space left on device\n",
+    )
+
+
 # Processes and terminals
 
 
@@ -559,6 +606,15 @@ def test_help_imports_nothing_heavy() -> None:
     loaded = finished([sys.executable, "-c", code, "--help"]).stdout.splitlines()[-1].split()
     assert "typer" in loaded
     assert heavy.isdisjoint(loaded)
+
+
+@pytest.mark.slow
+def test_a_path_that_is_not_there_is_refused_before_torch_is_imported() -> None:
+    save(network())
+    code = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); import conv2attn.cli as c; c.main()"
+    ended = finished([sys.executable, "-c", code, "convert", "weight.pt"])
+    assert "there is no file weight.pt; close names: weights.pt" in ended.stderr
+    assert "torch" not in ended.stdout.split()
 
 
 @pytest.mark.slow

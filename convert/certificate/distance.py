@@ -91,7 +91,9 @@ def distance_from_convolution(
     given = layer.weight if weight is None else weight
     if given.shape != layer.weight.shape or (weight is not None and (bias is None) != (layer.bias is None)):
         raise ConversionError(f"the convolution must have a weight {list(layer.weight.shape)} and a bias as the layer")
-    taps = torch.zeros(*spec.kernel(given).shape[:2], *(reach + 1 for reach in spec.reach), dtype=torch.float64)
+    taps = torch.zeros(
+        *spec.kernel(given).shape[:2], *(reach + 1 for reach in spec.reach), dtype=torch.float64, device="cpu"
+    )
     taps[(slice(None), slice(None), *(slice(None, None, step) for step in spec.dilation))] = (
         spec.kernel(given).detach().double().cpu()
     )
@@ -205,8 +207,8 @@ def _probabilities(layer: LayerValues, window: Window) -> tuple[Tensor | None, t
     z - n and 2 c are exact, so three roundings are relative to what counts of a score: at most 45 where the probability
     is not beyond, which is then off by less than 3 * 45 * 2^-53 of itself, however large alpha is.
     """
-    alpha = torch.tensor(layer.regime.alpha, dtype=torch.float64)
-    centers = torch.tensor(layer.regime.centers, dtype=torch.float64)
+    alpha = torch.tensor(layer.regime.alpha, dtype=torch.float64, device="cpu")
+    centers = torch.tensor(layer.regime.centers, dtype=torch.float64, device="cpu")
     margin = math.ceil(math.sqrt(_BEYOND / float(alpha.min()))) + 1
     first = tuple(
         min(math.floor(low), a) - margin for low, a in zip(centers.amin(0).tolist(), window.first, strict=True)
@@ -217,9 +219,9 @@ def _probabilities(layer: LayerValues, window: Window) -> tuple[Tensor | None, t
     lengths = [z - a + 1 for a, z in zip(first, last, strict=True)]
     if len(alpha) * math.prod(lengths) > _ENTRIES:
         return None, first
-    found = torch.ones(len(alpha), dtype=torch.float64)
+    found = torch.ones(len(alpha), dtype=torch.float64, device="cpu")
     for axis, (a, length) in enumerate(zip(first, lengths, strict=True)):
-        offsets = a + torch.arange(length, dtype=torch.float64)
+        offsets = a + torch.arange(length, dtype=torch.float64, device="cpu")
         center = centers[:, axis, None]
         nearest = center.round()
         scores = -alpha[:, None] * ((offsets - nearest) * (offsets + nearest - 2 * center))

@@ -172,7 +172,9 @@ def drawn_image(channels: int, size: Size = DRAWN_SIZE) -> Tensor:
     """
     if channels * math.prod(size) > MOST_NUMBERS:
         raise ConversionError(f"an image of {channels:,} channels and {size} pixels is too large to be drawn")
-    row, column = torch.meshgrid(*((torch.arange(n) + 0.5) / n for n in size), indexing="ij")
+    row, column = torch.meshgrid(
+        *((torch.arange(n, dtype=torch.float32, device="cpu") + 0.5) / n for n in size), indexing="ij"
+    )
     ring = _coverage((torch.hypot(row - 0.34, column - 0.33) - 0.17).abs() - 0.05, size)
     square = _coverage(torch.maximum((row - 0.68).abs(), (column - 0.64).abs()) - 0.17, size)
     grating = 0.5 + 0.5 * torch.sin(2 * math.pi * 9 * (row + column))
@@ -181,7 +183,7 @@ def drawn_image(channels: int, size: Size = DRAWN_SIZE) -> Tensor:
     for channel in range(min(channels, _PLANES)):
         tint = math.cos(1.1 * channel + 0.4)  # no two of the first channels weigh alike
         planes.append(slope * (0.6 + 0.4 * tint) - ring * (0.55 + 0.2 * tint) + square * (0.25 - 0.35 * tint) * grating)
-    return torch.stack(planes).clamp(-1, 1)[torch.arange(channels) % _PLANES].unsqueeze(0)
+    return torch.stack(planes).clamp(-1, 1)[torch.arange(channels, device="cpu") % _PLANES].unsqueeze(0)
 
 
 def drawn_input(layer: SelfAttention, size: Size = DRAWN_SIZE) -> Tensor:

@@ -99,6 +99,7 @@ class MultiheadConvolution(nn.Module):
         return attended[0], attended[1]
 
 
+@torch.inference_mode(False)
 @torch.no_grad()
 def multihead_from_attention(layer: SelfAttention, *, size: Sequence[int]) -> MultiheadConvolution:
     """A layer as ``nn.MultiheadAttention``.
@@ -130,8 +131,10 @@ def multihead_from_attention(layer: SelfAttention, *, size: Sequence[int]) -> Mu
     query[:, 0, 0] = -alpha
     for axis in range(axes):
         query[:, axis + 1, 0], query[:, axis + 1, axis + 1] = 2 * alpha * layer.centers[:, axis], 2 * alpha
-    attention.k_proj_weight.view(spec.num_heads, head_dim, -1)[:, : axes + 1] = torch.eye(axes + 1)
-    attention.v_proj_weight.view(spec.num_heads, head_dim, -1)[:, : spec.in_channels] = torch.eye(spec.in_channels)
+    attention.k_proj_weight.view(spec.num_heads, head_dim, -1)[:, : axes + 1] = torch.eye(axes + 1, device="cpu")
+    attention.v_proj_weight.view(spec.num_heads, head_dim, -1)[:, : spec.in_channels] = torch.eye(
+        spec.in_channels, device="cpu"
+    )
     out = attention.out_proj.weight.view(-1, spec.num_heads, head_dim)
     out[: spec.out_channels, :, : spec.in_channels] = _dense_kernel(layer)
     if layer.bias is not None:
@@ -139,6 +142,7 @@ def multihead_from_attention(layer: SelfAttention, *, size: Sequence[int]) -> Mu
     return made.train(layer.training)
 
 
+@torch.inference_mode(False)
 @torch.no_grad()
 def attention_from_multihead(module: MultiheadConvolution) -> SelfAttention:
     """The way back: the layer whose kernel, centres and alpha a ``MultiheadConvolution`` holds, bit for bit.

@@ -149,7 +149,9 @@ def with_convolutions(model: nn.Module) -> tuple[nn.Module, dict[str, SelfAttent
     plain, layers = copy.deepcopy(model).cpu().eval(), dict[str, SelfAttention]()
     for names, layer in modules_of(model, SelfAttention).items():
         # With a bias in any case: torch's exporter would compute one of zeros.
-        conv = convolution(replace(traced_geometry(layer.spec), bias=True), dtype=layer.weight.dtype).eval()
+        conv = convolution(
+            replace(traced_geometry(layer.spec), bias=True), device="cpu", dtype=layer.weight.dtype
+        ).eval()
         with torch.no_grad():
             conv.weight.copy_(layer.weight)
             if conv.bias is not None:

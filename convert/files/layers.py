@@ -144,7 +144,7 @@ def stored_layer(record: LayerRecord, saved: Mapping[str, Tensor], path: Path) -
         conv = layer_module(name, described(record, name, saved), saved)
     else:
         own = [value.dtype for key, value in saved.items() if key.startswith(state_key(name, "parametrizations."))]
-        zero = torch.zeros((), dtype=own[0] if own else torch.float32)
+        zero = torch.zeros((), dtype=own[0] if own else torch.float32, device="cpu")
         bias = zero.expand(record.spec.out_channels) if record.spec.bias else None
         conv = stored_convolution(record.spec, zero.expand(record.spec.weight_shape), bias)
     layer = attention_with(conv)

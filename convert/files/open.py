@@ -373,6 +373,7 @@ def _recipe(given: nn.Module | Architecture | None) -> Architecture | None:
     return given.resolved() if isinstance(given, Architecture) else None
 
 
+@torch.inference_mode(False)
 def load_converted(
     folder: str | Path, *, architecture: nn.Module | Architecture | str | None = None, trust: bool = False
 ) -> nn.Module:

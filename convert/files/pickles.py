@@ -229,7 +229,7 @@ def _positions(state: Mapping[str, Any]) -> dict[str, Tensor]:
     is_regime = isinstance(numbers, dict) and {"alpha", "centers", "dtype"} <= numbers.keys()
     if not is_regime or "log_alpha" in dict(state.get("_parameters", ())):
         return {}
-    return {name: torch.tensor(numbers[name], dtype=numbers["dtype"]) for name in ("alpha", "centers")}
+    return {name: torch.tensor(numbers[name], dtype=numbers["dtype"], device="cpu") for name in ("alpha", "centers")}
 
 
 def inert_kinds(value: Any, depth: int = 0) -> list[str]:

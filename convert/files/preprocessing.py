@@ -71,7 +71,10 @@ class Normalization:
             count = max(len(self.mean), len(self.std))
             raise OptionError(f"mean and std have {count} numbers; the network takes {channels} channels")
         unit = pictures.float() / 255 if pictures.dtype == torch.uint8 else (pictures + 1) / 2
-        mean, std = (torch.tensor(numbers).view(-1, 1, 1).to(unit) for numbers in (self.mean, self.std))
+        mean, std = (
+            torch.tensor(numbers, dtype=torch.float32, device="cpu").view(-1, 1, 1).to(unit)
+            for numbers in (self.mean, self.std)
+        )
         return (unit - mean) / std
 
 
@@ -193,6 +196,7 @@ _OF_TIMM = ("input_size", "fixed_input_size", "interpolation", "crop_pct", "crop
 _PLAIN = ("do_resize", "do_center_crop", "do_rescale", "do_normalize", "do_convert_rgb")  # steps of most processors
 _FOLLOWED = (*_PLAIN, "size", "resample", "crop_size", "image_mean", "image_std")
 _MOMENTS = (("image_mean", 0.0), ("image_std", 1.0))  # each with its neutral number
+_UNKNOWN = "Unrecognized image processor"  # of transformers, which then lists its hundreds of models
 _KINDS = ("image_processor_type", "feature_extractor_type", "processor_class")
 
 
@@ -321,7 +325,14 @@ def _of_transformers(description: Mapping[str, Any]) -> Transform:
     own = {key: value for key, value in description.items() if key != "auto_map"}  # code of the folder's own
     with offline(), tempfile.TemporaryDirectory() as folder:
         Path(folder, _PREPROCESSOR).write_text(json.dumps(own), encoding="utf-8")
-        made: Any = transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True)
+        try:
+            made: Any = transformers.AutoImageProcessor.from_pretrained(folder, local_files_only=True)
+        except ValueError as error:
+            if _UNKNOWN not in str(error):
+                raise
+            kind = next((str(own[key]) for key in _KINDS if own.get(key)), None)
+            named = "the description names no image processor" if kind is None else f"it has no {kind:.80}"
+            raise ArchitectureError(f"the transformers that is installed cannot prepare pictures: {named}") from error
 
     def prepare(picture: Image) -> Tensor:
         prepared: Tensor = made(images=picture, return_tensors="pt")["pixel_values"]

@@ -66,7 +66,7 @@ def constant(values: Any, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Numbers of Python as a tensor on a device, which the CPU does not wait for."""
     if device.type != "cuda" or is_traced():  # a trace knows no pinned memory, and its constants are copied once
         return torch.tensor(values, dtype=dtype, device=device)
-    return torch.tensor(values, dtype=dtype).pin_memory().to(device, non_blocking=True)
+    return torch.tensor(values, dtype=dtype, device="cpu").pin_memory().to(device, non_blocking=True)
 
 
 def scores_cancel(layer: LayerValues) -> bool:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import copy
 from typing import TypeVar, overload
 
+import torch
 from torch import nn
 
 from ..arguments import as_tolerance
@@ -49,6 +50,7 @@ def attention_from_conv(
 ) -> SelfAttention3d: ...
 @overload
 def attention_from_conv(conv: Convolution, *, alpha: float | None = None, engine: str = AUTO) -> SelfAttention: ...
+@torch.inference_mode(False)
 def attention_from_conv(conv: Convolution, *, alpha: float | None = None, engine: str = AUTO) -> SelfAttention:
     """Constructs the self-attention layer that computes the same function as a convolution.
 
@@ -101,6 +103,7 @@ def attention_with(conv: Convolution, *, alpha: float | None = None, engine: str
     return layer.train(conv.training)
 
 
+@torch.inference_mode(False)
 def conv_from_attention(layer: SelfAttention, *, tolerance: float | None = None) -> Convolution:
     """Gives back the convolution that a layer computes: same constructor arguments, same weights, bit for bit.
 

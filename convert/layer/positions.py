@@ -147,8 +147,8 @@ class HeadPositions(ListedModule):
         self._regime = regime
         if self.trains_positions:
             with torch.no_grad():
-                self.get_parameter(TRAINED).copy_(torch.tensor(regime.alpha, dtype=torch.float64).log())
-                self.get_parameter("centers").copy_(torch.tensor(regime.centers, dtype=regime.dtype))
+                self.get_parameter(TRAINED).copy_(torch.tensor(regime.alpha, dtype=torch.float64, device="cpu").log())
+                self.get_parameter("centers").copy_(torch.tensor(regime.centers, dtype=regime.dtype, device="cpu"))
 
     @property
     def alpha(self) -> Tensor:
@@ -252,7 +252,7 @@ class HeadPositions(ListedModule):
             return tensor.to(device=moved.device, dtype=dtype)
 
         super()._apply(apply, recurse)  # type: ignore[no-untyped-call]
-        dtype = compute_dtype(fn(torch.empty(0, dtype=self._regime.dtype)).dtype)
+        dtype = compute_dtype(fn(torch.empty(0, dtype=self._regime.dtype, device="cpu")).dtype)
         if dtype != self._regime.dtype:
             alpha: Any = self._regime.alpha
             if self.alpha_follows_dtype and set(alpha) == {EXACT_ALPHA[self._regime.dtype]}:

@@ -149,7 +149,7 @@ class WithSpareHeads(HeadPositions):
         generator = torch.Generator().manual_seed((spare.seed or 0) % 2**63)
         found = {}
         for name, shape in self._spare_shapes(spare).items():
-            start = torch.zeros(shape, dtype=torch.float64)
+            start = torch.zeros(shape, dtype=torch.float64, device="cpu")
             if name not in (OUT, POSITION):
                 start.uniform_(-bound, bound, generator=generator)
             dtype = compute_dtype(like.dtype) if name == POSITION else like.dtype

@@ -94,6 +94,7 @@ class Plan:
     unsupported: tuple[Problem, ...]
 
 
+@torch.inference_mode(False)
 def convert_model(
     model: nn.Module,
     *,
@@ -178,6 +179,7 @@ def _idle_on(model: nn.Module, example: Any) -> tuple[Problem, ...]:
     return runs.idle(model)
 
 
+@torch.inference_mode(False)
 def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: bool = False) -> nn.Module:
     """Gives back the CNN: every self-attention layer becomes the convolution it computes, bit for bit.
 

@@ -24,7 +24,7 @@ from zlib import crc32
 import torch
 from torch import Tensor, nn
 
-from ..arguments import Size, as_integer, format_bytes, image_batches
+from ..arguments import Size, as_integer, check_memory, format_bytes, image_batches
 from ..errors import ConversionError, OptionError, Problem, UnsupportedLayerError, first_line
 from ..inputs import call_with, named_tensors
 from ..layer.checked import changeable_model
@@ -150,6 +150,7 @@ class Ungraft(NamedTuple):
         return str(self.report)
 
 
+@torch.inference_mode(False)
 def graft(
     model: nn.Module,
     *,
@@ -189,6 +190,7 @@ def graft(
 
     Raises:
         UnsupportedLayerError: Layers that cannot carry the heads, all of them, or none is found. Nothing is changed.
+        MemoryLimitError: The heads take more memory than this machine has.
         ConversionError: An argument is not what it must be; the model cannot be copied, or does not run on the example.
 
     Examples:
@@ -209,6 +211,8 @@ def graft(
         raise ConversionError("; ".join([*wrong, str(error)])) from error
     if wrong:
         raise ConversionError("; ".join(wrong))
+    for names in chosen:
+        _check_memory(names[0], _spec(model.get_submodule(names[0])), wanted, (sizes or {}).get(names[0]))
     model = model if inplace else copied(model)
     layers, pairs = [], list[tuple[nn.Module, nn.Module]]()
     for names in chosen:
@@ -227,6 +231,7 @@ def graft(
     return Graft(model, GraftReport(tuple(layers), (*notes, *costs)))
 
 
+@torch.inference_mode(False)
 def ungraft(model: nn.Module, *, all: bool = False, data: Any = None) -> Ungraft:
     """Takes spare heads off, in a copy: those that stayed at 0, which changes nothing, bit for bit, or all.
 
@@ -424,12 +429,24 @@ def _spec(module: nn.Module) -> ConvSpec:
 
 def _add(layer: SelfAttention, name: str, wanted: dict[str, int | None], **options: bool) -> None:
     """Adds heads to a layer, whose start depends on its name and on the global generator's seed, not on its state."""
-    heads = wanted["heads"] or 1
-    share = max(1, layer.spec.in_channels // 2 // heads)
     seed = (torch.initial_seed() ^ crc32(name.encode())) % 2**63
-    layer.add_spare_heads(
-        SpareHeads(heads, wanted["key_dim"] or share, wanted["value_dim"] or share, seed=seed, **options)
-    )
+    layer.add_spare_heads(SpareHeads(*_widths(layer.spec, wanted), seed=seed, **options))
+
+
+def _widths(spec: ConvSpec, wanted: dict[str, int | None]) -> tuple[int, int, int]:
+    """Number of a layer's spare heads, and the widths of keys and of values."""
+    heads = wanted["heads"] or 1
+    share = max(1, spec.in_channels // 2 // heads)
+    return heads, wanted["key_dim"] or share, wanted["value_dim"] or share
+
+
+def _check_memory(name: str, spec: ConvSpec, wanted: dict[str, int | None], size: Size | None) -> None:
+    """Refuses heads whose weights, drawn in float64 and kept in float32, and values on one image are too many."""
+    heads, key_dim, value_dim = _widths(spec, wanted)
+    pixels = PIXELS[0] if size is None else math.prod(size)
+    width = 2 * heads * (key_dim + value_dim)  # of queries, keys, values and outputs
+    what = f"{name or 'the model itself'}: spare heads ({heads}, key width {key_dim}, value width {value_dim})"
+    check_memory(width * (12 * spec.in_channels + 4 * pixels), what)
 
 
 def _cost(layer: GraftedLayer) -> str:

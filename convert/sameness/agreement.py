@@ -226,7 +226,7 @@ def _answers(found: Outputs) -> Tensor | None:
     if any(each.ndim < 2 or not each.is_floating_point() or not each.shape[1] for each in scores):
         return None
     if not all(bool(each.isfinite().all()) for each in scores):
-        return torch.empty(0)
+        return torch.empty(0, device="cpu")
     return torch.cat([each.argmax(1).flatten() for each in scores])
 
 

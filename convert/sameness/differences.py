@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -188,7 +189,7 @@ def _is_operation(value: Any, pairs: Pairs) -> bool:
 def _is_equal(one: Any, other: Any) -> bool:
     """Whether two attributes are the same; ONNX stores numbers in single precision."""
     if isinstance(one, float) and isinstance(other, float):
-        return one == other or torch.tensor(one).item() == torch.tensor(other).item()
+        return one == other or ctypes.c_float(one).value == ctypes.c_float(other).value
     return bool(list(one) == list(other) if isinstance(one, list | tuple) else one == other)
 
 

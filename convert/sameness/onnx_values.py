@@ -87,7 +87,9 @@ class OnnxOperations:
             raise ConversionError("its inner values are not read: it is larger than 2 GiB")
         self._held = {one.name: _tensor(onnx, one) for one in model.graph.initializer}
         found = [_node(onnx, node) for node in model.graph.node if node.output and node.output[0]]
-        self._held |= {node.output: torch.tensor(node.attributes["value"]) for node in found if _is_constant(node)}
+        self._held |= {
+            node.output: torch.tensor(node.attributes["value"], device="cpu") for node in found if _is_constant(node)
+        }
         self.nodes = _named_once([node for node in found if node.op not in _SILENT])
         known = {port.name for port in model.graph.output}
         model.graph.output.extend(

@@ -41,13 +41,13 @@ class Places(NamedTuple):
         count = max(_FEWEST, min(count, _MOST // max(1, spec.in_channels * spec.num_heads)))
 
         def below(most: int) -> Tensor:
-            return torch.randint(most, (count,), generator=generator)
+            return torch.randint(most, (count,), generator=generator, device="cpu")
 
         along = []
         for length, reach in zip(shape[2:], spec.reach, strict=True):
             near = below(min(reach + 1, length))
             edge = torch.where(below(2) == 0, near, length - 1 - near)
-            is_edge = torch.rand(count, generator=generator) < _AT_AN_EDGE
+            is_edge = torch.rand(count, generator=generator, dtype=torch.float32, device="cpu") < _AT_AN_EDGE
             along.append(torch.where(is_edge, edge, below(length)))
         return cls(below(shape[0]), tuple(along))
 
@@ -60,7 +60,7 @@ class Places(NamedTuple):
         """Pixels that the convolution reads there of x [batch, in_channels, *size]: [places, in_channels, *kernel]."""
         padded, ones, indices = spec.pad(x), (1,) * spec.axes, []
         for axis, place in enumerate(self.along):
-            taps = torch.arange(spec.kernel_size[axis]) * spec.dilation[axis]
+            taps = torch.arange(spec.kernel_size[axis], device="cpu") * spec.dilation[axis]
             pixels = place[:, None] * spec.query_stride[axis] + taps
             indices.append(pixels.reshape(len(place), *ones[:axis], len(taps), *ones[axis + 1 :]))
         index: Any = (self.image.reshape(-1, *ones), slice(None), *indices)

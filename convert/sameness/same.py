@@ -175,6 +175,7 @@ def assert_same(a: Any, b: Any, inputs: Any, *, allow: Collection[str] = (), dty
         raise NotSameError(str(found))
 
 
+@torch.inference_mode(False)
 def compare(
     a: Any,
     b: Any,

@@ -189,7 +189,9 @@ def _beside(name: str, args: Any, kwargs: Any, out: Any) -> Tensor:
 def _is_rounded(limit: Any) -> bool:
     """Whether a number among the arguments has more digits than float32, in which networks have it."""
     return (
-        isinstance(limit, float) and math.isfinite(limit) and torch.tensor(limit, dtype=torch.float32).item() != limit
+        isinstance(limit, float)
+        and math.isfinite(limit)
+        and torch.tensor(limit, dtype=torch.float32, device="cpu").item() != limit
     )
 
 

@@ -266,7 +266,7 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 def _drawn(like: Tensor, random: torch.Generator) -> Tensor:
     """Normal numbers of a tensor's shape, dtype and device."""
-    return torch.randn(like.shape, generator=random).to(like.detach())
+    return torch.randn(like.shape, generator=random, dtype=torch.float32, device="cpu").to(like.detach())
 
 
 def _sizes(spec: ConvSpec) -> Iterator[tuple[int, ...]]:

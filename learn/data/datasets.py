@@ -294,13 +294,13 @@ def _read(path: Path, places: Places, reader: Reader) -> Split:
     first = reader(places.files[0])
     if len(places.files) * math.prod(first.shape) * first.itemsize > MOST_BYTES:
         raise CheckpointError(f"the pictures in {path} have more than {MOST_BYTES:,} bytes; scale them, or take fewer")
-    images = torch.empty((len(places.files), *first.shape), dtype=first.dtype)
+    images = torch.empty((len(places.files), *first.shape), dtype=first.dtype, device="cpu")
     for place, picture in enumerate(places.files):
         pixels = reader(picture)
         if pixels.shape != first.shape:
             raise ImageSizesError(f"{picture} and {places.files[0]} are of different sizes")
         images[place] = pixels
-    return Split(images, torch.tensor(places.labels))
+    return Split(images, torch.tensor(places.labels, device="cpu"))
 
 
 def _pixels(path: Path, channels: int, size: Size | None, preprocessing: Preprocessing | None) -> Tensor:
@@ -310,7 +310,7 @@ def _pixels(path: Path, channels: int, size: Size | None, preprocessing: Preproc
 
 
 def _check_counts(path: Path, places: Places) -> None:
-    counts = torch.tensor(places.labels).bincount().tolist()
+    counts = torch.tensor(places.labels, device="cpu").bincount().tolist()
     few = [name for name, count in zip(places.classes, counts, strict=True) if count < _FEWEST]
     if few:
         raise CheckpointError(f"{path} has classes of fewer than three pictures: {', '.join(few[:10])}")

@@ -142,7 +142,7 @@ def divided(images: Split, *, shares: tuple[float, ...], seed: int) -> tuple[Spl
     parts: list[list[Tensor]] = [[] for _ in (*shares, 1.0)]
     for label in images.labels.unique():
         (own,) = torch.where(images.labels == label)
-        own = own[torch.randperm(len(own), generator=generator)]
+        own = own[torch.randperm(len(own), generator=generator, device="cpu")]
         for part, share in zip(parts, shares, strict=False):
             count = max(1, round(share * len(images.labels[images.labels == label])))
             part.append(own[:count])

@@ -245,10 +245,10 @@ class LayerRecord:
         """Reads what ``HeadRecorder`` wrote."""
         heads = len(found["taps"])
         return cls(
-            torch.tensor(found["centers"]).view(heads, 2),
-            torch.tensor(found["covariances"]).view(heads, 3),
+            torch.tensor(found["centers"], device="cpu").view(heads, 2),
+            torch.tensor(found["covariances"], device="cpu").view(heads, 3),
             unpacked(found["maps"], (heads, grid.key_rows, grid.key_columns)),
-            torch.tensor(found["taps"]).view(heads, 2),
+            torch.tensor(found["taps"], device="cpu").view(heads, 2),
             *(float(found[name]) for name in ("one_pixel", "spread", "nonlocality", "distance")),
         )
 

@@ -127,17 +127,17 @@ def layer_likeness(layer: HeadAttention | SelfAttention2d, size: Size, x: Tensor
         if isinstance(layer, HeadAttention):
             grid = layer.grid(*size)
             maps, keys, queries = layer.probabilities(grid, x), Size(grid.key_rows, grid.key_columns), grid.queries
-            places, weight = queries(torch.zeros((), dtype=torch.int64)), layer.weight.transpose(0, 1)
+            places, weight = queries(torch.zeros((), dtype=torch.int64, device="cpu")), layer.weight.transpose(0, 1)
         else:
             keys = layer.spec.padded_size(size)
             maps = layer.attention_probabilities(size, x=x).flatten(-2)
-            along = (torch.as_tensor(list(positions)) for positions in layer.spec.query_positions(size))
+            along = (torch.as_tensor(list(positions), device="cpu") for positions in layer.spec.query_positions(size))
             places, weight = grid_points(*along), layer.kernel.flatten(2).permute(2, 0, 1)
         if maps.ndim == 4:  # queries of every image
             places = places.repeat(len(maps), 1)
             maps = maps.transpose(0, 1).flatten(1, 2)
         heads = how_convolutional(maps, keys, queries=places)
-        distances = torch.tensor([head.distance for head in heads], dtype=torch.float64)
+        distances = torch.tensor([head.distance for head in heads], dtype=torch.float64, device="cpu")
         sums = weight.detach().double().cpu().abs().sum(-1)  # [num_heads, out_channels]
         return LayerLikeness(heads, float((distances @ sums).max()))
 
@@ -167,7 +167,7 @@ def _nearest_tap(probabilities: Tensor, delta: Tensor) -> Tensor:
     first = delta.flatten(0, 1).amin(0)
     across = delta[..., 1].amax() - first[1] + 1
     numbers = ((delta - first) * torch.stack([across, torch.ones_like(across)])).sum(-1).flatten()
-    totals = torch.zeros(int(numbers.max()) + 1, dtype=probabilities.dtype)
+    totals = torch.zeros(int(numbers.max()) + 1, dtype=probabilities.dtype, device="cpu")
     totals.index_add_(0, numbers, probabilities.flatten())
     best = totals.argmax()
     return first + torch.stack([best // across, best % across])

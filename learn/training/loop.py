@@ -291,7 +291,7 @@ def _interrupts() -> Iterator[None]:
     except SystemExit as ended:
         if isinstance(ended.__context__, KeyboardInterrupt):
             signal.signal(signal.SIGINT, before)
-            raise KeyboardInterrupt from ended
+            raise ended.__context__ from None
         raise
 
 

@@ -187,8 +187,8 @@ class Order(Sampler[Key]):
 
     def __iter__(self) -> Iterator[Key]:
         generator = torch.Generator().manual_seed(self._recipe.seed * MOST_EPOCHS + self._epoch)
-        order = torch.randperm(self._count, generator=generator)
-        draws = torch.rand(self._count, DRAWS, generator=generator)
+        order = torch.randperm(self._count, generator=generator, device="cpu")
+        draws = torch.rand(self._count, DRAWS, generator=generator, dtype=torch.float32, device="cpu")
         for batch in range(len(self)):
             places = slice(batch * self._size + self._process, (batch + 1) * self._size, self._processes)
             yield order[places], draws[places] if self._recipe.augment else None
@@ -228,12 +228,12 @@ def augmented(images: Tensor, draws: Tensor, *, flips: bool) -> Tensor:
     most = rows // _SHIFT, columns // _SHIFT
     padded = F.pad(images, (most[1], most[1], most[0], most[0]), mode="replicate")
     shifts = [(draws[:, axis] * (2 * far + 1)).long().clamp(max=2 * far) for axis, far in enumerate(most)]
-    at_rows = shifts[0][:, None] + torch.arange(rows)
-    at_columns = shifts[1][:, None] + torch.arange(columns)
+    at_rows = shifts[0][:, None] + torch.arange(rows, device="cpu")
+    at_columns = shifts[1][:, None] + torch.arange(columns, device="cpu")
     if flips:
         mirrored = (draws[:, 2] < 0.5)[:, None]
         at_columns = torch.where(mirrored, at_columns.flip(1), at_columns)
-    batch = torch.arange(len(images))[:, None, None]
+    batch = torch.arange(len(images), device="cpu")[:, None, None]
     taken = padded.permute(0, 2, 3, 1)[batch, at_rows[:, :, None], at_columns[:, None, :]]
     return taken.permute(0, 3, 1, 2).contiguous()
 

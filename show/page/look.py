@@ -57,7 +57,10 @@ def look(
             if reason := too_large(spec, size):
                 raise ConversionError(reason)
             if scene is None:
-                layer, x = attention_named(model, entry.name), torch.zeros(1, spec.in_channels, *size)
+                layer, x = (
+                    attention_named(model, entry.name),
+                    torch.zeros(1, spec.in_channels, *size, dtype=torch.float32, device="cpu"),
+                )
                 scene = Scene.of(entry.name, layer, x, lambda output: (output.rows // 2, output.columns // 2))
             found[entry.name] = scene
         except ConversionError as error:

@@ -89,5 +89,8 @@ def _smoothed(window: Window, plane: Tensor) -> tuple[Any, Any, Any]:
     fine = [(length - 1) * _FINER + 1 for length in framed.shape]
     smooth = F.interpolate(framed[None, None], size=fine, mode="bicubic", align_corners=True)[0, 0]
     starts = window.top - 2, window.left - 2
-    rows, columns = (start + torch.arange(n) / _FINER for start, n in zip(starts, fine, strict=True))
+    rows, columns = (
+        start + torch.arange(n, dtype=torch.float32, device="cpu") / _FINER
+        for start, n in zip(starts, fine, strict=True)
+    )
     return rows.numpy(), columns.numpy(), smooth.numpy()

@@ -232,7 +232,10 @@ def draw_scale(sheet: Sheet, left: float, top: float, height: float, highest: fl
     """The colours of attention probabilities, from 0 to the highest that is shown."""
     axes = sheet.axes(left, top, 0.1, height)
     axes.imshow(
-        torch.linspace(1, 0, 128).unsqueeze(1).numpy(), extent=(0, 1, 0, highest), cmap=ATTENTION, aspect="auto"
+        torch.linspace(1, 0, 128, dtype=torch.float32, device="cpu").unsqueeze(1).numpy(),
+        extent=(0, 1, 0, highest),
+        cmap=ATTENTION,
+        aspect="auto",
     )
     axes.yaxis.tick_right()
     axes.yaxis.set_label_position("right")

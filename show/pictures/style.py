@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from ...convert.errors import ConversionError, importing, refusing
+from ...convert.errors import ConversionError, ToolError, importing, refusing
 from ..text import printable_lines
 
 _LACKING = 'pictures are drawn with matplotlib, which is not installed: pip install "conv2attn[plot]"'
-with importing("matplotlib", ConversionError(_LACKING)):
+with importing("matplotlib", ToolError(_LACKING)):
     import matplotlib
     from matplotlib.colors import LinearSegmentedColormap
     from matplotlib.figure import Figure

@@ -126,7 +126,7 @@ def draw_curves(accuracies: Mapping[str, Sequence[Sequence[float]]], *, data: st
         ),
     )
     axes = sheet.axes(0.6, 0.05, _CURVES_WIDTH - 0.7, _CURVES_HEIGHT - 0.5)
-    curves = {name: torch.tensor(runs, dtype=torch.float64) for name, runs in accuracies.items()}
+    curves = {name: torch.tensor(runs, dtype=torch.float64, device="cpu") for name, runs in accuracies.items()}
     for number, (name, runs) in enumerate(curves.items()):
         colour, epochs = _COLOURS[number % len(_COLOURS)], range(runs.shape[1])
         style = "--" if name.startswith("resnet") else "-"

@@ -6,6 +6,7 @@ import json
 import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -23,7 +24,7 @@ from conv2attn.convert import plain
 from conv2attn.convert.inputs import call_with
 from conv2attn.proofs.campaign.results import Settings
 from conv2attn.proofs.campaign.run import run_campaign
-from tests.command import Run
+from tests.command import Run, result_of
 from tests.processes import PATIENCE, started
 
 
@@ -35,9 +36,11 @@ def _pytest_goes_on() -> Iterator[None]:
 
 
 def test_a_signal_ends_a_command_with_its_number() -> None:
-    with pytest.raises(SystemExit) as ended, ended_by_signals():
-        signal.raise_signal(signal.SIGTERM)
-    assert ended.value.code == 128 + signal.SIGTERM
+    with ended_by_signals():
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGTERM)
+        assert explain(InterruptedRunError(), ["convert"]) == 128 + signal.SIGTERM
+    assert explain(InterruptedRunError(), ["convert"]) == INTERRUPTED
 
 
 def test_a_signal_that_was_ignored_stays_ignored() -> None:
@@ -90,8 +93,10 @@ def test_an_error_of_ours_is_a_bug(capsys: pytest.CaptureFixture[str]) -> None:
         (["verify", "att", "--trust"], "nothing was checked"),
         (["convert", "weights.pth"], "nothing was written"),
         (["graft", "weights.pth"], "nothing was written"),
-        (["graft", "--data", "digits"], "finished runs stay in the folder, and --resume continues them"),
-        (["learn"], "finished runs stay in the folder, and --resume continues them"),
+        (["graft", "--data", "digits", "--out", "not/there"], "nothing was written"),
+        (["graft", "--data", "digits", "--out=."], ". has what was trained so far, and --resume continues it"),
+        (["learn", "-o", "."], ". has what was trained so far, and --resume continues it"),
+        (["learn"], "nothing was written"),
         (["prove"], "only what is printed above was decided"),
     ],
 )
@@ -112,6 +117,15 @@ def test_an_interrupt_in_a_command_is_said_and_not_swallowed_by_typer(
     assert run("claims") == (130, "", "conv2attn: interrupted; nothing was done\n")
     found = run("claims", "--json")
     assert (found.code, found.err, json.loads(found.out)["exit_code"]) == (130, "", 130)
+
+
+def test_a_campaign_that_a_cluster_ends_has_its_result_and_the_signal_s_code(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conv2attn.proofs.campaign.run.check_block", lambda *_: signal.raise_signal(signal.SIGTERM))
+    found = run("soak", "--layers", "3", "--out", "result.json")
+    assert (found.code, found.err) == (143, "")
+    assert result_of("soak", Path("result.json").read_text())["campaign"]["stopped"] == "interrupted"
 
 
 def test_a_campaign_that_was_interrupted_at_once_reports_no_success(monkeypatch: pytest.MonkeyPatch) -> None:

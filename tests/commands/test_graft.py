@@ -109,10 +109,10 @@ def test_all_packages_that_training_lacks_are_named_before_any_work(
 ) -> None:
     for name in ("lightning", "tensorboard", "sklearn"):
         monkeypatch.setitem(sys.modules, name, None)
-    assert compare(tmp_path / "out", tmp_path / "no such file") == 2
+    assert compare(tmp_path / "out", Path(__file__)) == 3
     said = capsys.readouterr().err
     assert "training needs Lightning, TensorBoard and scikit-learn, which are not installed: pip install" in said
-    assert exit_code("graft", "--out", tmp_path / "out", "--data", "drawn") == 2
+    assert exit_code("graft", "--out", tmp_path / "out", "--data", "drawn") == 3
     assert "training needs Lightning and TensorBoard, which are not installed" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 

@@ -72,14 +72,15 @@ cli.main()
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("layers", ["199", "100000"], ids=["in this process", "in several processes"])
-def test_an_interrupt_ends_a_campaign_with_a_partial_summary(layers: str, tmp_path: Path) -> None:
+def test_an_interrupt_ends_a_campaign_with_a_partial_summary(layers: str, sent: signal.Signals, tmp_path: Path) -> None:
     command = [sys.executable, "-c", TELLS_OF_PROGRESS, "soak", "--layers", layers, "--out", "result.json"]
     with started(command, cwd=tmp_path) as process:
         wait_for(lambda: (tmp_path / "progress").exists())
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        os.killpg(process.pid, sent)  # as a terminal or a cluster does
         out, err = process.communicate(timeout=PATIENCE)
-    assert (process.returncode, err) == (130, "")
+    assert (process.returncode, err) == (128 + sent, "")
     assert "layers (interrupted), " in out
     campaign = result_of("soak", (tmp_path / "result.json").read_text())["campaign"]
     assert campaign["stopped"] == "interrupted"

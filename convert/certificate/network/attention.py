@@ -188,7 +188,7 @@ def convolve_unpadded(
 
 def _channels(values: Tensor | None, spec: ConvSpec) -> Tensor:
     """A number for each output channel, to be added to [batch, out_channels, *size]."""
-    kept = torch.zeros(spec.out_channels) if values is None else values.detach().cpu()
+    kept = torch.zeros(spec.out_channels, device="cpu") if values is None else values.detach().cpu()
     return kept.double().view(-1, *[1] * spec.axes)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
-from ...arguments import USUAL_SIZES, Size, as_size
+from ...arguments import USUAL_SIZES, Size, as_size, check_memory
 from ...errors import ConversionError, Problem
 from ...layer.checked import checked_model
 from ...layer.layer import SelfAttention
@@ -97,6 +97,7 @@ def certify_network(
     """
     model, first = converted(model)
     grid = size_of_images(first, size)
+    check_memory(24 * first.in_channels * math.prod(grid), f"the range of an image of {grid}")
     low, high = (
         end.view(1, -1, *[1] * len(grid)).expand(1, -1, *grid) for end in channel_range(input_range, first.in_channels)
     )

@@ -224,6 +224,7 @@ def certify_shown(model: nn.Module, images: Tensor, *, margins: int = 1) -> Imag
     return _certified(model, images, None, "once", margins, 1e-9, 0, is_shown=True)
 
 
+@torch.inference_mode(False)
 def _certified(
     model: nn.Module,
     images: Tensor,
@@ -343,9 +344,11 @@ class _Image:
 
     def _factors(self, others: Sequence[int]) -> Tensor:
         """The largest output, and its margins over others, [1 + others, outputs]."""
-        found = torch.zeros(1 + len(others), len(self.truth), dtype=torch.float64)
+        found = torch.zeros(1 + len(others), len(self.truth), dtype=torch.float64, device="cpu")
         found[:, self._order[0]] = 1.0
-        found[torch.arange(1, 1 + len(others)), torch.tensor(others, dtype=torch.long)] -= 1.0
+        found[torch.arange(1, 1 + len(others), device="cpu"), torch.tensor(others, dtype=torch.long, device="cpu")] -= (
+            1.0
+        )
         return found
 
     def _rest_is_below(self, proof: Proof, others: Sequence[int]) -> bool:
@@ -353,10 +356,10 @@ class _Image:
         (center, _), radius = proof.ranges.values(), proof.radius
         low = center[self._order[0]] - radius[self._order[0]]
         rest = [one for one in self._order[1 + len(others) :] if not center[one] + radius[one] < low]
-        for some in torch.tensor(rest, dtype=torch.long).split(16):
+        for some in torch.tensor(rest, dtype=torch.long, device="cpu").split(16):
             bounds = _pairs(proof.ranges, self._factors(some.tolist()))[1:]
             values = self.truth[self._order[0]] - self.truth[some]
-            if not bool((values > torch.tensor(bounds, dtype=torch.float64)).all()):
+            if not bool((values > torch.tensor(bounds, dtype=torch.float64, device="cpu")).all()):
                 return False
         return True
 
@@ -429,7 +432,7 @@ def most_at(
         with torch.device("cpu"):  # whatever torch's default is
             first = first_order(program, image, hypothesis)
             before = sum(one.center.numel() for one in first.outputs[:output])
-            factors = torch.zeros(1, len(first.values()[0]), dtype=torch.float64)
+            factors = torch.zeros(1, len(first.values()[0]), dtype=torch.float64, device="cpu")
             factors[0, before + number] = 1.0
             found += _pairs(first, factors)
             if is_asked or (apart > found[0] and units_of(first) <= SHOWN["once"]):
@@ -449,7 +452,11 @@ def run_of(network: nn.Module, image: Tensor, like: Tensor) -> Tensor:
     with torch.no_grad(), refusing("a network does not run on the images", InputError):
         leaves = tree_leaves(network(image.to(first)))
     outputs = [one.detach().cpu().double().flatten() for one in leaves if isinstance(one, Tensor)]
-    found = torch.cat([one for one in outputs if one.numel()]) if outputs else torch.zeros(0, dtype=torch.float64)
+    found = (
+        torch.cat([one for one in outputs if one.numel()])
+        if outputs
+        else torch.zeros(0, dtype=torch.float64, device="cpu")
+    )
     if found.shape != like.shape:
         raise InputError(f"a network gives {found.numel()} outputs for an image, where its program has {like.numel()}")
     return found

@@ -234,7 +234,7 @@ class Arithmetic:
     def _added(self, total: Tensor, result: Tensor, products: Products) -> Tensor:
         """Bound on the rounding of sums of products in any order."""
         unit = unit_roundoff(self.computed)
-        additions = (torch.as_tensor(products.terms, dtype=torch.float64) - 1).clamp(min=0) * unit
+        additions = (torch.as_tensor(products.terms, dtype=torch.float64, device="cpu") - 1).clamp(min=0) * unit
         if not bool((additions < 1).all()):
             return torch.full_like(total, math.inf)
         return additions / (1 - additions) * (1 + unit) * (total + result) / 2 + unit * total

@@ -136,7 +136,7 @@ class Linearised(Bounding):
         self.steps.append(step)
         columns, center = self._columns(step, points), local.value
         low, high = (center, center) if self._radius is None else self._range(step, node, bounds, points, columns)
-        nothing = torch.zeros((), dtype=torch.float64).expand(center.shape)
+        nothing = torch.zeros((), dtype=torch.float64, device="cpu").expand(center.shape)
         return Point(low, high, nothing, center, len(self.steps) - 1, step.owed, columns)
 
     def _step(
@@ -161,7 +161,7 @@ class Linearised(Bounding):
         """The ends of the range of a step's result: the rule's, the map's, and those that are tested if it is a sum."""
         local: Any = step.local
         center, added = local.value, step.added if step.owed is None else step.owed
-        added = torch.zeros(()) if added is None else added
+        added = torch.zeros((), device="cpu") if added is None else added
         step.slack = (local.absolute or local.apply)(*[one.radius for one in points])
         radius = step.slack + added
         if step.is_tested:
@@ -189,7 +189,7 @@ class Linearised(Bounding):
             seeds: For each step, the factors of its numbers, [columns, *shape].
         """
         held, (count, *_) = dict(seeds), next(iter(seeds.values())).shape
-        found, tails = (torch.zeros(count, dtype=torch.float64) for _ in range(2))
+        found, tails = (torch.zeros(count, dtype=torch.float64, device="cpu") for _ in range(2))
         for index in range(max(seeds), -1, -1):
             slope, step = held.pop(index, None), self.steps[index]
             if slope is None or step.local is None:
@@ -212,7 +212,10 @@ class Linearised(Bounding):
         local: Any = step.local
         with torch.enable_grad():
             shapes = [self.steps[parent].shape for parent in step.parents]
-            starts = [torch.zeros(len(slope), *shape, dtype=torch.float64, requires_grad=True) for shape in shapes]
+            starts = [
+                torch.zeros(len(slope), *shape, dtype=torch.float64, requires_grad=True, device="cpu")
+                for shape in shapes
+            ]
             return list(torch.autograd.grad(torch.vmap(local.apply)(*starts), starts, slope))
 
     def _rows(self, index: int) -> Tensor:
@@ -220,15 +223,17 @@ class Linearised(Bounding):
         step = self.steps[index]
         count = math.prod(step.shape)
         parts = []
-        for units in torch.arange(count).split(max(1, _ROWS // max(math.prod(one.shape) for one in self.steps))):
-            seeds = torch.zeros(len(units), count, dtype=torch.float64)
-            seeds[torch.arange(len(units)), units] = 1.0
+        for units in torch.arange(count, device="cpu").split(
+            max(1, _ROWS // max(math.prod(one.shape) for one in self.steps))
+        ):
+            seeds = torch.zeros(len(units), count, dtype=torch.float64, device="cpu")
+            seeds[torch.arange(len(units), device="cpu"), units] = 1.0
             parts.append(self.adjoint({index: seeds.view(-1, *step.shape)})[0])
         return torch.cat(parts).view(step.shape)
 
     def values(self) -> tuple[Tensor, Tensor]:
         """The outputs' numbers and radii, one after another."""
-        nothing = torch.zeros(0, dtype=torch.float64)
+        nothing = torch.zeros(0, dtype=torch.float64, device="cpu")
         return (
             torch.cat([nothing, *(one.center.flatten() for one in self.outputs)]),
             torch.cat([nothing, *(one.radius.flatten() for one in self.outputs)]),
@@ -276,12 +281,12 @@ def columns_of(
     last = {parent: index for index, step in enumerate(steps) for parent in step.parents}
     held: dict[int, Tensor] = {}
     largest: dict[int, Tensor] = {}  # of all columns, at each number
-    is_fine = torch.ones(count, dtype=torch.bool)
-    room = torch.empty(count * max(math.prod(step.shape) for step in steps), dtype=dtype)
+    is_fine = torch.ones(count, dtype=torch.bool, device="cpu")
+    room = torch.empty(count * max(math.prod(step.shape) for step in steps), dtype=dtype, device="cpu")
     for index, step in enumerate(steps):
         if step.local is None:
-            held[index] = torch.zeros(count, *step.shape, dtype=dtype)
-            largest[index] = torch.zeros(step.shape, dtype=dtype)
+            held[index] = torch.zeros(count, *step.shape, dtype=dtype, device="cpu")
+            largest[index] = torch.zeros(step.shape, dtype=dtype, device="cpu")
             continue
         given = [held[parent] for parent in step.parents]
         found = torch.vmap(step.local.apply)(*given)
@@ -292,7 +297,7 @@ def columns_of(
             largest[index] = size.amax(0)
             if not _rounds_little(step, [largest[parent] for parent in step.parents], largest[index]):
                 each = (_rounds_little(step, [one[n].abs() for one in given], size[n]) for n in range(count))
-                is_fine &= torch.tensor(list(each))
+                is_fine &= torch.tensor(list(each), device="cpu")
         held[index] = found
         seen(index, size)
         for parent in set(step.parents):

@@ -122,7 +122,7 @@ def maximum(call: Call) -> Local:
     """Maxima over windows, or over dimensions, near a point."""
     x, gathered = point_of(call), _gathering(call)
     chosen = gathered(x.center, -math.inf).argmax(-1, keepdim=True)
-    places = gathered(torch.arange(x.center.numel()).view(x.center.shape), 0).gather(-1, chosen).flatten()
+    places = gathered(torch.arange(x.center.numel(), device="cpu").view(x.center.shape), 0).gather(-1, chosen).flatten()
 
     def take(t: Tensor) -> Tensor:
         return t.flatten().index_select(0, places).view(call.shape)
@@ -153,10 +153,10 @@ def _gathering(call: Call) -> Callable[[Tensor, float], Tensor]:
 
 def _windows_along(call: Call, axis: int, axes: int, size: int, count: int) -> Tensor:
     """The pixels of an axis in each of its windows, [windows, pixels]; -1 for none."""
-    starts = torch.arange(count)
+    starts = torch.arange(count, device="cpu")
     if call.name.startswith("adaptive"):
         first, last = starts * size // count, -(-(starts + 1) * size // count)
-        steps = torch.arange(int((last - first).max()))
+        steps = torch.arange(int((last - first).max()), device="cpu")
         found = first[:, None] + steps
         return found.masked_fill(found >= last[:, None], -1)
 
@@ -166,5 +166,5 @@ def _windows_along(call: Call, axis: int, axes: int, size: int, count: int) -> T
 
     kernel = of_axis("kernel_size", 1)
     stride, padding, dilation = of_axis("stride", kernel), of_axis("padding", 0), of_axis("dilation", 1)
-    found = starts[:, None] * stride - padding + torch.arange(kernel) * dilation
+    found = starts[:, None] * stride - padding + torch.arange(kernel, device="cpu") * dilation
     return found.masked_fill((found < 0) | (found >= size), -1)

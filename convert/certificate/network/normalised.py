@@ -153,7 +153,7 @@ def norm(call: Call) -> Norm:
     def scales(name: str, default: float) -> Tensor:
         values = call.constant(name)
         if values is None:
-            return torch.full((), default, dtype=torch.float64)
+            return torch.full((), default, dtype=torch.float64, device="cpu")
         return values.double() if is_layer else along(values.double(), len(shape))
 
     view = (shape[0], call["num_groups"] if call.name == "group_norm" else shape[1], -1)

@@ -176,7 +176,9 @@ def number(value: Any) -> Tensor:
     if isinstance(value, Point):
         return value.center
     return (
-        value.detach().cpu().double() if isinstance(value, Tensor) else torch.tensor(float(value), dtype=torch.float64)
+        value.detach().cpu().double()
+        if isinstance(value, Tensor)
+        else torch.tensor(float(value), dtype=torch.float64, device="cpu")
     )
 
 

@@ -233,9 +233,9 @@ def leaky(call: Call) -> Curve:
 def _slope_below(call: Call) -> Tensor:
     """The slope below 0, for all values or for each channel."""
     if call.name != "prelu":
-        return torch.tensor(float(call["negative_slope"]), dtype=torch.float64)
+        return torch.tensor(float(call["negative_slope"]), dtype=torch.float64, device="cpu")
     weight = call.constant("weight")
-    slopes = torch.zeros(()) if weight is None else weight.double()
+    slopes = torch.zeros((), device="cpu") if weight is None else weight.double()
     return along(slopes, call.x.low.ndim) if slopes.numel() > 1 else slopes.view(())
 
 

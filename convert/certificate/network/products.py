@@ -60,7 +60,12 @@ class Weighted:
         doubled, absolute, smallest = self.weight.double(), magnitudes(self.weight), arithmetic.smallest
         sums, scale = linear_map(x, lambda t: self.apply(t, doubled), lambda t: self.apply(t, absolute))
         found = Exact(sums, scale).shifted(self.bias)
-        lost = smallest * float(absolute.flatten(1).sum(1).max()) * len(self.weight) * torch.ones(())
+        lost = (
+            smallest
+            * float(absolute.flatten(1).sum(1).max())
+            * len(self.weight)
+            * torch.ones((), dtype=torch.float64, device="cpu")
+        )
         small = is_subnormal(self.weight)
         if bool(small.any()):
             lost = lost + self.apply(x.largest, small.double() * smallest)

@@ -253,7 +253,7 @@ class _Prover:
                 self.image,
                 hypothesis,
                 radius=radius,
-                columns=torch.zeros(_PILOT, *self.image.shape, dtype=torch.float32),
+                columns=torch.zeros(_PILOT, *self.image.shape, dtype=torch.float32, device="cpu"),
                 draw=self.draws.added,
             )
         except OpenedError as opened:
@@ -383,10 +383,10 @@ def votes_of(
         for index, step in enumerate(ranges.steps)
         if step.tested is not None
     }
-    votes = {index: torch.zeros(one.shape, dtype=torch.int16) for index, one in within.items()}
+    votes = {index: torch.zeros(one.shape, dtype=torch.int16, device="cpu") for index, one in within.items()}
     at_once = max(1, min(16, _COLUMNS // max(math.prod(step.shape) for step in ranges.steps)))
     ends, outputs = [one.step for one in ranges.outputs], []
-    for number in torch.ones(count).split(at_once):
+    for number in torch.ones(count, device="cpu").split(at_once):
         found: dict[int, Tensor] = {}
         last: dict[int, Tensor] = {}
 
@@ -420,7 +420,7 @@ def reach_of_outputs(columns: Tensor, numbers: int, p: float) -> Tensor:
         low, high = (middle, high) if is_rare else (low, middle)
     inside = math.tan(math.pi / 2 * (low / 2**16 - 2.0**-20 - _on_grid(numbers))) - KAPPA - _GRID_SHARE
     if not inside > 0:
-        return torch.full((outputs,), math.inf, dtype=torch.float64)
+        return torch.full((outputs,), math.inf, dtype=torch.float64, device="cpu")
     return columns.sort(0).values[votes - 1] * ((1 + 2.0**-20) / inside)
 
 

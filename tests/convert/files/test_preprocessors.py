@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -165,6 +166,7 @@ def test_the_owner_s_own_code_prepares_pictures_where_its_library_is_installed(
 def test_without_the_owner_s_library_it_is_said_what_of_the_description_is_not_followed(
     name: str, lost: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(sys.modules, name, None)  # whatever else is installed
     known = OWNERS[name][1]()
     (told,) = caveats(known)
     assert told.startswith("Pictures are prepared by mean, deviation, size, crop and filter alone: ")
@@ -172,6 +174,20 @@ def test_without_the_owner_s_library_it_is_said_what_of_the_description_is_not_f
     assert lost in told
     install({f"{name}/__init__.py": "raise RuntimeError('broken')"}, tmp_path, monkeypatch)
     assert f"importing {name} failed: RuntimeError: broken" in caveats(known)[0]
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [({"image_processor_type": "Tiny"}, "it has no Tiny"), ({}, "the description names no image processor")],
+)
+def test_an_image_processor_that_transformers_does_not_have_is_named_alone(
+    kind: dict[str, Any], told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = "def from_pretrained(*_, **__): raise ValueError('Unrecognized image processor in a folder: aria, beit')"
+    module = f"class AutoImageProcessor:\n    {unknown}\n"
+    install({"transformers/__init__.py": module}, tmp_path, monkeypatch)
+    (said,) = caveats(from_transformers(HF | kind))
+    assert said.endswith(f"cannot prepare pictures: {told}")
 
 
 def test_a_preprocessing_without_an_owner_has_nothing_to_tell() -> None:

@@ -20,6 +20,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import conv2attn as c2a
 from conv2attn.convert import certify_data, certify_report
+from conv2attn.convert.errors import MemoryLimitError
 from conv2attn.convert.export.multihead import multihead_from_attention
 from conv2attn.convert.files.open import open_network
 from conv2attn.convert.files.weights import Opening
@@ -512,3 +513,19 @@ def test_second_derivatives_and_forward_mode_go_through_attention_written_out() 
         slope = torch.func.jvp(layer, (x.detach(),), (x.detach(),))[1]
     (pulled,) = torch.autograd.grad((layer(x) * slope).sum(), x)
     torch.testing.assert_close((pulled * x).sum(), slope.square().sum())
+
+
+def test_heads_that_no_machine_holds_are_refused_and_nothing_is_changed() -> None:
+    cnn = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1)).eval()
+    for more in ({}, {"example": torch.zeros(1, 3, 9, 8)}):
+        with pytest.raises(MemoryLimitError, match="0: spare heads"):
+            c2a.graft(cnn, heads=2**31 - 1, inplace=True, **more)
+    assert type(cnn[0]) is nn.Conv2d
+
+
+def test_heads_are_refused_by_the_memory_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    cnn = nn.Sequential(nn.Conv2d(3, 8, 3))
+    monkeypatch.setattr("conv2attn.convert.arguments.machine_memory", lambda: 10.0**6)
+    c2a.graft(cnn, heads=8)
+    with pytest.raises(MemoryLimitError, match="at least"):
+        c2a.graft(cnn, heads=100_000)

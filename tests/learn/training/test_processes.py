@@ -53,7 +53,7 @@ def test_what_befalls_one_process_of_a_training_is_told_in_a_sentence(tmp_path: 
 WORKER = """
 from pathlib import Path
 import sys
-from conv2attn.commands.ending import ended_by_signals
+from conv2attn.commands.ending import code_of_interrupt, ended_by_signals
 from conv2attn.learn.training.fit import fit
 from tests.learn.small import data, network
 from tests.learn.training.test_processes import PAIR, RECIPE, InProcess
@@ -61,7 +61,10 @@ from tests.learn.training.test_processes import PAIR, RECIPE, InProcess
 if __name__ == "__main__":
     waits = InProcess("import time; print('working', flush=True); time.sleep(10**6)", "0")
     with ended_by_signals():
-        fit(network(), data(), RECIPE, Path(sys.argv[1]), recorder=waits, session=PAIR)
+        try:
+            fit(network(), data(), RECIPE, Path(sys.argv[1]), recorder=waits, session=PAIR)
+        except KeyboardInterrupt:
+            sys.exit(code_of_interrupt())
 """
 
 
