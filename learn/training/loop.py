@@ -22,8 +22,6 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.strategies.launchers.multiprocessing import _MultiProcessingLauncher
-from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import ProcessException
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -39,27 +37,22 @@ from .recipe import Groups, Loss, Machine, Recipe, Session, batches, cross_entro
 def make_trainer(machine: Machine, **options: Any) -> lightning.Trainer:
     """A trainer for this machine, with more options of ``Trainer``.
 
-    For several devices it starts a process each, by ``ddp_spawn``: by "ddp" Lightning would run the caller's whole
-    program again in each of them.
+    Several devices are trained on by a process each. ``ddp_spawn`` starts them from this one, where Lightning's own
+    choice, "ddp", would run the caller's whole program again in each.
 
     Raises:
         OptionError: Lightning cannot train so here.
     """
-    known: dict[str, Any] = {
-        "accelerator": machine.accelerator,
-        "devices": machine.devices,
-        "precision": machine.precision,
-    }
+    strategy = "auto" if machine.devices == 1 else "ddp_spawn"
     try:
         with quiet():
-            trainer = lightning.Trainer(strategy=machine.strategy, **known, **options)
-            if isinstance(trainer.strategy.launcher, _SubprocessScriptLauncher):
-                if machine.strategy not in ("auto", "ddp"):
-                    raise OptionError(f"several devices are trained on by ddp; got the strategy {machine.strategy!r}")
-                trainer = lightning.Trainer(strategy="ddp_spawn", **known, **options)
-            if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
-                trainer.strategy._launcher = _QuietProcesses(cast(Any, trainer.strategy))
-            return trainer
+            return lightning.Trainer(
+                accelerator=machine.accelerator,
+                devices=machine.devices,
+                strategy=strategy,
+                precision=cast(Any, machine.precision),
+                **options,
+            )
     except (ValueError, TypeError, RuntimeError, ImportError, MisconfigurationException) as error:
         raise OptionError(f"Lightning cannot train so: {' '.join(str(error).split())}") from error
 
@@ -80,14 +73,6 @@ def quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-class _QuietProcesses(_MultiProcessingLauncher):
-    """Lightning's processes, as quiet as this one."""
-
-    def _wrapping_function(self, *arguments: Any, **options: Any) -> None:
-        with quiet():
-            super()._wrapping_function(*arguments, **options)
 
 
 LAST, BEST = "last.ckpt", "best.ckpt"

@@ -96,14 +96,12 @@ class Machine:
 
     Attributes:
         accelerator: "auto", "cpu", "gpu", ...
-        devices: How many, or "auto".
-        strategy: "auto", "ddp", ...
+        devices: How many. Several are trained on by a process each.
         precision: "32-true", "bf16-mixed", ...
     """
 
     accelerator: str = "auto"
-    devices: int | str = 1
-    strategy: str = "auto"
+    devices: int = 1
     precision: str = "32-true"
 
     @property
