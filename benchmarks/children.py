@@ -68,11 +68,12 @@ def _tell(pipe: Any, work: Callable[..., Iterator[Record]], args: tuple[Any, ...
 
 
 def read(out: Path) -> list[Record]:
-    """The lines so far."""
-    return [json.loads(line) for line in out.read_text().splitlines()] if out.is_file() else []
+    """The lines so far; a killed run may have left half a line."""
+    lines = out.read_text(encoding="utf-8").splitlines() if out.is_file() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]
 
 
 def write(out: Path, record: Record) -> None:
     """Adds a line."""
-    with out.open("a") as file:
+    with out.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record) + "\n")

@@ -37,9 +37,9 @@ from typing import Any
 import torch
 from calibration import key_of, table
 from children import Record, read, told, write
-from drawn_networks import MOST, Plain, built, drawn, families, half, inputs, taken
 from planted import FAULTS, UnfitError, changed, computed, fitting, is_close, largest_that_passes, places, planted
 from torch import Tensor, nn
+from zoo import MOST, Plain, built, drawn, families, half, inputs, taken
 
 from conv2attn.convert import convert_model
 from conv2attn.convert.onnx import onnx_package
