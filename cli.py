@@ -498,7 +498,7 @@ def graft(
     mean: MeanOption = None,
     std: StdOption = None,
     epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Epochs.")] = 10,
-    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Batch size over all processes.")] = 64,
+    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Global batch size.")] = 64,
     lr: Annotated[
         list[float] | None,
         typer.Option(

@@ -40,7 +40,7 @@ LIBRARIES = ("timm", "torchvision")
 
 
 def looked_at(library: str, name: str) -> Record:
-    """What would become of each convolution of a network without values."""
+    """Plans the conversion of a network without values."""
     try:
         with torch.device("meta"):
             model = create(library, name).eval()
@@ -196,7 +196,7 @@ def _names(records: dict[tuple[str, str, str], Record], library: str) -> list[st
 
 
 def _joined(records: dict[tuple[str, str, str], Record], library: str, name: str) -> Record:
-    """What is known of a network: of its meta form, and more of its real one if that was run."""
+    """All that is known of a network: of its meta form, and more of its real one if that was run."""
     meta, real = (records.get((library, name, phase), {}) for phase in ("meta", "real"))
     killed = (library, name, "begun") in records and not real
     return meta | real | {"run": bool(real), "killed": killed}

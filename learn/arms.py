@@ -66,7 +66,7 @@ class Comparison:
     Attributes:
         name: Name of the file that marks the folder.
         what: Description of the data, for people.
-        data: Data of a seed; every stage of a run has a seed of its own, ``STAGE`` apart.
+        data: Data of a seed; the stages of a run have seeds ``STAGE`` apart.
         score: Tests a network of a seed: each score by its name.
         arms: The ways to continue; the others are compared with "cnn".
         start: Recipe of a round of the CNN's training.

@@ -48,7 +48,7 @@ _LEAST_RATE = 1e-7
 
 
 class _Start(NamedTuple):
-    """A CNN after its own training, the epochs, its validation score, and what each further round gained."""
+    """A CNN after its own training: the epochs, its validation scores, and the gain of each further round."""
 
     network: nn.Module
     epochs: int = 0
@@ -109,12 +109,12 @@ class _Runs:
         """How many trainings there will be, and how long their steps take."""
         starts, rates, onward = self.counts
         parts = {"of the CNN": starts, "to choose learning rates": rates, "to compare": onward}
-        told = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
+        counts = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
         more = "; a best rate at an end of the list adds some" * (self.comparison.follows_ends and rates > 0)
         clock = "" if self.session.machine.device.type == "cuda" else " of processor time"
         alone = f"Their steps alone take {format_seconds(self.progress.expected)}{clock}"
         left = "; from the second training on, each line says how much time is left" * (self.session.jobs == 1)
-        return f"{self.progress.total} trainings: {told}{more}. {alone}{left}"
+        return f"{self.progress.total} trainings: {counts}{more}. {alone}{left}"
 
     def train(self, network: nn.Module, recipe: Recipe, folder: Path, *, stage: int) -> Trained:
         """One run; every stage of a seed has other data, where these are drawn."""
@@ -292,15 +292,18 @@ def run_comparison(
     """
     as_integer(seeds, "seeds", least=0)
     check_machine(session.machine)
+    # Begin the folder, or go on in it; from here on it counts as begun.
     described = {"format": FORMAT, "content": comparison.name}
     begin_or_resume(folder / f"{comparison.name}.json", described, resume=session.resume, what="comparison")
-    session = replace(session, resume=True, progress=session.progress and session.jobs == 1)  # the folder was begun
+    session = replace(session, resume=True, progress=session.progress and session.jobs == 1)
+    # Time a step of each network, from which the trainings are counted and the time left is estimated.
     runs = _Runs(comparison, session, seeds)
     seconds = runs.timed(folder / TIMES)
     if not seeds:
         return Outcomes({}, {}, seconds)
     runs = runs.counted(seconds)
     session.say(runs.plan())
+    # Train the CNNs, choose the rates, and train each further in every way.
     first, chooses = comparison.onward.seed, len(comparison.rates) > 1
     places = {seed: folder / f"seed-{seed}" for seed in range(first, first + seeds)}
     for place in places.values():

@@ -1,8 +1,8 @@
 """The training loop, which is Lightning's: its trainer on this machine, what a step does, what is kept of an epoch.
 
 A run keeps its last epoch, to go on from, and its best one, to be used. After a kill, ``last.ckpt`` holds the last
-whole epoch: weights, optimizer, course of the learning rate, records. Every epoch draws its random numbers anew, from
-the seed and its own number, so a run that was killed and resumed trains the network of one that never was.
+whole epoch: weights, optimizer, course of the learning rate, records. Every epoch reseeds, from the seed and its own
+number, so a run that was killed and resumed trains the network of one that never was.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ _KEYS = {STATE, RECORDS_KEY, "epoch", "optimizer_states", "lr_schedulers", "loop
 
 
 class Kept(ModelCheckpoint):
-    """Knows its best epoch again also in a folder that was moved since."""
+    """Finds the best epoch even if the folder was moved."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes the paths of a killed run as they are now."""
@@ -110,7 +110,6 @@ def read_epoch(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> Any:
-    """Tensors and plain data, on the CPU."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
@@ -161,7 +160,7 @@ class Training(lightning.LightningModule):
             self._record(0, {})
 
     def on_train_epoch_start(self) -> None:
-        """Draws chance anew; all layers are in train mode, but batch normalisation that the recipe leaves as it is."""
+        """Reseeds, and puts all layers but frozen batch norms in train mode."""
         seed = (self._recipe.seed * _SEEDS + self.current_epoch) * _SEEDS + self.global_rank
         torch.manual_seed(seed)
         sampler = getattr(self.trainer.train_dataloader, "sampler", None)
@@ -203,7 +202,7 @@ class Training(lightning.LightningModule):
 
     @property
     def brings_batches(self) -> bool:
-        """Whether the batches are one's own."""
+        """Whether the batches are the caller's."""
         return isinstance(self._data, Loaders)
 
     def _record(self, epoch: int, known: Record) -> None:
@@ -232,12 +231,14 @@ def run(training: Training, folder: Path, recipe: Recipe, session: Session) -> N
         OptionError: Lightning cannot train so here.
         ConversionError: What is trained was refused.
     """
+    # Go on from the last epoch, which is checked first: Lightning takes the file at its word.
     last = folder / LAST
     resume = last if session.resume and last.exists() else None
     if resume is not None:
-        read_epoch(resume)  # before Lightning does, which takes the file at its word
+        read_epoch(resume)
+    # Keep the best epoch, then the last one, which knows the best.
     monitored, mode = training.monitored
-    kept = [  # in this order: the last epoch knows the best one
+    kept = [
         Kept(
             folder,
             Path(name).stem,
@@ -249,6 +250,7 @@ def run(training: Training, folder: Path, recipe: Recipe, session: Session) -> N
         for name, watched in ((BEST, monitored), (LAST, None))
     ]
     bar = [RichProgressBar(leave=False, console_kwargs={"stderr": True})] if session.progress else []
+    # Train; the caller's random state, determinism and handlers of signals are left as they were.
     with quiet(), _same_state(), torch.random.fork_rng():
         trainer = make_trainer(
             session.machine,
@@ -269,7 +271,7 @@ def run(training: Training, folder: Path, recipe: Recipe, session: Session) -> N
 
 @contextmanager
 def _interrupts() -> Iterator[None]:
-    """Raises a KeyboardInterrupt as what it is: Lightning ends the program in its place, and hears no other."""
+    """Raises a KeyboardInterrupt again, for which Lightning ends the program and ignores further ones."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -282,7 +284,7 @@ def _interrupts() -> Iterator[None]:
 
 @contextmanager
 def _processes_of(trainer: lightning.Trainer) -> Iterator[None]:
-    """Ends the trainer's processes with the training; what ended one of them is told in a sentence."""
+    """Ends the trainer's processes with the training, and says in one sentence why one of them ended."""
     try:
         yield
     except ProcessException as error:  # the others are ended by then
@@ -296,7 +298,7 @@ def _processes_of(trainer: lightning.Trainer) -> Iterator[None]:
 
 @contextmanager
 def _same_state() -> Iterator[None]:
-    """Torch's determinism as it was before."""
+    """Leaves torch's determinism as it was before."""
     before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     try:
         yield

@@ -81,6 +81,7 @@ def draw_curves(accuracies: Mapping[str, Sequence[Sequence[float]]], *, data: st
             "half. Dashed: residual networks."
         ),
     )
+    # A line and a band for each network.
     axes = sheet.axes(0.6, 0.05, _CURVES_WIDTH - 0.7, _CURVES_HEIGHT - 0.5)
     curves = {name: torch.tensor(runs, dtype=torch.float64) for name, runs in accuracies.items()}
     for number, (name, runs) in enumerate(curves.items()):
@@ -88,6 +89,7 @@ def draw_curves(accuracies: Mapping[str, Sequence[Sequence[float]]], *, data: st
         style = "--" if name.startswith("resnet") else "-"
         axes.fill_between(epochs, runs.amin(0).numpy(), runs.amax(0).numpy(), color=colour, alpha=0.15, linewidth=0)
         axes.plot(epochs, runs.mean(0).numpy(), style, color=colour, linewidth=1.2)
+    # Axes, from below the lowest accuracy of the second half.
     low = min(float(runs[:, runs.shape[1] // 2 :].min()) for runs in curves.values())
     bottom, top = max(0.0, low - 0.02), 1.0
     axes.set(xlim=(0, max(runs.shape[1] for runs in curves.values()) - 1 or 1), ylim=(bottom, top))
@@ -96,6 +98,7 @@ def draw_curves(accuracies: Mapping[str, Sequence[Sequence[float]]], *, data: st
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+    # Names at the right ends of the lines, kept apart.
     ends = {name: (float(runs[:, -1].mean()) - bottom) / (top - bottom) for name, runs in curves.items()}
     for name, place in _apart(ends).items():
         colour = _COLOURS[list(curves).index(name) % len(_COLOURS)]

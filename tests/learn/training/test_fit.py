@@ -141,7 +141,7 @@ def test_processes_share_the_batches_of_one() -> None:
     assert [sorted(one + other) for one, other in zip(*parts, strict=True)] == [sorted(batch) for batch in whole]
     assert len(whole) == 6
     assert len({index for batch in whole for index in batch}) == 48
-    with pytest.raises(ConversionError, match="shared alike"):
+    with pytest.raises(ConversionError, match="shared equally"):
         Order(50, RECIPE, processes=3)
 
 

@@ -272,10 +272,8 @@ def test_show_writes_one_file(form: str, show: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
-        (("--out", "x.gif"), 2, "must end in .png, .svg, .pdf, .html"),
         (("--out", "x.png", "--query", "64,0"), 2, "outside the image, which has 64x64 pixels"),
         (("--out", "x.png", "--size", "1x1"), 3, "does not run on an image of 3x1x1"),
-        (("--out", "x.html", "--picture", "maps"), 2, "a page holds every picture"),
     ],
 )
 def test_what_cannot_be_shown_is_refused_in_one_sentence(
