@@ -113,7 +113,7 @@ def test_the_documents_say_of_the_calibration_of_same_what_its_lines_give(capsys
         ("inverted", ("cannot say",), "rounding in the last bit already changes the outputs completely."),
     ],
 )
-def test_a_public_thread_has_the_verdict_that_the_document_tells(
+def test_a_public_thread_has_the_verdict_that_the_document_gives(
     name: str, verdicts: tuple[str, ...], said: str
 ) -> None:
     threads = program("threads")

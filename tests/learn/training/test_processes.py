@@ -43,10 +43,10 @@ FAILURES = [(DIES, "SIGKILL"), ("open('no/where', 'w')", "No such file or direct
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("said", "told"), FAILURES, ids=["killed", "file system"])
-def test_what_befalls_one_process_of_a_training_is_told_in_a_sentence(tmp_path: Path, said: str, told: str) -> None:
-    with pytest.raises(ConversionError, match=f"a process of the training ended: .*{told}") as refused:
-        fit(network(), data(), RECIPE, tmp_path / "run", recorder=InProcess(said), session=PAIR)
+@pytest.mark.parametrize(("code", "reason"), FAILURES, ids=["killed", "file system"])
+def test_a_process_that_fails_ends_the_training_with_one_sentence(tmp_path: Path, code: str, reason: str) -> None:
+    with pytest.raises(ConversionError, match=f"a process of the training ended: .*{reason}") as refused:
+        fit(network(), data(), RECIPE, tmp_path / "run", recorder=InProcess(code), session=PAIR)
     assert "\n" not in str(refused.value)
 
 

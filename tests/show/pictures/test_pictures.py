@@ -135,9 +135,9 @@ def test_what_cannot_be_drawn_is_refused_before_anything_is_written(
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_network_without_attention_is_not_drawn_but_refused_with_what_makes_it(form: str, tmp_path: Path) -> None:
-    told = r"the model has no attention layer to draw: draw\(convert_model\(model\).model, FILE\)$"
+    said = r"the model has no attention layer to draw: draw\(convert_model\(model\).model, FILE\)$"
     for file in (f"a.{form}", "a.html"):
-        with pytest.raises(ConversionError, match=told):
+        with pytest.raises(ConversionError, match=said):
             draw(load_example("plain"), tmp_path / file)
     with pytest.raises(ConversionError, match=r"got the class Linear: pass Linear\(\)"):
         draw(nn.Linear, tmp_path / f"a.{form}")  # type: ignore[arg-type]
