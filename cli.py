@@ -41,7 +41,6 @@ from .commands.options import (
     ResultOption,
     SkipOption,
     StdOption,
-    StrategyOption,
     alpha_of,
     check_data,
     command,
@@ -499,7 +498,7 @@ def graft(
     mean: MeanOption = None,
     std: StdOption = None,
     epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Epochs.")] = 10,
-    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Batch size over all processes.")] = 64,
+    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Global batch size.")] = 64,
     lr: Annotated[
         list[float] | None,
         typer.Option(
@@ -513,7 +512,6 @@ def graft(
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="First seed.")] = 0,
     accelerator: AcceleratorOption = "auto",
     devices: DevicesOption = 1,
-    strategy: StrategyOption = "auto",
     precision: PrecisionOption = "32-true",
     resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in the folder.")] = False,
     force: ForceOption = False,
@@ -550,7 +548,7 @@ def graft(
         recipe=recipe,
         rates=tuple(lr or RATES),
         seeds=seeds,
-        session=_session(accelerator, devices, strategy, precision, resume=resume),
+        session=_session(accelerator, devices, precision, resume=resume),
         **chosen,
     )
 
@@ -626,7 +624,6 @@ def learn(
     seeds: Annotated[int, typer.Option(min=1, help="Number of runs of each encoding, with seeds 0, 1, ...")] = 1,
     accelerator: AcceleratorOption = "auto",
     devices: DevicesOption = 1,
-    strategy: StrategyOption = "auto",
     precision: PrecisionOption = "32-true",
     resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in the folder.")] = False,
 ) -> Outcome:
@@ -640,19 +637,15 @@ def learn(
         setting_of(recipe, depth=depth, heads=heads, padding=padding, epochs=epochs),
         out,
         seeds=seeds,
-        session=_session(accelerator, devices, strategy, precision, resume=resume),
+        session=_session(accelerator, devices, precision, resume=resume),
     )
 
 
-def _session(
-    accelerator: str = "auto", devices: int = 1, strategy: str = "auto", precision: str = "32-true", *, resume: bool
-) -> Session:
+def _session(accelerator: str, devices: int, precision: str, *, resume: bool) -> Session:
     """How a command's runs are made: bars on a terminal, lines on standard error."""
     from .learn.training.recipe import Machine, Session
 
-    return Session(
-        Machine(accelerator, devices, strategy, precision), resume, sys.stderr.isatty(), partial(say, err=True)
-    )
+    return Session(Machine(accelerator, devices, precision), resume, sys.stderr.isatty(), partial(say, err=True))
 
 
 @app.command(cls=Command, epilog="Example: conv2attn prove --show head-assembly", rich_help_panel=THEORY)

@@ -15,9 +15,7 @@ from __future__ import annotations
 
 import argparse
 import gc
-import importlib
 import itertools
-import json
 import os
 import time
 from collections import Counter
@@ -28,8 +26,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from children import Record, read, write
 from torch import Tensor, nn
 from torch.utils import _pytree
+from zoo import create, declare_operators, module_of, names
 
 from conv2attn.convert import ConversionError, convert_model, restore_model
 from conv2attn.convert.network.convert import is_convolution, plan_conversion
@@ -37,39 +37,13 @@ from conv2attn.convert.network.modules import names_by_module
 
 META = "it is on the meta device and has no values yet"  # the last thing in the way of a layer without values
 LIBRARIES = ("timm", "torchvision")
-Record = dict[str, Any]
-_OPERATORS = torch.library.Library("torchvision", "FRAGMENT")  # they are declared as long as this is kept
-
-
-def names(library: str) -> list[str]:
-    """The names of all networks of a library."""
-    if library == "timm":
-        return list(importlib.import_module("timm").list_models())
-    return list(importlib.import_module("torchvision.models").list_models())
-
-
-def build(library: str, name: str) -> nn.Module:
-    """A network with random weights, in eval mode."""
-    if library == "timm":
-        model = importlib.import_module("timm").create_model(name, pretrained=False)
-    else:
-        models = importlib.import_module("torchvision.models")
-        backbone = {"weights_backbone": None} if "detection" in _home(name) or "segmentation" in _home(name) else {}
-        model = models.get_model(name, weights=None, **backbone)
-    assert isinstance(model, nn.Module)
-    return model.eval()
-
-
-def _home(name: str) -> str:
-    """The module of torchvision that a network's builder is in."""
-    return str(importlib.import_module("torchvision.models").get_model_builder(name).__module__)
 
 
 def looked_at(library: str, name: str) -> Record:
-    """What would become of each convolution of a network without values."""
+    """Plans the conversion of a network without values."""
     try:
         with torch.device("meta"):
-            model = build(library, name)
+            model = create(library, name).eval()
         plan = plan_conversion(model)
     except Exception as error:  # other people's code
         return {"built": False, "why": _said(error)}
@@ -84,7 +58,7 @@ def run(library: str, name: str) -> Record:
     """Converts a network with random weights, compares the outputs, and restores it."""
     torch.manual_seed(0)
     try:
-        model = build(library, name)
+        model = create(library, name).eval()
     except Exception as error:
         return {"built": False, "why": _said(error)}
     convolutions = len(names_by_module(model, is_convolution))
@@ -119,7 +93,7 @@ def _called(library: str, name: str, model: nn.Module) -> tuple[str, Iterator[tu
         channels, usual, _ = getattr(model, "default_cfg", {}).get("input_size", (3, 224, 224))
         sides = (*(side for side in (64, 96, 128) if side < usual), usual)
         return "", ((torch.randn(1, channels, side, side),) for side in sides)
-    home = _home(name)
+    home = module_of(library, name)
     if "detection" in home:
         return "backbone", ((torch.randn(1, 3, side, side),) for side in (*sides, 300))
     if "video" in home:
@@ -162,15 +136,12 @@ def _said(error: Exception) -> str:
 
 def known(path: Path) -> dict[tuple[str, str, str], Record]:
     """The results so far, by library, name and phase."""
-    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
-    records = [json.loads(line) for line in lines if line.endswith("}")]  # a killed run may leave half a line
-    return {(record["library"], record["name"], record["phase"]): record for record in records}
+    return {(record["library"], record["name"], record["phase"]): record for record in read(path)}
 
 
 def add(path: Path, library: str, name: str, phase: str, record: Record) -> None:
     """Writes a result."""
-    with path.open("a", encoding="utf-8") as file:
-        file.write(json.dumps({"library": library, "name": name, "phase": phase, **record}) + "\n")
+    write(path, {"library": library, "name": name, "phase": phase, **record})
 
 
 def measure(path: Path, seconds: float) -> None:
@@ -212,7 +183,7 @@ def table(records: dict[tuple[str, str, str], Record], measured: date) -> str:
     for library in LIBRARIES:
         families: dict[str, list[Record]] = {}
         for name in _names(records, library):
-            families.setdefault(_family(library, name), []).append(_joined(records, library, name))
+            families.setdefault(module_of(library, name).rpartition(".")[2], []).append(_joined(records, library, name))
         header = ("family", "networks", "with convolutions", "converted", "run", "equal", "restored")
         lines += [f"## {library}", "", f"| {' | '.join(header)} |", "| --- " * len(header) + "|"]
         lines += [_row(family, known) for family, known in sorted(families.items())]
@@ -225,7 +196,7 @@ def _names(records: dict[tuple[str, str, str], Record], library: str) -> list[st
 
 
 def _joined(records: dict[tuple[str, str, str], Record], library: str, name: str) -> Record:
-    """What is known of a network: of its meta form, and more of its real one if that was run."""
+    """All that is known of a network: of its meta form, and more of its real one if that was run."""
     meta, real = (records.get((library, name, phase), {}) for phase in ("meta", "real"))
     killed = (library, name, "begun") in records and not real
     return meta | real | {"run": bool(real), "killed": killed}
@@ -260,17 +231,6 @@ def _summary(library: str, records: dict[tuple[str, str, str], Record]) -> list[
     ]
 
 
-def _family(library: str, name: str) -> str:
-    """The library's module in which a network is built."""
-    if library == "timm":
-        timm: Any = importlib.import_module("timm")
-        builder = timm.model_entrypoint(name)
-    else:
-        models: Any = importlib.import_module("torchvision.models")
-        builder = models.get_model_builder(name)
-    return str(builder.__module__).rpartition(".")[2]
-
-
 def _row(family: str, known: list[Record]) -> str:
     """The counts of one family: networks, with convolutions, converted, run, equal, restored."""
     some = [record for record in known if record.get("built") and record["convolutions"]]
@@ -297,19 +257,10 @@ def main() -> None:
         measured = date.fromtimestamp(arguments.results.stat().st_mtime)
         arguments.table.write_text(table(known(arguments.results), measured), encoding="utf-8")
         return
-    _declare_missing_operators()
+    declare_operators()
     torch.set_num_threads(1)
     os.environ["HF_HUB_OFFLINE"] = "1"
     measure(arguments.results, arguments.seconds)
-
-
-def _declare_missing_operators() -> None:
-    """Lets torchvision be imported where its compiled part does not load, as with another build of torch."""
-    try:
-        importlib.import_module("torchvision")
-    except RuntimeError:
-        for operator in ("nms", "qnms"):
-            _OPERATORS.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 
 if __name__ == "__main__":

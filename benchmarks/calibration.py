@@ -1,4 +1,4 @@
-"""What the pairs of ``pairs.py`` say: the threshold, chosen on one half of the families and judged on the other.
+"""Tables of the pairs of ``pairs.py``: the threshold, chosen on one half of the families and judged on the other.
 
 The threshold is ``MARGIN`` times the largest honest ratio of the choosing half. Without an alarm in n pairs of the
 other half, at most 3 / n of such pairs raise one, at 95 % confidence, if they are independent; pairs of one network are
@@ -38,15 +38,15 @@ def table(records: Sequence[Record], ways: Sequence[str], kinds: Sequence[str], 
         _faults([one for one in faults if one["limit"] is is_limit], kinds)
     print("\nFaults that were missed, in units of rounding:\n")
     for one in sorted((one for one in faults if not _is_found(one)), key=lambda one: one["ratio"]):
-        told = f"size {one['size']:.3g}, " if one["size"] else ""
+        size = f"size {one['size']:.3g}, " if one["size"] else ""
         print(
-            f"- {one['way']} in {one['name']}, {told}{one['ratio']:.2g} units{', at the limit' if one['limit'] else ''}"
+            f"- {one['way']} in {one['name']}, {size}{one['ratio']:.2g} units{', at the limit' if one['limit'] else ''}"
         )
     _errors(records)
 
 
 def key_of(one: Record) -> tuple[Any, ...]:
-    """What a line is of, so that of a pair that ran twice the last line counts."""
+    """Identity of a pair: of one that ran twice, the last line counts."""
     return one["index"], one.get("name"), one["way"], one.get("place"), one.get("limit")
 
 

@@ -278,7 +278,7 @@ def _split_features(seed: int) -> tuple[Split, Split, Split]:
 
 @torch.no_grad()
 def _features(images: Tensor) -> np.ndarray:
-    """What stage 5's first depthwise layer sees, [count, 672, 12, 12], float32."""
+    """Inputs of stage 5's first depthwise layer, [count, 672, 12, 12], float32."""
     network, device = published(), Machine().device
     first = network.get_submodule("blocks.5.0")
     below = nn.Sequential(

@@ -1,4 +1,4 @@
-"""What is proved of networks on one image: the error of a run, and the bound of every run of a class.
+"""Proofs about networks on one image: the error of a run, and the bound of every run of a class.
 
     pip install torchvision
     python benchmarks/certified_networks.py [--networks resnet18,unet] [--hypothesis "any order"] [--threads 2]

@@ -15,7 +15,7 @@ PATIENCE = 30  # seconds of the clock for one of the processor: other programs r
 _EVERY = 0.5  # seconds
 
 
-def told(work: Callable[..., Iterator[Record]], *args: Any, first: float, limit: float) -> Iterator[Record]:
+def records_of(work: Callable[..., Iterator[Record]], *args: Any, first: float, limit: float) -> Iterator[Record]:
     """The records of a child, until it ends, dies, or takes too long. It is forked, as importing takes seconds.
 
     Args:
@@ -26,7 +26,7 @@ def told(work: Callable[..., Iterator[Record]], *args: Any, first: float, limit:
     """
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_tell, args=(theirs, work, args))
+    process = context.Process(target=_work, args=(theirs, work, args))
     process.start()
     theirs.close()
     try:
@@ -58,7 +58,7 @@ def _seconds(pid: int) -> float:
     return sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
 
 
-def _tell(pipe: Any, work: Callable[..., Iterator[Record]], args: tuple[Any, ...]) -> None:
+def _work(pipe: Any, work: Callable[..., Iterator[Record]], args: tuple[Any, ...]) -> None:
     """A child's work, without what libraries print."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
@@ -68,11 +68,12 @@ def _tell(pipe: Any, work: Callable[..., Iterator[Record]], args: tuple[Any, ...
 
 
 def read(out: Path) -> list[Record]:
-    """The lines so far."""
-    return [json.loads(line) for line in out.read_text().splitlines()] if out.is_file() else []
+    """The lines so far; a killed run may have left half a line."""
+    lines = out.read_text(encoding="utf-8").splitlines() if out.is_file() else []
+    return [json.loads(line) for line in lines if line.endswith("}")]
 
 
 def write(out: Path, record: Record) -> None:
     """Adds a line."""
-    with out.open("a") as file:
+    with out.open("a", encoding="utf-8") as file:
         file.write(json.dumps(record) + "\n")

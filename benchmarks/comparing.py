@@ -1,4 +1,4 @@
-"""What the programs share that compare a graft with the CNN and with other people's blocks: options, runs, tables."""
+"""Options, runs and tables of the programs that compare a graft with the CNN and with other people's blocks."""
 
 from __future__ import annotations
 

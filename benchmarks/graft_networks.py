@@ -17,28 +17,33 @@ import argparse
 import copy
 import importlib
 import inspect
-import json
 import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from children import Record, read, write
 from torch import Tensor, nn
 from torch.utils import _pytree
+from zoo import LIBRARIES, create, declare_operators, module_of, names, parameters
 
 from conv2attn.convert import ConversionError, graft
 
-LIBRARIES = ("timm", "torchvision", "transformers")
 VARIANTS = ("float32", "bfloat16", "float64", "autocast", "channels_last")
 LARGEST = 60e6  # parameters
 DETECTING = ("rcnn", "retinanet", "fcos", "ssd")
 SMALL = {"min_size": 64, "max_size": 96}  # detectors enlarge their images
 FEW = {f"rpn_{when}_nms_top_n_{mode}": 20 for when in ("pre", "post") for mode in ("train", "test")}  # proposals
-Record = dict[str, Any]
+CONVOLUTIONAL = (
+    *("resnet", "convnext", "convnextv2", "regnet", "mobilenet_v1", "mobilenet_v2", "mobilevit", "mobilevitv2", "cvt"),
+    *("efficientnet", "poolformer", "van", "levit", "swiftformer", "bit", "focalnet", "pvt_v2"),
+)
+"""Model types of transformers' vision networks that have convolutions."""
 
 
 class Limits(NamedTuple):
@@ -53,59 +58,22 @@ class Limits(NamedTuple):
     side: int
 
 
-_OPERATORS = torch.library.Library("torchvision", "FRAGMENT")  # they are declared as long as this is kept
-
-
-def timm_networks(draw: random.Random) -> Iterator[tuple[str, Callable[[], nn.Module]]]:
-    """The names of timm's networks in an order that the seed chooses, with what builds each."""
-    timm: Any = importlib.import_module("timm")
-    names = sorted(timm.list_models())
-    draw.shuffle(names)
-    for name in names:
-        yield name, lambda name=name: timm.create_model(name, pretrained=False)
-
-
-def torchvision_networks(draw: random.Random) -> Iterator[tuple[str, Callable[[], nn.Module]]]:
-    """Likewise of torchvision's detectors and segmentation networks first, then the others."""
-    models: Any = importlib.import_module("torchvision.models")
-    detection, segmentation = (
-        models.list_models(module=getattr(models, kind)) for kind in ("detection", "segmentation")
-    )
-    first, others = [*detection, *segmentation], models.list_models(module=models)
-    for names in (first, others):
-        draw.shuffle(names)
-    for name in (*first[:8], *others, *first[8:]):
-        options: Record = {"weights_backbone": None} if name in first else {}
-        options |= SMALL if any(part in name for part in ("rcnn", "retinanet", "fcos")) else {}
+def drawn(library: str, draw: random.Random) -> Iterator[tuple[str, Callable[[], nn.Module]]]:
+    """The names of a library's networks in an order that the seed chooses, with the function that builds each."""
+    if library == "torchvision":
+        kinds = {name: module_of(library, name) for name in names(library)}
+        first = [name for name, kind in kinds.items() if "detection" in kind or "segmentation" in kind]
+        others = [name for name in kinds if name not in first]
+        draw.shuffle(first)
+        draw.shuffle(others)
+        order = [*first[:8], *others, *first[8:]]
+    else:
+        order = sorted(names(library)) if library == "timm" else list(CONVOLUTIONAL)
+        draw.shuffle(order)
+    for name in order:
+        options: Record = dict(SMALL) if any(part in name for part in ("rcnn", "retinanet", "fcos")) else {}
         options |= FEW if "rcnn" in name else {}
-        yield name, lambda name=name, options=options: models.get_model(name, weights=None, **options)
-
-
-def transformers_networks(draw: random.Random) -> Iterator[tuple[str, Callable[[], nn.Module]]]:
-    """Likewise of transformers' vision networks that have convolutions, in their usual sizes."""
-    library: Any = importlib.import_module("transformers")
-    kinds = ["ResNet", "ConvNext", "ConvNextV2", "RegNet", "MobileNetV1", "MobileNetV2", "MobileViT", "MobileViTV2"]
-    kinds += ["EfficientNet", "PoolFormer", "VanModel", "Cvt", "LevitModel", "SwiftFormer", "Bit", "FocalNet", "PvtV2"]
-    draw.shuffle(kinds)
-    for kind in kinds:
-        name = kind.removesuffix("Model")
-        model, config = (getattr(library, f"{name}{part}", None) for part in ("Model", "Config"))
-        if model is not None and config is not None:
-            yield name, lambda model=model, config=config: model(config())
-
-
-NETWORKS = {"timm": timm_networks, "torchvision": torchvision_networks, "transformers": transformers_networks}
-
-
-def declare_operators() -> None:
-    """Declares torchvision's compiled operators, which an installation without them lacks."""
-    try:
-        _OPERATORS.define("nms(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    except RuntimeError:
-        return  # they are there
-    _OPERATORS.impl("nms", lambda boxes, scores, _: scores.argsort(descending=True), "CPU")
-    boxes: Any = importlib.import_module("torchvision.ops.boxes")
-    boxes._assert_has_ops = lambda: None
+        yield name, partial(create, library, name, **options)
 
 
 def images_for(model: nn.Module, name: str, seed: int, side: int) -> Tensor:
@@ -188,19 +156,9 @@ def unequal(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
     return {key for key in shared if not torch.equal(one[key].nan_to_num(), other[key].nan_to_num())}
 
 
-def count_parameters(build: Callable[[], nn.Module]) -> int:
-    """How many numbers a network has; on the meta device, where it takes no memory, if it can be built there."""
-    try:
-        with torch.device("meta"):
-            network = build()
-    except NotImplementedError:
-        network = build()
-    return sum(parameter.numel() for parameter in network.parameters())
-
-
 def compare(name: str, build: Callable[[], nn.Module], seed: int, limits: Limits) -> Record:
     """One network: how many steps were compared, and where they differ."""
-    if count_parameters(build) > LARGEST:
+    if parameters(build) > LARGEST:
         return {"left": "too large"}
     torch.manual_seed(seed)
     cnn = build()
@@ -254,11 +212,10 @@ def varied(model: nn.Module, x: Tensor, variant: str, *, training: bool) -> tupl
 def run(file: Path, counts: dict[str, int], seed: int, limits: Limits) -> None:
     """Compares networks until as many of each library are done, and writes a line a network."""
     declare_operators()
-    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
-    done = {(each["library"], each["name"]): each for each in lines if each["seed"] == seed}
+    done = {(each["library"], each["name"]): each for each in read(file) if each["seed"] == seed}
     for library, count in counts.items():
         compared = sum(1 for (kind, _), each in done.items() if kind == library and each.get("steps"))
-        for name, build in NETWORKS[library](random.Random(seed)) if count else ():
+        for name, build in drawn(library, random.Random(seed)) if count else ():
             if compared >= count:
                 break
             if (library, name) in done:
@@ -268,29 +225,16 @@ def run(file: Path, counts: dict[str, int], seed: int, limits: Limits) -> None:
                 record = compare(name, build, seed, limits)
             except Exception as error:  # whatever a network's own code raises
                 record = {"left": f"{type(error).__name__}: {str(error)[:200]}"}
-            record = {
-                "library": library,
-                "name": name,
-                "seed": seed,
-                **record,
-                "seconds": round(time.time() - start, 1),
-            }
-            with file.open("a", encoding="utf-8") as lines_out:
-                lines_out.write(json.dumps(record) + "\n")
+            about = {"library": library, "name": name, "seed": seed}
+            write(file, {**about, **record, "seconds": round(time.time() - start, 1)})
             compared += bool(record.get("steps"))
-            print(
-                library,
-                name,
-                record.get("steps", 0),
-                record.get("left") or record["differ"] or record.get("refused", "same"),
-                record["seconds"],
-                flush=True,
-            )
+            outcome = record.get("left") or record["differ"] or record.get("refused", "same")
+            print(library, name, record.get("steps", 0), outcome, flush=True)
 
 
 def table(file: Path) -> None:
     """Prints for each library how many networks were compared, in how many steps, and which differ."""
-    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    lines = read(file)
     for library in LIBRARIES:
         found = [each for each in lines if each["library"] == library]
         compared = [each for each in found if each.get("steps")]

@@ -30,7 +30,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from children import Record, read, told, write
+from children import Record, read, records_of, write
+from pairs import own_loops
 from torch import Tensor, nn
 
 from conv2attn.convert.sameness.same import Reference
@@ -288,17 +289,6 @@ def network(seed: int, index: int) -> tuple[nn.Sequential, Tensor]:
     return made.requires_grad_(False), x
 
 
-def _own_loops(model: nn.Module, x: Tensor, folder: Path) -> Any:
-    def run(x: Tensor) -> Any:
-        torch._C._set_mkldnn_enabled(False)
-        try:
-            return model(x)
-        finally:
-            torch._C._set_mkldnn_enabled(True)
-
-    return run
-
-
 def _channels_last(model: nn.Module, x: Tensor, folder: Path) -> Any:
     layout = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.ndim)
     if layout is None:
@@ -319,7 +309,7 @@ def _compiled(model: nn.Module, x: Tensor, folder: Path) -> Any:
 
 
 RUNTIMES: dict[str, Callable[[nn.Module, Tensor, Path], Any]] = {
-    "torch's own loops": _own_loops,
+    "torch's own loops": lambda model, x, folder: own_loops(model),
     "channels last": _channels_last,
     "ONNX Runtime": _onnx,
     "compiled": _compiled,
@@ -330,7 +320,7 @@ RUNTIMES: dict[str, Callable[[nn.Module, Tensor, Path], Any]] = {
 def hunted(seed: int, index: int) -> Record:
     """The verdicts on a network in every runtime."""
     model, x = network(seed, index)
-    record: Record = {"index": index, "seed": seed, "layers": len(model), "told": {}}
+    record: Record = {"index": index, "seed": seed, "layers": len(model), "runtimes": {}}
     try:
         reference = Reference(model, x)
         _ = reference.graph
@@ -340,7 +330,7 @@ def hunted(seed: int, index: int) -> Record:
         for name, runtime in RUNTIMES.items():
             if name == "compiled" and index % COMPILED:
                 continue
-            record["told"][name] = _in_runtime(reference, model, x, runtime, Path(folder))
+            record["runtimes"][name] = _in_runtime(reference, model, x, runtime, Path(folder))
     return record
 
 
@@ -395,13 +385,13 @@ def run(out: Path, minutes: float, seed: int, shard: tuple[int, int]) -> None:
         block = [next(indices) for _ in range(BLOCK)]
         while block:
             count = 0
-            for record in told(_block, seed, block, first=FIRST, limit=LIMIT):
+            for record in records_of(_block, seed, block, first=FIRST, limit=LIMIT):
                 write(out, record)
                 count += 1
                 if time.monotonic() > end:
                     return
             if block := block[count:]:
-                write(out, {"index": block[0], "seed": seed, "told": {}, "error": "died, or took too long"})
+                write(out, {"index": block[0], "seed": seed, "runtimes": {}, "error": "died, or took too long"})
                 block = block[1:]
 
 
@@ -410,14 +400,14 @@ def table(out: Path) -> None:
     records = read(out)
     print(f"{len(records)} networks; errors: {Counter(one['error'][:80] for one in records if 'error' in one)}")
     for name in RUNTIMES:
-        own = [one["told"][name] for one in records if name in one["told"]]
+        own = [one["runtimes"][name] for one in records if name in one["runtimes"]]
         verdicts = Counter(one.get("verdict", one.get("error", "skipped")[:60]) for one in own)
         ratios = [one["ratio"] for one in own if one.get("verdict") == "rounding"]
         print(f"{name}: largest rounding {max(ratios, default=0):.3g}; {dict(verdicts.most_common(12))}")
         inner = [one["inner"] for one in own if one.get("inner") is not None]
         print(f"    operations compared in {len(inner)}, the largest that agrees {_largest(inner):.3g}")
     for one in records:
-        for name, found in one["told"].items():
+        for name, found in one["runtimes"].items():
             if found.get("verdict") == "not rounding" or found.get("notes"):
                 print(one["index"], name, found)
 

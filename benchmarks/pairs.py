@@ -35,11 +35,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from calibration import key_of, table
-from children import Record, read, told, write
-from drawn_networks import MOST, Plain, built, drawn, families, half, inputs, taken
+from calibration import table
+from children import Record, read, records_of, write
 from planted import FAULTS, UnfitError, changed, computed, fitting, is_close, largest_that_passes, places, planted
 from torch import Tensor, nn
+from zoo import MOST, Plain, built, drawn, families, half, inputs, taken
 
 from conv2attn.convert import convert_model
 from conv2attn.convert.onnx import onnx_package
@@ -110,7 +110,9 @@ def _with_threads(one: Subject) -> Any:
     return run
 
 
-def _own_loops(network: nn.Module) -> Any:
+def own_loops(network: nn.Module) -> Any:
+    """The network in torch's own loops, without oneDNN."""
+
     def run(x: Tensor) -> Any:
         torch._C._set_mkldnn_enabled(False)
         try:
@@ -196,7 +198,7 @@ BFLOAT16 = "bfloat16 on both sides"
 WAYS: dict[str, Callable[[Subject], Any]] = {
     "channels last": _channels_last,
     "threads": _with_threads,
-    "torch's own loops": lambda one: _own_loops(one.network),
+    "torch's own loops": lambda one: own_loops(one.network),
     "one image at a time": _one_by_one,
     "batch norm folded": _folded,
     "soft attention, alpha 30": _soft,
@@ -205,13 +207,11 @@ WAYS: dict[str, Callable[[Subject], Any]] = {
     "onnxsim": _simplified,
     "onnx2torch": _read_back,
     "compiled": _compiled,
-    BFLOAT16: lambda one: _own_loops(one.network),
+    BFLOAT16: lambda one: own_loops(one.network),
     "AVX2": _instructions("AVX2"),
     "SSE4.1": _instructions("SSE41"),
 }
-_READ = ("ONNX Runtime", "onnxslim", "onnxsim", "onnx2torch")
-GRAPHS = ("channels last", "batch norm folded", "soft attention, alpha 30", *_READ)  # both sides have one
-_FILES = dict.fromkeys(_READ, (2, 0))
+_FILES = dict.fromkeys(("ONNX Runtime", "onnxslim", "onnxsim", "onnx2torch"), (2, 0))
 _RARE = _FILES | {BFLOAT16: (4, 1), "compiled": (8, 1), "AVX2": (8, 3), "SSE4.1": (8, 5)}  # in pairs of networks k % n
 
 
@@ -296,7 +296,7 @@ def pair(one: Subject, slot: list[Any]) -> Record:
 def child(
     index: int, seed: int, most: int, folder: Path, given: list[list[Any]] | None, before: Counter[str]
 ) -> Iterator[Record]:
-    """What a child says: the network and its pairs, then each pair."""
+    """Yields the network and its pairs, then the record of each pair."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -377,7 +377,7 @@ def _ran(out: Path, index: int, seed: int, most: int, before: Counter[str], todo
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(CHILDREN):
             given = (index, seed, most, Path(folder), todo, before)
-            for record in told(child, *given, first=FIRST, limit=LIMIT):
+            for record in records_of(child, *given, first=FIRST, limit=LIMIT):
                 if record["way"] != "begin":
                     todo = None if todo is None else todo[1:]
                 elif todo is None:
@@ -394,24 +394,6 @@ def _ran(out: Path, index: int, seed: int, most: int, before: Counter[str], todo
     return True
 
 
-def run_again(out: Path, seconds: float, seed: int, *, most: int, shard: tuple[int, int]) -> None:
-    """Repeats pairs whose operations can be compared and were not; of each pair the last line counts.
-
-    These are honest pairs of two graphs and planted faults, where the outputs alone said "rounding".
-    """
-    end, done = time.monotonic() + seconds, read(out)
-    for index in sorted({one["index"] for one in done if one["way"] == "end" and one["index"] % shard[1] == shard[0]}):
-        own = {key_of(one): one for one in read(out) if one["index"] == index and "ratio" in one}
-        open_ = [one for one in own.values() if one["verdict"] == "rounding" and one.get("inner") is None]
-        todo = [_slot(one) for one in open_ if one["way"] in FAULTS or one["way"] in GRAPHS]
-        if todo and time.monotonic() < end:
-            _ran(out, index, seed, most, Counter(), todo)
-
-
-def _slot(one: Record) -> list[Any]:
-    return [one["way"], one["place"], one["limit"]] if "limit" in one else [one["way"]]
-
-
 def main() -> None:
     """Runs pairs, or prints the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -420,7 +402,6 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the networks that are drawn")
     parser.add_argument("--most", type=int, default=MOST, help="parameters of a network, at most")
     parser.add_argument("--shard", default="0/1", help="every n-th network from the i-th on: I/N")
-    parser.add_argument("--again", action="store_true", help="repeat pairs whose operations were not compared")
     parser.add_argument("--table", action="store_true", help="print what the lines say")
     parser.add_argument("--outputs", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -435,8 +416,7 @@ def main() -> None:
     else:
         warm_up()
         number, count = map(int, options.shard.split("/"))
-        work = run_again if options.again else run
-        work(options.out, options.seconds, options.seed, most=options.most, shard=(number, count))
+        run(options.out, options.seconds, options.seed, most=options.most, shard=(number, count))
 
 
 if __name__ == "__main__":

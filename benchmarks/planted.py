@@ -352,7 +352,7 @@ FAULTS: dict[str, Fault] = {
     "one-sided padding": Fault(("conv2d",), _one_sided),
     "padding mode": Fault(("conv2d",), _padding_mode),
     "dilation": Fault(("conv2d",), _dilation),
-    "transposed kernel": Fault(("conv2d",), _changed("weight", _transposed)),
+    "transposed kernel": Fault(("conv2d", "conv_transpose2d"), _changed("weight", _transposed)),
     "channel order": Fault(("conv2d",), _changed("weight", _other_order)),
     "group order": Fault(("conv2d",), _group_order),
     "lost bias": Fault(_PRODUCT, _lost_bias),

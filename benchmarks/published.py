@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from children import Record, read, told, write
+from children import Record, read, records_of, write
 from pairs import FIRST, LIMIT, measured
 from torch import Tensor
 
@@ -112,7 +112,7 @@ def main() -> None:
         if path.name not in have:
             about = {"index": -1, "library": "published", "family": path.parent.parent.name}
             nothing = {"name": path.name, "way": "published", "error": "died, or took too long"}
-            for record in list(told(child, path, first=FIRST, limit=LIMIT)) or [nothing]:
+            for record in list(records_of(child, path, first=FIRST, limit=LIMIT)) or [nothing]:
                 write(options.out, about | record)
 
 

@@ -30,7 +30,7 @@ class Thread:
 
     Attributes:
         address: Where it is.
-        asks: What it asks.
+        asks: Its question.
         compare: Makes both sides in a folder, and compares them.
     """
 
@@ -119,7 +119,7 @@ THREADS = {
 
 
 def found(name: str) -> Sameness:
-    """What ``same`` says of a thread."""
+    """The verdict of ``same`` on a thread."""
     with TemporaryDirectory() as folder:
         return THREADS[name].compare(Path(folder))
 

@@ -76,7 +76,7 @@ class ExactTightness:
 
 
 def share_of_tail(layer: SelfAttention) -> float:
-    """What the worst input within [-1, 1] reaches of a layer's tail, at a pixel far from the borders."""
+    """Share of a layer's tail that the worst input within [-1, 1] reaches, at a pixel far from the borders."""
     spec, alpha = layer.spec, min(layer.regime.alpha)
     margin = math.ceil(math.sqrt(12 / alpha)) + max(map(max, spec.pads))
     steps = [math.ceil(margin / stride) for stride in spec.stride]

@@ -115,7 +115,7 @@ def laid_out(x: Tensor, memory_format: torch.memory_format) -> Tensor:
 
 
 def disagreement(call: Call, memory_format: torch.memory_format, caller: str = "engines") -> str | None:
-    """What of a call, its result and its gradients, does not equal that of float64, if anything."""
+    """Names the parts of a call, result and gradients, that do not equal float64's; None if all do."""
     x, weight = (tensor.requires_grad_() for tensor in call.tensors(memory_format))
     bias = call.bias(call.dtype)
     _poison()
@@ -168,7 +168,7 @@ class Gradients(Result):
 
 
 def said(name: str, lies: str) -> str:
-    """What ``same`` says of a call of the table beside the same call in float64, in this process."""
+    """The verdict of ``same`` on a call of the table beside the same call in float64, in this process."""
     call = TABLE[name]
     image, weight = call.tensors(MEMORY_FORMATS[lies])
     sentence = RIGHT
@@ -183,7 +183,7 @@ def said(name: str, lies: str) -> str:
 
 
 def found_here(work: Callable[[str, str], str], name: str, lies: str, seconds: float) -> str:
-    """What a child says of a call of the table on this processor, or how it ends."""
+    """The answer of a child process about a call of the table, or how the process ends."""
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe(duplex=False)
     process = context.Process(target=_send, args=(theirs, work, name, lies))
@@ -203,7 +203,7 @@ def _send(pipe: Any, work: Callable[[str, str], str], name: str, lies: str) -> N
 
 
 def outcome(name: str, lies: str, caller: str = "torch") -> str:
-    """What a caller makes of a call of the table, in this process."""
+    """Whether a caller computes a call of the table rightly in this process, or what is wrong."""
     wrong = (disagreement(TABLE[name], MEMORY_FORMATS[lies], caller) for _ in range(_TIMES))
     return next((f"wrong {what}" for what in wrong if what is not None), RIGHT)
 

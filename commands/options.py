@@ -30,8 +30,8 @@ _Number = TypeVar("_Number", int, float)
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]
 """Precisions that a model can be converted in."""
 
-Picture = Literal["maps", "contours", "error", "kernel", "training", "curves", "table"]
-"""Pictures of a converted network: the first four; of an experiment: maps, contours and the last three."""
+Picture = Literal["maps", "contours", "error", "kernel", "training", "curves"]
+"""Pictures of a converted network: the first four; of an experiment: maps, contours and the last two."""
 
 ProofFormat = Literal["text", "markdown", "json"]
 """Formats of the document that holds the proofs."""
@@ -156,7 +156,6 @@ MeanOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel m
 StdOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel standard deviations, with --mean.")]
 AcceleratorOption = Annotated[str, typer.Option(metavar="NAME", help="For Lightning: auto, cpu, gpu, ...")]
 DevicesOption = Annotated[int, typer.Option(metavar="N", min=1, help="Processes, one device each.")]
-StrategyOption = Annotated[str, typer.Option(metavar="NAME", help="For Lightning: auto, ddp, ...")]
 PrecisionOption = Annotated[str, typer.Option(metavar="NAME", help="For Lightning: bf16-mixed, ...")]
 OPENING: dict[str, tuple[Any, Any]] = {
     "arch": (ArchOption, None),

@@ -42,7 +42,6 @@ from ..learn.experiment.folder import (
     read_accuracies,
     read_experiment,
     read_history,
-    read_results,
 )
 from ..learn.networks import BLOCKS
 from ..show.page.draw import DEFAULT_PICTURE, PAGE, check_picture, drawn, form_of
@@ -291,7 +290,7 @@ def _recorded(path: Path) -> tuple[tuple[Problem, ...], dict[str, str]]:
         raise CheckpointError(f"{path} cannot be read as the report of a conversion") from error
 
 
-RUN_PICTURES = ("contours", "training", "curves", "maps", "table")
+RUN_PICTURES = ("contours", "training", "curves", "maps")
 DRAFT_LAYER = 3  # of the draft's Figure 3
 
 
@@ -351,16 +350,13 @@ def draw_runs(runs: Runs, picture: str, *, layer: int | None = None) -> Sheet:
     if layer is not None and picture != "training":
         raise OptionError("a layer of an experiment is chosen for the picture training")
     # Matplotlib, which the modules that draw need, may not be installed: they are imported only now.
-    from ..show.pictures.training import draw_curves, draw_head_maps, draw_layers, draw_table, draw_training
+    from ..show.pictures.training import draw_curves, draw_head_maps, draw_layers, draw_training
 
     experiment = runs.experiment
-    data = experiment.data.partition(":")[0]
     if picture == "curves":
         names = experiment.encodings if runs.encoding is None else (runs.encoding,)
-        return draw_curves({name: read_accuracies(runs.folder, name, experiment.seeds) for name in names}, data=data)
-    if picture == "table":
-        wanted = [result for result in read_results(runs.folder) if runs.encoding in (None, result.encoding)]
-        return draw_table(wanted, data=data)
+        accuracies = {name: read_accuracies(runs.folder, name, experiment.seeds) for name in names}
+        return draw_curves(accuracies, data=experiment.data.partition(":")[0])
     history = runs.history()
     if picture != "training":
         return (draw_layers if picture == "contours" else draw_head_maps)(history)

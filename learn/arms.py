@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from .data.images import ImageData, Loaders
-from .training.folders import Record
 from .training.recipe import Loss, Recipe
 
 
@@ -67,7 +66,7 @@ class Comparison:
     Attributes:
         name: Name of the file that marks the folder.
         what: Description of the data, for people.
-        data: Data of a seed; every stage of a run has a seed of its own, ``STAGE`` apart.
+        data: Data of a seed; the stages of a run have seeds ``STAGE`` apart.
         score: Tests a network of a seed: each score by its name.
         arms: The ways to continue; the others are compared with "cnn".
         start: Recipe of a round of the CNN's training.
@@ -79,7 +78,6 @@ class Comparison:
         measures: The scores that are shown; the first decides.
         rounds: Largest number of rounds of the CNN's training, which ends when it gains no more.
         one_start: Whether all seeds start from one CNN, where training it takes long.
-        watched: Inputs with which attention layers are recorded; None records none.
         follows_ends: Whether a chosen rate at an end of the list is followed further, until a rate within it is best.
     """
 
@@ -97,7 +95,6 @@ class Comparison:
     measures: tuple[Measure, ...] = ()
     rounds: int = 1
     one_start: bool = False
-    watched: Tensor | None = None
     follows_ends: bool = False
 
 
@@ -115,7 +112,6 @@ class ArmResult:
         steps: Number of steps of these; 0 for the start.
         is_improving: Whether the last epoch was the best on the validation data, and better than before training.
         gained: For the start, what each round after the first gained, in dB on the validation data.
-        layers: Record of each attention layer after the best epoch.
         begun: Scores before the first step, on the test data.
     """
 
@@ -128,7 +124,6 @@ class ArmResult:
     steps: int = 0
     is_improving: bool = False
     gained: tuple[float, ...] = ()
-    layers: Record = field(default_factory=dict)
     begun: dict[str, float] = field(default_factory=dict)
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -26,18 +26,16 @@ import torch
 from torch import nn
 
 from ..convert.arguments import as_integer, format_seconds
-from ..convert.errors import DivergedError, OptionError
-from ..convert.heads.regime import ONE_HOT_ALPHA
+from ..convert.errors import DivergedError
 from ..convert.plain import read_json
 from ..convert.write import FORMAT
-from .arms import ACCURACY, STAGE, Arm, ArmResult, Comparison, Outcomes, unchanged
+from .arms import ACCURACY, STAGE, Arm, ArmResult, Comparison, Outcomes
 from .data.images import ImageData
-from .melting import AT_REST, melt, parameter_groups
+from .melting import parameter_groups
 from .progress import Expected, Progress
-from .recorder import AttentionRecorder
 from .timing import first_batch, step_seconds, steps
-from .training.fit import RUN, Trained, check_machine, check_run, fit, last_epoch, trained_in
-from .training.folders import Record, begin_or_resume, nothing_more, write_json
+from .training.fit import RUN, Trained, check_machine, fit, last_epoch, trained_in
+from .training.folders import Record, begin_or_resume, write_json
 from .training.recipe import ALONE, Recipe, Session, accuracy, cross_entropy, silent
 from .training.workers import Workers, workers
 
@@ -50,7 +48,7 @@ _LEAST_RATE = 1e-7
 
 
 class _Start(NamedTuple):
-    """A CNN after its own training, the epochs, its validation score, and what each further round gained."""
+    """A CNN after its own training: the epochs, its validation scores, and the gain of each further round."""
 
     network: nn.Module
     epochs: int = 0
@@ -111,17 +109,16 @@ class _Runs:
         """How many trainings there will be, and how long their steps take."""
         starts, rates, onward = self.counts
         parts = {"of the CNN": starts, "to choose learning rates": rates, "to compare": onward}
-        told = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
+        counts = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
         more = "; a best rate at an end of the list adds some" * (self.comparison.follows_ends and rates > 0)
         clock = "" if self.session.machine.device.type == "cuda" else " of processor time"
         alone = f"Their steps alone take {format_seconds(self.progress.expected)}{clock}"
         left = "; from the second training on, each line says how much time is left" * (self.session.jobs == 1)
-        return f"{self.progress.total} trainings: {told}{more}. {alone}{left}"
+        return f"{self.progress.total} trainings: {counts}{more}. {alone}{left}"
 
     def train(self, network: nn.Module, recipe: Recipe, folder: Path, *, stage: int) -> Trained:
         """One run; every stage of a seed has other data, where these are drawn."""
         comparison = self.comparison
-        watched = comparison.watched if stage == 1 and recipe.seed != RATE_SEED else None
         return fit(
             network,
             comparison.data(recipe.seed + STAGE * stage),
@@ -129,7 +126,6 @@ class _Runs:
             folder,
             loss=comparison.loss,
             groups=partial(parameter_groups, lr=recipe.lr, weight_decay=recipe.weight_decay),
-            recorder=nothing_more if watched is None else AttentionRecorder.of(network, watched),
             session=self.session,
         )
 
@@ -199,7 +195,6 @@ class _Runs:
             epochs,
             epochs * self.epoch_steps,
             trained.best_epoch == epochs and _goodness(best) > _goodness(trained.records[0]),
-            layers=best.get("layers", {}),
             begun=found["begun"],
         )
 
@@ -297,15 +292,18 @@ def run_comparison(
     """
     as_integer(seeds, "seeds", least=0)
     check_machine(session.machine)
+    # Begin the folder, or go on in it; from here on it counts as begun.
     described = {"format": FORMAT, "content": comparison.name}
     begin_or_resume(folder / f"{comparison.name}.json", described, resume=session.resume, what="comparison")
-    session = replace(session, resume=True, progress=session.progress and session.jobs == 1)  # the folder was begun
+    session = replace(session, resume=True, progress=session.progress and session.jobs == 1)
+    # Time a step of each network, from which the trainings are counted and the time left is estimated.
     runs = _Runs(comparison, session, seeds)
     seconds = runs.timed(folder / TIMES)
     if not seeds:
         return Outcomes({}, {}, seconds)
     runs = runs.counted(seconds)
     session.say(runs.plan())
+    # Train the CNNs, choose the rates, and train each further in every way.
     first, chooses = comparison.onward.seed, len(comparison.rates) > 1
     places = {seed: folder / f"seed-{seed}" for seed in range(first, first + seeds)}
     for place in places.values():
@@ -375,82 +373,6 @@ def accuracy_on_test(network: nn.Module, _: int, *, data: ImageData) -> dict[str
 
 
 START = Recipe(epochs=15, lr=3e-3)
-FINE_TUNING = Recipe(epochs=10, lr=1e-4, batch_statistics=False)
-_LOOKED_AT = 4  # images that layers are looked at with
-_NAMED = 10  # classes, at most
-
-
-def compare(
-    data: ImageData,
-    folder: Path,
-    *,
-    cnn: nn.Module | None = None,
-    melting: Mapping[str, Any] | None = None,
-    recipe: Recipe = FINE_TUNING,
-    rates: Sequence[float] = (),
-    seeds: int = 5,
-    session: Session = ALONE,
-) -> Outcomes:
-    """Melts a CNN and fine-tunes both, for several seeds.
-
-    Args:
-        data: The images.
-        folder: Where runs are kept; its parent must exist.
-        cnn: Where to start from; None trains a small CNN on the data for each seed.
-        melting: Keyword arguments of ``melt``.
-        recipe: Recipe of the fine-tuning; its seed is the first.
-        rates: Learning rates in place of the recipe's; of several, runs of ``RATE_SEED`` choose one for each side.
-        seeds: Number of seeds.
-        session: As for ``fit``.
-
-    Returns:
-        For each seed what came of "start", "cnn" and "attention": accuracies on test images.
-
-    Raises:
-        ConversionError: As ``melt`` and ``fit``.
-        RunExistsError: The folder exists, and is not to be resumed.
-        OutputError: The folder holds something else, or cannot be made.
-    """
-    machine, melting = session.machine, melting or {}
-    replace(recipe, seed=recipe.seed + as_integer(seeds, "seeds", least=1) - 1)  # refused before anything is written
-    rates = tuple(rates) or (recipe.lr,)
-    if (melting.get("alpha") or 0.0) >= ONE_HOT_ALPHA[torch.float32]:
-        raise OptionError(AT_REST)
-    new = partial(small_cnn, channels=data.channels, classes=len(data.classes))
-    watched = data.validation.taken(slice(_LOOKED_AT)).numbers()
-    start = cnn
-    if start is None:
-        start = new()
-        check_run(start, data, START, machine=machine)
-    scores, classes = check_run(start, data, recipe, machine=machine), len(data.classes)
-    if scores is not None and scores > classes:
-        first = ", ".join(data.classes[:_NAMED]) + (", ..." if classes > _NAMED else "")
-        session.say(
-            f"The network gives {scores} scores; the first {classes} are those of the classes of {data.name}: {first}"
-        )
-    melted = melt(start, **melting)
-    check_run(melted, data, recipe, recorder=AttentionRecorder.of(melted, watched), machine=machine)
-    if cnn is not None:
-        session.say(
-            f"Before training, the CNN is right on {accuracy(cnn, data.validation):.1%} of the validation images"
-        )
-    comparison = Comparison(
-        name="melting",
-        what=data.name,
-        data=partial(same_data, data=data),
-        score=partial(accuracy_on_test, data=data),
-        arms={
-            "cnn": Arm("fine-tuned as the CNN", unchanged, rates[0]),
-            "attention": Arm("fine-tuned as attention", partial(melt, **melting), rates[0]),
-        },
-        start=START,
-        onward=recipe,
-        new=new,
-        cnn=cnn,
-        rates=rates,
-        watched=watched,
-    )
-    return run_comparison(comparison, folder, seeds=seeds, session=session)
 
 
 def small_cnn(*, channels: int = 1, classes: int = 10) -> nn.Module:

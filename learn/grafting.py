@@ -1,7 +1,7 @@
 """Whether attention pays: a trained CNN goes on with spare heads, with the field's usual blocks, and as it is.
 
 Every side starts from the same trained CNN, sees the same data for as many steps, and gets its own rate, which runs
-of a seed that no table reports choose on validation data, whatever the task is:
+of a seed that no table reports choose on validation data:
 
     cnn        the CNN as it is
     time       the same for the time that the graft before the convolution takes, in whole epochs
@@ -29,7 +29,7 @@ from ..convert.arguments import as_integer
 from ..convert.network.graft import GraftedLayer, graft
 from .arms import ACCURACY, Arm, Comparison, Measure, Outcomes, unchanged
 from .comparison import START, accuracy_on_test, run_comparison, same_data, small_cnn
-from .data.images import ImageData, Loaders
+from .data.images import ImageData
 from .training.fit import check_run
 from .training.recipe import ALONE, Recipe, Session
 
@@ -153,7 +153,10 @@ def compare_grafts(
     start = comparison.new() if comparison.cnn is None else comparison.cnn
     if comparison.cnn is None:
         check_run(start, data, comparison.start, machine=session.machine, loss=comparison.loss)
-    example = _some_inputs(data)
+    if isinstance(data, ImageData):
+        example = data.validation.taken(slice(_LOOKED_AT)).numbers()
+    else:
+        example = next(iter(data.validation))[0][:_LOOKED_AT]
     layers = graft(start, where=where, example=example, **options).report.layers
     shape = "x".join(map(str, example.shape[1:]))
     session.say(f"Grafted in this comparison, on inputs of {shape}: {'; '.join(map(str, layers))}")
@@ -165,7 +168,7 @@ def compare_grafts(
 
 
 def _sides(layers: Sequence[GraftedLayer], options: Mapping[str, Any], *, lr: float) -> dict[str, Arm]:
-    """The sides; beside the convolution only where every layer can have heads there."""
+    """The sides; "beside" only where every layer can have heads there."""
     block = partial(with_block, layers=layers)
     heads = partial(with_heads, layers=layers, options={name: options[name] for name in options if name != "beside"})
     arms = {
@@ -178,13 +181,6 @@ def _sides(layers: Sequence[GraftedLayer], options: Mapping[str, Any], *, lr: fl
     if not any(layer.spec.transposed for layer in layers):
         arms["beside"] = Arm(TITLES["beside"], partial(heads, beside=True), lr)
     return arms
-
-
-def _some_inputs(data: ImageData | Loaders) -> Tensor:
-    """A few inputs of the validation data."""
-    if isinstance(data, ImageData):
-        return data.validation.taken(slice(_LOOKED_AT)).numbers()
-    return next(iter(data.validation))[0][:_LOOKED_AT]
 
 
 class Lead(NamedTuple):

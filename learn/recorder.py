@@ -1,4 +1,4 @@
-"""Record of each attention layer after an epoch: where its heads look, and its distance from the convolution.
+"""Records where each layer's heads look after an epoch, and its distance from the convolution.
 
 Non-locality is ConViT's (arXiv 2103.10697): the mean distance in pixels between a query and what it attends to, over
 heads and queries.

@@ -1,8 +1,8 @@
 """Makes text from files, and numbers, fit to be printed; and tables, layer names and lines of notes.
 
 Names, reasons and versions come from files, and error messages hold them. A control character in one could move the
-cursor, forge a line, or turn the direction of the rest; a text of megabytes hides everything else. So whatever is
-printed, and every text in a page or a picture, goes through here: what cannot be seen is escaped as in Python, and
+cursor, forge a line, or turn the direction of the rest; a text of megabytes hides everything else. So everything that
+is printed, and every text in a page or a picture, goes through here: what cannot be seen is escaped as in Python, and
 what is too long is shortened in its middle. Errors and JSON keep the texts as they are.
 """
 

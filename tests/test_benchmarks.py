@@ -1,145 +1,59 @@
-"""The programs that compare grafts: what they draw, how they divide and score, and the tables that they print."""
+"""One smoke test for each program that measures and can run here; planted faults are tested with ``same``."""
 
 from __future__ import annotations
 
-import copy
 import importlib
+import json
 import statistics
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
+from torch import Tensor, nn
 
-from conv2attn.learn.data.datasets import digits
+from conv2attn.convert.engines.convolution import Geometry
 from conv2attn.learn.data.images import ImageData, Split
 from conv2attn.learn.grafting import TITLES, compare_grafts
 from conv2attn.learn.training.recipe import Recipe
 
-PROGRAMS = Path(__file__).parents[1] / "benchmarks"
+ROOT = Path(__file__).parents[1]
 
 
-@pytest.fixture
-def denoisers(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    monkeypatch.syspath_prepend(PROGRAMS)
-    return importlib.import_module("denoisers")
+@pytest.fixture(autouse=True)
+def programs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The programs import each other as files of one folder."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
 
 
-@pytest.fixture
-def stamps(denoisers: ModuleType) -> ModuleType:
-    return importlib.import_module("stamps")
+def program(name: str) -> Any:
+    return importlib.import_module(name)
 
 
-@pytest.fixture
-def comparing(denoisers: ModuleType) -> ModuleType:
-    return importlib.import_module("comparing")
-
-
-@pytest.fixture
-def cells(denoisers: ModuleType) -> ModuleType:
-    return importlib.import_module("cells")
-
-
-@pytest.fixture
-def photographs(denoisers: ModuleType) -> ModuleType:
-    return importlib.import_module("photographs")
-
-
-@pytest.mark.parametrize("kinds", [1, 4])
-def test_each_stamp_is_as_often_on_a_page_as_the_others(kinds: int, stamps: ModuleType) -> None:
-    _, clean = stamps.pages(digits().train, 3, torch.Generator().manual_seed(0), kinds=kinds)
-    cells = clean.unfold(2, stamps.PITCH, stamps.PITCH).unfold(3, stamps.PITCH, stamps.PITCH).flatten(2, 3).flatten(3)
-    for page in cells[:, 0]:
-        _, often = page.unique(dim=0, return_counts=True)
-        assert often.tolist() == [12 // kinds] * kinds
-
-
-def test_noise_is_as_strong_as_it_says(stamps: ModuleType, photographs: ModuleType) -> None:
-    # the mean of n squares of normal numbers has variance 2 / n: six deviations
-    drawn = (stamps.NOISE, stamps.unseen_pages(50)), (50 / 127.5, photographs.grid_crops("moon", "test", 50))
-    for level, (noisy, clean) in drawn:
-        squares = (noisy - clean).square()
-        assert abs(float(squares.mean()) - level**2) <= 6 * level**2 * (2 / squares.numel()) ** 0.5
-
-
-def test_batches_come_from_their_seed_and_epoch(denoisers: ModuleType, stamps: ModuleType) -> None:
-    one, other = map(denoisers.DrawnData("pages", stamps.training_pages, list, steps=3, batch=2), (0, 1))
-    assert not torch.equal(next(iter(one.train))[0], next(iter(other.train))[0])
-    first, *_, last = [batch for batch, _ in one.train]
-    assert not torch.equal(first, last)
-    assert torch.equal(first, next(iter(one.train))[0])
-
-
-def test_the_parts_of_a_photograph_share_no_pixel_and_crops_come_from_theirs(photographs: ModuleType) -> None:
-    parts = [photographs.photographs(part) for part in ("train", "validation", "test")]
-    for name in parts[0]:
-        widths = [part[name].shape[2] for part in parts]
-        assert min(widths) >= photographs.SIDE
-        assert len({part[name].shape[1] for part in parts}) == 1
-        assert widths[0] == int(0.55 * sum(widths)), name
-    _, clean = photographs.grid_crops("text", "test", photographs.LEVELS[0])
-    held = parts[2]["text"][0].unfold(0, photographs.SIDE, 1).unfold(1, photographs.SIDE, 1)
-    assert all(bool((held == crop[0]).all(-1).all(-1).any()) for crop in clean[:2])
-
-
-@pytest.mark.parametrize("kind", ["PageDenoiser", "PhotographDenoiser"])
-def test_a_larger_kernel_has_the_trained_one_in_its_middle(kind: str, denoisers: ModuleType) -> None:
-    torch.manual_seed(0)
-    cnn: nn.Module = getattr(denoisers, kind)().eval()
-    small = cnn.get_parameter(f"{denoisers.LOOKS}.weight")
-    large = denoisers.with_larger_kernel(copy.deepcopy(cnn)).get_parameter(f"{denoisers.LOOKS}.weight")
-    assert torch.equal(large, F.pad(small, (3,) * 4))
-
-
-def test_cells_that_choose_are_never_tested_and_each_seed_tests_others(cells: ModuleType) -> None:
-    numbers = torch.arange(200).view(-1, 1, 1, 1)
-    divided = [cells.parts(numbers, torch.arange(200) % 4, seed) for seed in (0, 1, cells.STAGE)]
-    chosen = divided[0][1].images
-    for parts in divided:
-        assert torch.cat([part.images for part in parts]).unique().numel() == len(numbers)
-        assert torch.equal(parts[1].images, chosen)
-    first, second, stage = (parts[2].images for parts in divided)
-    assert torch.equal(first, stage)
-    assert not torch.equal(first, second)
-
-
-def test_macro_f1_is_the_mean_over_grades(cells: ModuleType) -> None:
-    labels = torch.tensor([0, 0, 0, 1, 1, 2])
-    called = torch.tensor([0, 0, 1, 1, 0, 0])
-    test = Split(F.one_hot(called, 4).float().view(6, 4, 1, 1), labels)
-    data = ImageData("called", cells.GRADES, test, test, test)
-    network = nn.Sequential(nn.Flatten(), nn.Linear(4, 4, bias=False))
-    nn.init.eye_(network.get_parameter("1.weight"))
-    found = cells.score_grades(network, 0, data=lambda _: data)
-    assert found["accuracy"] == pytest.approx(0.5)
-    assert found["macro-F1"] == pytest.approx((4 / 7 + 2 / 4 + 0 + 0) / 4)  # 2 of 3 found, 4 called; 1 of 2, 2 called
-
-
-def test_crops_lie_in_their_pictures(cells: ModuleType) -> None:
-    generator = torch.Generator().manual_seed(0)
-    images = torch.randint(256, (3, 1, 100, 120), generator=generator, dtype=torch.uint8)
-    held = Split(images, torch.zeros(3)).pictures().unfold(2, cells.SIDE, 1).unfold(3, cells.SIDE, 1)
-    for crop in cells.crops(images[..., :100], 4, generator):
-        assert bool((held[:, 0] == crop[0]).all(-1).all(-1).any())
-
-
-def test_psnr_is_that_of_the_mean_square(
-    denoisers: ModuleType, stamps: ModuleType, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("what", ["networks", "--grafts", "--layers"])
+def test_candidates_are_timed_beside_their_cnn_and_printed(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    noisy, clean = stamps.unseen_pages(4)
-    network: nn.Module = denoisers.PageDenoiser()
-    monkeypatch.setattr(network, "forward", lambda x: clean[: len(x)] + 0.2)
-    assert denoisers.psnr(network, (noisy, clean)) == pytest.approx(20.0, rel=1e-5)  # 10 log10(4 / 0.04); float32
+    tiny = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2, padding=1), nn.ReLU(), nn.Conv2d(4, 2, 1))
+    bench, chosen = program("bench"), [] if what == "networks" else [what]
+    few = ["--rounds", "2", "--side", "25", "--batch", "2", "--sample", "0", "--no-compile", "--threads", "1"]
+    options = bench.parser().parse_args([*few, *chosen, "--markdown", str(tmp_path / "table.md")])
+    rows = bench.run("1.2", {"tiny": tiny}, options)
+    assert all(row.ratio == 1 for row in rows if row.candidate in ("CNN", "conv"))
+    assert all(row.milliseconds > 0 and row.ratio > 0 and row.faults >= 0 for row in rows)
+    about, *printed = map(json.loads, capsys.readouterr().out.splitlines())
+    assert printed == [vars(row) for row in rows]
+    assert (about["torchvision"], about["threads"], about["batch"]) == ("1.2", 1, 2)
+    table = (tmp_path / "table.md").read_text().splitlines()
+    assert sum(line.startswith("| tiny") for line in table) == len(rows)
 
 
 @pytest.mark.slow
-def test_each_program_prints_a_row_for_every_way_and_who_won(
-    denoisers: ModuleType, stamps: ModuleType, photographs: ModuleType, comparing: ModuleType, tmp_path: Path
-) -> None:
+def test_denoisers_with_grafts_get_a_row_for_every_way_and_a_verdict(tmp_path: Path) -> None:
+    denoisers, stamps, photographs = map(program, ("denoisers", "stamps", "photographs"))
     short = Recipe(epochs=1, lr=3e-3, clip=1.0)
     crops = [photographs.grid_crops("brick", "validation", 25, rows=1)]
     pages = [stamps.validation_pages(4)]
@@ -150,7 +64,7 @@ def test_each_program_prints_a_row_for_every_way_and_who_won(
         data = denoisers.DrawnData(whole.name, draw, lambda chosen=chosen: chosen, steps=1, batch=2)
         small = replace(whole, data=data, start=short, onward=short, score=score, rates=(1e-3,), rounds=1)
         found = compare_grafts(small, tmp_path / whole.name, seeds=2)
-        header, _, *rows, _, verdict = comparing.summary(small, found).splitlines()
+        header, _, *rows, _, verdict = program("comparing").summary(small, found).splitlines()
         first = whole.measures[0]
         assert header.startswith(f"|  | {first.title}: before | after | difference |")
         titles = [*TITLES.values(), *(arm.title for arm in whole.arms.values())]
@@ -159,3 +73,68 @@ def test_each_program_prints_a_row_for_every_way_and_who_won(
         (row,) = (row for row in rows if row.startswith(f"| {TITLES['block']} |"))
         assert row.split(" | ")[3].startswith(f"{gain:+.{first.digits}f} ")
         assert verdict.startswith(("Grafting pays", "Grafting does not", "Undecided: "))
+
+
+def test_solar_cells_are_scored_by_the_mean_over_grades() -> None:
+    cells, labels = program("cells"), torch.tensor([0, 0, 0, 1, 1, 2])
+    called = torch.tensor([0, 0, 1, 1, 0, 0])
+    test = Split(F.one_hot(called, 4).float().view(6, 4, 1, 1), labels)
+    data = ImageData("called", cells.GRADES, test, test, test)
+    network = nn.Sequential(nn.Flatten(), nn.Linear(4, 4, bias=False))
+    nn.init.eye_(network.get_parameter("1.weight"))
+    found = cells.score_grades(network, 0, data=lambda _: data)
+    assert found["accuracy"] == pytest.approx(0.5)
+    assert found["macro-F1"] == pytest.approx((4 / 7 + 2 / 4 + 0 + 0) / 4)  # 2 of 3 found, 4 called; 1 of 2, 2 called
+
+
+def test_the_documents_say_of_the_calibration_of_same_what_its_lines_give(capsys: pytest.CaptureFixture[str]) -> None:
+    pairs = program("pairs")
+    pairs.table(pairs.read(ROOT / "benchmarks" / "pairs.jsonl"), list(pairs.WAYS), list(pairs.FAULTS), pairs.half)
+    printed = [line for line in capsys.readouterr().out.splitlines() if line.strip()]
+    results = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8").lower()
+    assert [line for line in printed if line.lower() not in results] == []
+    assert sum(line.startswith("| ") for line in printed) > 50
+    page = " ".join((ROOT / "docs" / "same.md").read_text(encoding="utf-8").split())
+    networks, _, _, families, _, honest = printed[0].split()[:6]
+    assert networks == families
+    assert f"So far {networks} of 150 networks have run, each of another family" in page
+    assert f"{honest} honest pairs" in page
+    judging = next(line for line in printed if line.startswith("judging half"))
+    assert f"none of the {judging.split()[2]} pairs raises an alarm" in page
+
+
+@pytest.mark.parametrize(
+    ("name", "verdicts", "said"),
+    [
+        ("batches", ("rounding", "same bits"), ""),  # by the processor's kernels
+        ("layouts", ("rounding", "same bits"), ""),
+        ("gelus", ("not rounding",), "It begins at `gelu` (gelu): approximate none in A, tanh in B."),
+        ("resized", ("not rounding",), "Resize with coordinate_transformation_mode=pytorch_half_pixel"),
+        ("inverted", ("cannot say",), "rounding in the last bit already changes the outputs completely."),
+    ],
+)
+def test_a_public_thread_has_the_verdict_that_the_document_gives(
+    name: str, verdicts: tuple[str, ...], said: str
+) -> None:
+    threads = program("threads")
+    verdict = threads.found(name)
+    assert verdict.verdict in verdicts
+    assert said in verdict.sentence
+    assert threads.THREADS[name].address in (ROOT / "docs" / "same.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("value", [1.0, torch.nan])
+def test_a_wrong_number_of_a_call_is_found(value: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong_convolutions = program("wrong_convolutions")
+    call = wrong_convolutions.Call((2, 3, 5, 6), (4, 3, 2, 3), Geometry((1, 2), (0, 1), (2, 1)))
+    monkeypatch.setitem(wrong_convolutions.TABLE, "planted", call)
+    monkeypatch.setattr(wrong_convolutions, "_TIMES", 1)
+    assert wrong_convolutions.said("planted", "contiguous").startswith(("Rounding", "Same"))
+
+    def wrong(x: Tensor, *rest: Any) -> Tensor:
+        y = F.conv2d(x, *rest)
+        return y if x.dtype == torch.float64 else torch.cat([y[:, :3], y[:, 3:] + value], 1)
+
+    monkeypatch.setattr(wrong_convolutions, "_CALLS", (F.conv1d, wrong, F.conv3d))
+    assert wrong_convolutions.said("planted", "contiguous").startswith("Not rounding")

@@ -75,7 +75,7 @@ def load_data(
         text: One of ``KINDS``.
         channels: Channels of the network's input; None takes those of the images.
         size: Size to scale a folder's pictures to; None takes the first one's.
-        preprocessing: What the network was trained on. A ``Preprocessing`` scales and cuts a folder's pictures, too, a
+        preprocessing: The network's in training. A ``Preprocessing`` scales and cuts a folder's pictures, too, a
             ``Normalization`` is mean and deviation alone; None means values from -1 to 1.
         out: Where what is made with them will be; in a folder of pictures it would be one of their classes.
 
@@ -252,8 +252,8 @@ def folder(
     """The labelled pictures of a folder.
 
     Args:
-        path: Holds a folder for each class, and each of these pictures, which are divided class by class and always
-            alike: 70 % train, 10 % choose, 20 % test. Or it holds folders train, val and test, of classes each: what
+        path: Holds a folder for each class, and each of these pictures, which are divided class by class, always in the
+            same way: 70 % train, 10 % choose, 20 % test. Or it holds folders train, val and test, of classes each: what
             is not there is divided from train.
         channels: 1 for grey values, 3 for red, green and blue.
         size: Scale to these rows and columns; None does as the preprocessing says, and takes the first picture's where
@@ -290,7 +290,6 @@ def folder(
 
 
 def _read(path: Path, places: Places, reader: Reader) -> Split:
-    """The pictures of one part."""
     first = reader(places.files[0])
     if len(places.files) * math.prod(first.shape) * first.itemsize > MOST_BYTES:
         raise CheckpointError(f"the pictures in {path} have more than {MOST_BYTES:,} bytes; scale them, or take fewer")

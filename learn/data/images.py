@@ -1,4 +1,4 @@
-"""Images with labels, in three parts that no image is in two of; or batches of one's own, from any ``DataLoader``."""
+"""Images with labels, in three parts that no image is in two of; or batches from any ``DataLoader``."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class ImageData:
         return self.train, self.validation, self.test
 
     def for_channels(self, channels: int) -> Self:
-        """The same images for a network that takes so many channels: grey becomes equal red, green and blue.
+        """The same images for a network that takes this number of channels: grey becomes equal red, green and blue.
 
         Raises:
             ConversionError: The images have other channels, and are not grey.
@@ -119,9 +119,9 @@ class Loaders:
     """Loaders for training and validation.
 
     Attributes:
-        name: What a run's folder calls it.
+        name: Name in a run's folder.
         train: Batches to learn from. With several processes Lightning gives each its share of a loader that has one of
-            torch's own samplers; a sampler that has ``set_epoch`` is told each epoch.
+            torch's own samplers; ``set_epoch`` of a sampler that has it is called each epoch.
         validation: Batches that choose between epochs, the same each time.
     """
 

@@ -131,21 +131,6 @@ def read_experiment(folder: Path) -> Experiment:
         raise CheckpointError(f"{folder / EXPERIMENT} does not describe an experiment: {error}") from error
 
 
-def read_results(folder: Path) -> list[Result]:
-    """The rows of all runs.
-
-    Raises:
-        CheckpointError: The experiment is not over, or the file holds something else.
-    """
-    if not (folder / RESULTS).exists():
-        raise CheckpointError(f"{folder} holds an experiment that is not over: it has no {RESULTS}")
-    try:
-        rows: Any = read_json(folder / RESULTS)
-        return [from_plain(Result, row) for row in rows]
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{folder / RESULTS} does not hold the results of an experiment") from error
-
-
 _DIGITS = 4  # after the point: a ten-thousandth of a pixel
 _LEVELS = 255  # levels of a probability in a byte
 

@@ -46,13 +46,15 @@ def run_experiment(
     Raises:
         ConversionError: As ``begin`` and ``fit``.
     """
+    # Refuse what any run would be refused, before anything is written.
     last = as_integer(experiment.seeds, "seeds", least=1) - 1
-    replace(experiment.setting.recipe, seed=last)  # refused before anything is written
+    replace(experiment.setting.recipe, seed=last)
     recorder = HeadRecorder(data.validation.taken(slice(_SEEN)).numbers())
-    for encoding in experiment.encodings:  # as above
+    for encoding in experiment.encodings:
         network = _untrained(experiment.setting, data, encoding, seed=0)
         check_run(network, data, experiment.setting.recipe, recorder=recorder, machine=session.machine)
     begin(folder, experiment, resume=session.resume)
+    # Train all networks.
     trained: dict[tuple[str, int], Trained] = {}
     for seed in range(experiment.seeds):
         for encoding in experiment.encodings:
@@ -67,9 +69,10 @@ def run_experiment(
                 recorder=recorder,
                 session=session,
             )
-            trained[encoding, seed] = found  # tested when all are over
+            trained[encoding, seed] = found
             right = found.records[found.best_epoch]["validation"]["accuracy"]
             session.say(f"{encoding}, seed {seed}: {right:.1%} of the validation images, in epoch {found.best_epoch}")
+    # Only now look at the test images.
     runs = [(encoding, seed) for encoding in experiment.encodings for seed in range(experiment.seeds)]
     results = [_tested(*run, trained[run], data) for run in runs]
     write_json(folder / RESULTS, [asdict(result) for result in results])
@@ -77,7 +80,6 @@ def run_experiment(
 
 
 def _untrained(setting: Setting, data: ImageData, encoding: str, seed: int) -> nn.Module:
-    """A run's network, drawn from its seed."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         return build(encoding, setting, data)

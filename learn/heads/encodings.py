@@ -1,60 +1,49 @@
-"""Heads whose scores are quadratic forms of the offset: isotropic, Gaussian (draft, eq. 12 to 16), and any.
+"""Heads that learn where to look: six encodings of positions, and content.
 
-Isotropic, the paper's quadratic encoding, with alpha = exp(log_alpha) > 0:
+``positions.py`` says what an encoding is. delta = k - q is the offset of a key from the query; a score is for one head.
+
+**Isotropic**, the paper's quadratic encoding, with alpha = exp(log_alpha) > 0:
 
     score(delta) = -alpha |delta - Delta|^2,        a sum of a row's and a column's.
 
-Any Gaussian (eq. 16), with the precision P = Sigma^-1:
+**Gaussian**, the draft's equations 12 to 16, with the precision P = Sigma^-1:
 
     score(delta) = -1/2 (delta - mu)^T P (delta - mu)
 
-The draft writes P as a square of a symmetric matrix, which may be singular. Here P = L L^T with a lower triangular L
-whose diagonal is exp of a parameter, so P is positive definite whatever the parameters are. With b != 0 the score does
-not separate. For the key at k and the target t = q + mu it is, up to a constant of the query,
+The draft writes P as the square of a symmetric matrix, which may be singular. Here P = L L^T, where L is lower
+triangular and its diagonal is exp of a parameter, so P is always positive definite. For P = ((a, b), (b, c)) with
+b != 0 the score does not separate. With the target t = q + mu it is, up to a constant of the query,
 
-    k^T P t - 1/2 k^T P k = (-a / 2, -c / 2, -b, (P t)_1, (P t)_2) . (k_1^2, k_2^2, k_1 k_2, k_1, k_2)
+    k^T P t - 1/2 k^T P k = (-a / 2, -c / 2, -b, (P t)_1, (P t)_2) . (k_1^2, k_2^2, k_1 k_2, k_1, k_2).
 
-for P = ((a, b), (b, c)). ``proofs/claims/other_encodings/gaussian.py`` proves the draft's vectors, and that
-b = 0, a = c = 2 alpha is the isotropic head.
+``proofs/claims/other_encodings/gaussian.py`` proves the draft's vectors, and that b = 0, a = c = 2 alpha is the
+isotropic head.
 
-Any quadratic form, as other people's layers hold them:
+**Learned**: a table has a number for each row offset and each column offset of a head (the article's Figure 4).
 
-    score(delta) = sum over axes i of (s_i delta_i^2 + l_i delta_i)  +  c delta_1 delta_2
-
-The quadratic encoding is s_1 = s_2 = -alpha, l = 2 alpha Delta, c = 0. Heads of a layer that was trained elsewhere may
-have any numbers: with s >= 0 they look away from the query.
-
-Scores that are learned for each offset, and heads that look at the image, too.
-
-A table holds a free number for each row offset and each column offset of a head (the article's Figure 4). With
-content, the terms (a), (b) and (c) of the draft's eq. 7 are added, as vectors of queries and of keys:
+**Content** adds the terms (a), (b) and (c) of the draft's equation 7, each divided by sqrt(D_k):
 
     score = (W_q x_q) . (W_k x_k)                               (a) content of the query with content of the key
           + (W_q x_q) . (rows[delta_1] + columns[delta_2])      (b) content of the query with the relative position
           + u . (W_k x_k)                                       (c) content of the key
 
-each divided by sqrt(D_k). The offsets' vectors are learned, and the same for all heads (Bello et al.). With the key's
-vector (W_k x_k, a one at its row, a one at its column) the sum is one dot product, so the whole attention is one call
-of ``F.scaled_dot_product_attention`` without a bias for every pair. Position scores (d) that separate are added to the
-numbers that meet these ones.
+The offsets' vectors are learned and shared by all heads (Bello et al.). If the key's vector is W_k x_k, a one at its
+row and a one at its column, the sum is one dot product: the whole attention is one call of
+``F.scaled_dot_product_attention`` without a bias for every pair. Position scores (d) that separate are added to the
+numbers that meet these ones. With (a) and (c) a head chooses pixels by what they show; with (b) the pixel under the
+query chooses where the head looks. (d) alone is a convolution (``proofs/claims/theorem/position_alone.py``).
 
-So the weights of a filter depend on the input: (a) and (c) let a head choose among pixels by what they show, (b) lets
-the pixel under the query choose where the head looks. Only (d) alone is a convolution
-(``proofs/claims/theorem/position_alone.py``).
+**Sinusoidal** (Vaswani et al.; the draft's section 3.3 is empty). The angles of a number x are w_f x, with the
+frequencies w_f = L^(-f / F), f = 0, ..., F - 1. L is 10000 for texts; for an image, twice its width is enough, since
+lower frequencies do not tell its pixels apart.
 
-Sinusoidal encodings (Vaswani et al.), of relative and of absolute positions: the draft's empty section 3.3.
-
-The angles of a number x are w_f x, with the frequencies w_f = L^(-f / F), f = 0, ..., F - 1. L is 10000 for texts; in
-an image of a few pixels most of these frequencies tell no pixel from another, and twice its width is enough.
-
-* Relative (Dai et al.): r_delta holds the sines and cosines of delta_1 and of delta_2, and a head compares it with a
-  vector of its own. The score is a sum of a row's and a column's. With w_0 = 1 alone, A cos(delta - Delta) is largest
-  at delta = Delta and nowhere else, since no whole number but 0 is a multiple of 2 pi; the other frequencies widen the
-  gap to far pixels (``proofs/claims/other_encodings/sinusoidal.py``, with the alpha that this takes).
-* Absolute: U_p holds the same of the pixel p, and the score is term (d) of eq. 5, U_q^T W_q^T W_k U_k. It can do what
-  the relative one does, because cos(w (k - q)) = cos(w k) cos(w q) + sin(w k) sin(w q), but nothing makes it: the score
-  may depend on q and k, not only on k - q, and the row of a query may matter for the column of a key. It does not
-  separate.
+* Relative (Dai et al.): a head compares a vector with r_delta, the sines and cosines of delta_1 and of delta_2. The
+  score separates. With w_0 = 1 alone, A cos(delta - Delta) is largest at delta = Delta and nowhere else, since 0 is the
+  only multiple of 2 pi among whole numbers; the other frequencies widen the gap to far pixels
+  (``proofs/claims/other_encodings/sinusoidal.py``, with the alpha that this takes).
+* Absolute: U_p holds the sines and cosines of the pixel p, and the score is term (d) of equation 5,
+  U_q^T W_q^T W_k U_k. It can be every relative score, because cos(w (k - q)) = cos(w k) cos(w q) + sin(w k) sin(w q),
+  but training may let it depend on q and k in other ways. It does not separate.
 """
 
 from __future__ import annotations
@@ -142,40 +131,6 @@ class Gaussian(Positions):
     def shape(self, grid: Grid) -> Shape:
         """The centres, and Sigma = P^-1."""
         return Shape(self.centers, torch.linalg.inv(self.precision()))
-
-
-class Quadratic(Positions):
-    """Quadratic forms of the offset.
-
-    Args:
-        squares: s, [num_heads, 2], an attribute as well, like the others.
-        linear: l, [num_heads, 2].
-        cross: c, [num_heads]; None for scores that separate.
-    """
-
-    cross: nn.Parameter | None
-
-    def __init__(self, squares: Tensor, linear: Tensor, cross: Tensor | None = None) -> None:
-        super().__init__(len(squares))
-        self.squares, self.linear = nn.Parameter(squares.detach().clone()), nn.Parameter(linear.detach().clone())
-        self.register_parameter("cross", None if cross is None else nn.Parameter(cross.detach().clone()))
-
-    def along_axes(self, grid: Grid) -> tuple[Tensor, Tensor] | None:
-        """s_i delta_i^2 + l_i delta_i along the rows and along the columns; None with a cross term."""
-        if self.cross is not None:
-            return None
-        rows, columns = (
-            self.squares[:, axis, None, None] * delta.square() + self.linear[:, axis, None, None] * delta
-            for axis, delta in enumerate(grid.offsets_along(axis, self.squares) for axis in (0, 1))
-        )
-        return rows, columns
-
-    def scores(self, grid: Grid) -> Tensor:
-        """The forms, term by term."""
-        delta = grid.offsets(self.squares)
-        along = self.squares[:, None, None] * delta.square() + self.linear[:, None, None] * delta
-        scores = along.sum(-1)
-        return scores if self.cross is None else scores + self.cross[:, None, None] * delta.prod(-1)
 
 
 class Learned(SeparablePositions):

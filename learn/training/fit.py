@@ -69,8 +69,8 @@ def fit(
     Args:
         network: From images [batch, channels, rows, columns] to class scores [batch, classes], or to what ``loss``
             takes. Of more scores than the data have classes, the first are theirs.
-        data: The images; its test images are not looked at. Or batches of one's own, for which the recipe's batch size
-            and augmentation mean nothing.
+        data: The images; its test images are not looked at. Or the caller's batches, for which the recipe's batch
+            size and augmentation mean nothing.
         recipe: How it is trained.
         folder: Where the run is kept; its parent must exist.
         loss: Of an output and its target, such as ``F.mse_loss``; for several processes it must be picklable. None
@@ -159,7 +159,7 @@ def last_epoch(folder: Path, network: nn.Module) -> nn.Module:
 
 
 def _epoch(folder: Path, name: str, network: nn.Module) -> dict[str, Any]:
-    """Gives the network an epoch's weights, and returns all that was kept of it."""
+    """Loads an epoch's weights into the network, and returns all that was kept of the epoch."""
     from .loop import PREFIX, STATE, read_epoch
 
     found = read_epoch(folder / name)
@@ -188,18 +188,20 @@ def check_run(
         ToolError: As ``check_machine``.
         OptionError: As ``check_machine``.
         ConversionError: The network takes other images, or gives other than a score for each class, perhaps more;
-            processes cannot share the batches alike; or the recorder cannot look at the network.
+            processes cannot share the batches equally; or the recorder cannot look at the network.
     """
     processes = check_machine(machine)
     if isinstance(data, Loaders):
         _check_loss(network, data, loss or cross_entropy)
         return None
     Order(len(data.train.labels), recipe, processes=processes)
+    # Run two images.
     weight = next(network.parameters())
     few = data.validation.taken(slice(2)).numbers().to(weight)
     images = f"the images of {data.name}, {data.channels} channels of {data.size} pixels"
     with refusing(f"the network does not take {images}"), torch.no_grad():
         outputs = copy.deepcopy(network).eval()(few)
+    # The outputs must be scores, one for each class at least.
     try:
         scores = outputs if isinstance(outputs, torch.Tensor) else class_scores(outputs)
     except ConversionError as error:
@@ -210,13 +212,13 @@ def check_run(
     if given[0] < classes:
         advice = f"take a network of {classes} scores or more, or fewer classes"
         raise ConversionError(f"the network gives {given[0]} scores; {data.name} has {classes} classes: {advice}")
+    # Record once.
     with refusing("the network cannot be looked at"), torch.no_grad():
         recorder(copy.deepcopy(network).eval())
     return int(given[0])
 
 
 def _check_loss(network: nn.Module, data: Loaders, loss: Loss) -> None:
-    """Refuses a network and a loss that do not fit a batch."""
     weight = next(network.parameters())
     inputs, target = next(iter(data.validation))
     with refusing(f"the network and the loss do not take the batches of {data.name}"), torch.no_grad():
@@ -236,7 +238,7 @@ def _described(data: ImageData | Loaders) -> dict[str, Any]:
 
 
 def _fingerprint(network: nn.Module) -> str:
-    """A sum over the names and values of a network's state."""
+    """Hash of the names and values of a network's state."""
     found = hashlib.sha256()
     for name, tensor in network.state_dict().items():
         found.update(f"{name} {list(tensor.shape)} {tensor.dtype}".encode())

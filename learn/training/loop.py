@@ -1,8 +1,8 @@
 """The training loop, which is Lightning's: its trainer on this machine, what a step does, what is kept of an epoch.
 
 A run keeps its last epoch, to go on from, and its best one, to be used. After a kill, ``last.ckpt`` holds the last
-whole epoch: weights, optimizer, course of the learning rate, records. Every epoch draws its random numbers anew, from
-the seed and its own number, so a run that was killed and resumed trains the network of one that never was.
+whole epoch: weights, optimizer, course of the learning rate, records. Every epoch reseeds, from the seed and its own
+number, so a run that was killed and resumed trains the network of one that never was.
 """
 
 from __future__ import annotations
@@ -22,8 +22,6 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.fabric.utilities.warnings import PossibleUserWarning
 from lightning.pytorch.callbacks import ModelCheckpoint, RichProgressBar
 from lightning.pytorch.loggers import TensorBoardLogger
-from lightning.pytorch.strategies.launchers.multiprocessing import _MultiProcessingLauncher
-from lightning.pytorch.strategies.launchers.subprocess_script import _SubprocessScriptLauncher
 from torch import Tensor, nn
 from torch.multiprocessing.spawn import ProcessException
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -39,27 +37,22 @@ from .recipe import Groups, Loss, Machine, Recipe, Session, batches, cross_entro
 def make_trainer(machine: Machine, **options: Any) -> lightning.Trainer:
     """A trainer for this machine, with more options of ``Trainer``.
 
-    For several devices it starts a process each, by ``ddp_spawn``: by "ddp" Lightning would run the caller's whole
-    program again in each of them.
+    Several devices are trained on by a process each. ``ddp_spawn`` starts them from this one, where Lightning's own
+    choice, "ddp", would run the caller's whole program again in each.
 
     Raises:
         OptionError: Lightning cannot train so here.
     """
-    known: dict[str, Any] = {
-        "accelerator": machine.accelerator,
-        "devices": machine.devices,
-        "precision": machine.precision,
-    }
+    strategy = "auto" if machine.devices == 1 else "ddp_spawn"
     try:
         with quiet():
-            trainer = lightning.Trainer(strategy=machine.strategy, **known, **options)
-            if isinstance(trainer.strategy.launcher, _SubprocessScriptLauncher):
-                if machine.strategy not in ("auto", "ddp"):
-                    raise OptionError(f"several devices are trained on by ddp; got the strategy {machine.strategy!r}")
-                trainer = lightning.Trainer(strategy="ddp_spawn", **known, **options)
-            if isinstance(trainer.strategy.launcher, _MultiProcessingLauncher):
-                trainer.strategy._launcher = _QuietProcesses(cast(Any, trainer.strategy))
-            return trainer
+            return lightning.Trainer(
+                accelerator=machine.accelerator,
+                devices=machine.devices,
+                strategy=strategy,
+                precision=cast(Any, machine.precision),
+                **options,
+            )
     except (ValueError, TypeError, RuntimeError, ImportError, MisconfigurationException) as error:
         raise OptionError(f"Lightning cannot train so: {' '.join(str(error).split())}") from error
 
@@ -80,14 +73,6 @@ def quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, levels, strict=True):
             logger.setLevel(level)
-
-
-class _QuietProcesses(_MultiProcessingLauncher):
-    """Lightning's processes, as quiet as this one."""
-
-    def _wrapping_function(self, *arguments: Any, **options: Any) -> None:
-        with quiet():
-            super()._wrapping_function(*arguments, **options)
 
 
 LAST, BEST = "last.ckpt", "best.ckpt"
@@ -125,7 +110,6 @@ def read_epoch(path: Path) -> dict[str, Any]:
 
 
 def _read(path: Path) -> Any:
-    """Tensors and plain data, on the CPU."""
     try:
         return torch.load(path, map_location="cpu", weights_only=True)
     except OSError as error:
@@ -218,7 +202,7 @@ class Training(lightning.LightningModule):
 
     @property
     def brings_batches(self) -> bool:
-        """Whether the batches are one's own."""
+        """Whether the batches are the caller's."""
         return isinstance(self._data, Loaders)
 
     def _record(self, epoch: int, known: Record) -> None:
@@ -247,12 +231,14 @@ def run(training: Training, folder: Path, recipe: Recipe, session: Session) -> N
         OptionError: Lightning cannot train so here.
         ConversionError: What is trained was refused.
     """
+    # Go on from the last epoch, which is checked first: Lightning takes the file at its word.
     last = folder / LAST
     resume = last if session.resume and last.exists() else None
     if resume is not None:
-        read_epoch(resume)  # before Lightning does, which takes the file at its word
+        read_epoch(resume)
+    # Keep the best epoch, then the last one, which knows the best.
     monitored, mode = training.monitored
-    kept = [  # in this order: the last epoch knows the best one
+    kept = [
         Kept(
             folder,
             Path(name).stem,
@@ -264,6 +250,7 @@ def run(training: Training, folder: Path, recipe: Recipe, session: Session) -> N
         for name, watched in ((BEST, monitored), (LAST, None))
     ]
     bar = [RichProgressBar(leave=False, console_kwargs={"stderr": True})] if session.progress else []
+    # Train; the caller's random state, determinism and handlers of signals are left as they were.
     with quiet(), _same_state(), torch.random.fork_rng():
         trainer = make_trainer(
             session.machine,
@@ -284,7 +271,7 @@ def run(training: Training, folder: Path, recipe: Recipe, session: Session) -> N
 
 @contextmanager
 def _interrupts() -> Iterator[None]:
-    """Raises a KeyboardInterrupt as what it is: Lightning ends the program in its place, and hears no other."""
+    """Raises a KeyboardInterrupt again, for which Lightning ends the program and ignores further ones."""
     before = signal.getsignal(signal.SIGINT)
     try:
         yield
@@ -297,7 +284,7 @@ def _interrupts() -> Iterator[None]:
 
 @contextmanager
 def _processes_of(trainer: lightning.Trainer) -> Iterator[None]:
-    """Ends the trainer's processes with the training; an error says what ended one of them."""
+    """Ends the trainer's processes with the training, and says in one sentence why one of them ended."""
     try:
         yield
     except ProcessException as error:  # the others are ended by then
@@ -311,7 +298,7 @@ def _processes_of(trainer: lightning.Trainer) -> Iterator[None]:
 
 @contextmanager
 def _same_state() -> Iterator[None]:
-    """Torch's determinism as it was before."""
+    """Leaves torch's determinism as it was before."""
     before, warns = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
     try:
         yield

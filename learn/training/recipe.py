@@ -37,8 +37,8 @@ class Recipe:
 
     Attributes:
         epochs: Times that every image is seen, but for those that do not fill a batch.
-        batch_size: Images of a step, over all processes.
-        lr: Learning rate at its highest.
+        batch_size: Global batch size.
+        lr: Peak learning rate.
         weight_decay: Of the parameters that decay.
         optimizer: "adamw", or "sgd" with momentum 0.9.
         warmup: Share of the steps in which the learning rate rises; from there it falls to 0 as a cosine.
@@ -79,11 +79,11 @@ class Recipe:
         return torch.optim.AdamW(list(groups), lr=self.lr, weight_decay=self.weight_decay)
 
     def make_schedule(self, optimizer: torch.optim.Optimizer, steps: int) -> torch.optim.lr_scheduler.LRScheduler:
-        """The course of the learning rate over so many steps: it rises linearly, and falls as a cosine."""
+        """The course of the learning rate over this number of steps: it rises linearly, and falls as a cosine."""
         return torch.optim.lr_scheduler.LambdaLR(optimizer, partial(self._factor, steps=steps))
 
     def _factor(self, step: int, *, steps: int) -> float:
-        """The share of the highest rate that a step has."""
+        """The share of the peak rate that a step has."""
         rise = round(self.warmup * steps)
         if step < rise:
             return (step + 1) / (rise + 1)
@@ -96,14 +96,12 @@ class Machine:
 
     Attributes:
         accelerator: "auto", "cpu", "gpu", ...
-        devices: How many, or "auto".
-        strategy: "auto", "ddp", ...
+        devices: How many. Several are trained on by a process each.
         precision: "32-true", "bf16-mixed", ...
     """
 
     accelerator: str = "auto"
-    devices: int | str = 1
-    strategy: str = "auto"
+    devices: int = 1
     precision: str = "32-true"
 
     @property
@@ -119,14 +117,14 @@ def silent(_: str) -> None:
 
 @dataclass(frozen=True)
 class Session:
-    """How runs are made, whatever is trained.
+    """How runs are made.
 
     Attributes:
         machine: Where; one process by default.
         resume: Continue interrupted runs, which are refused otherwise.
         progress: Show bars on standard error.
         say: Called with a line when a run begins or ends, and with warnings.
-        jobs: Runs of a comparison at a time, each in a process of its own; with several, data, scores, networks and
+        jobs: Runs of a comparison at a time, each in another process; with several, data, scores, networks and
             ``say`` must be picklable.
     """
 
@@ -170,7 +168,7 @@ class Order(Sampler[Key]):
     def __init__(self, count: int, recipe: Recipe, *, process: int = 0, processes: int = 1) -> None:
         if recipe.batch_size % processes:
             raise ConversionError(
-                f"batches of {recipe.batch_size} images cannot be shared alike by {processes} processes"
+                f"batches of {recipe.batch_size} images cannot be shared equally by {processes} processes"
             )
         self._count, self._recipe, self._process, self._processes = count, recipe, process, processes
         self._size = min(recipe.batch_size, count // processes * processes)
@@ -213,7 +211,7 @@ def batches(
     """A loader of a process's training batches, for Lightning.
 
     Raises:
-        ConversionError: The processes cannot share the batches alike.
+        ConversionError: The processes cannot share the batches equally.
     """
     order = Order(len(data.train.labels), recipe, process=process, processes=processes)
     return DataLoader(_Batches(data), sampler=order, batch_size=None)
@@ -258,7 +256,7 @@ def evaluate(network: nn.Module, part: Split | Pairs, loss: Loss | None = None) 
         loss: Of an output and its target; None means the cross entropy of class scores.
 
     Returns:
-        The mean "loss"; without a loss of one's own also "accuracy", the share of images whose class scores highest.
+        The mean "loss"; without ``loss`` also "accuracy", the share of images whose class scores highest.
     """
     weight = next(network.parameters())
     total, right, count = 0.0, 0, 0

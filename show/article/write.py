@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import base64
 from importlib.resources import files
 from typing import Any
 
 import torch
 from safetensors.torch import load
-from torch import Tensor
 
-from ..page.bundle import filled
+from ..page.bundle import filled, packed
 
 _FOLDER = "article/static"
 _STYLES = "page/static/base.css", f"{_FOLDER}/article.css"
@@ -31,10 +29,7 @@ def make_article() -> str:
 def article_data() -> dict[str, Any]:
     """The tensors that benchmarks/article.py wrote, by name: dtype, shape and numbers, little-endian in base64."""
     tensors = load((files(str(__package__)) / "static" / "data.safetensors").read_bytes())
-    return {name: _packed(tensor) for name, tensor in tensors.items()}
-
-
-def _packed(tensor: Tensor) -> dict[str, Any]:
-    array = tensor.numpy()
-    data = base64.b64encode(array.astype(array.dtype.newbyteorder("<")).tobytes()).decode("ascii")
-    return {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data": data}
+    return {
+        name: {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data": packed(tensor)}
+        for name, tensor in tensors.items()
+    }

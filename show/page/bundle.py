@@ -1,7 +1,7 @@
 """One HTML file of a template, its styles and its program: plain JavaScript modules, joined in the order they import.
 
 The sources are modules, which editors and linters follow. A file that is opened from a disk may not import others, so
-the modules are put one behind the other in one script, each in a function of its own that returns its exports:
+the modules are put one behind the other in one script, each in a function that returns its exports:
 
     let { decoded, headAttention } = (() => { ... return { decoded, headAttention }; })();
 
@@ -10,6 +10,7 @@ Only exported names are shared, and a name that two modules export ends the scri
 
 from __future__ import annotations
 
+import base64
 import posixpath
 import re
 from collections.abc import Sequence
@@ -18,6 +19,7 @@ from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined, select_autoescape
 from markupsafe import Markup
+from torch import Tensor
 
 from ..text import scientific
 
@@ -56,6 +58,12 @@ def _wrapped(text: str) -> str:
     if not names:
         return f"(() => {{\n{body}\n}})();"
     return f"let {{ {names} }} = (() => {{\n{body}\nreturn {{ {names} }};\n}})();"
+
+
+def packed(tensor: Tensor) -> str:
+    """A tensor's numbers, row by row, as the base64 of their little-endian bytes."""
+    array = tensor.detach().cpu().contiguous().numpy()
+    return base64.b64encode(array.astype(array.dtype.newbyteorder("<")).tobytes()).decode("ascii")
 
 
 def filled(template: str, *, styles: Sequence[str], entry: str, **values: Any) -> str:

@@ -13,13 +13,12 @@ the ways to split W_Delta = W_val W_out. Tensors are base64 of little-endian num
 Spare heads are vectors of queries and keys, whose dot products are their scores; the taps of a layer that has some read
 what these add to its input. The page shows such taps without a bound once the heads are trained.
 
-A network that does not run on the image shows the input of no layer. Of layers alone, each sees an image of its own,
+A network that does not run on the image shows the input of no layer. Of layers alone, each sees another image,
 or none where that would be too large.
 """
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import copy
 import math
@@ -48,6 +47,7 @@ from ...convert.sameness.agreement import Agreement
 from ..pictures.curve import bounds_or_none, input_range, with_alpha
 from ..pictures.scene import Scene
 from ..text import CELL, printable, scientific
+from .bundle import packed
 from .look import look
 
 BUDGET = 400_000  # numbers of four bytes in all channels: 2.1 MB of base64
@@ -78,10 +78,12 @@ def page_data(
     Raises:
         SelectionError: The pixel is outside the image.
     """
+    # The view of each layer, and the channels that there is room for.
     entries = [entry for entry in report.layers if only is None or only in entry.names]
     found, unseen, left_out = look(model, entries, image, pixel, limit)
     trouble = unseen.get("")
     counts = _channel_counts([found[name] for name in found if trouble is None and name not in unseen])
+    # Each layer: its geometry, what it sees and computes, its spare heads, and its error on a sample of places.
     layers, spare_budget = [], SPARE_BUDGET
     samples = {} if summary is None else dict(summary.samples)
     for entry in entries:
@@ -100,6 +102,7 @@ def page_data(
         sample = samples.get(entry.name)
         data |= {name: None if sample is None else finite(getattr(sample, name)) for name in _SAMPLED}
         layers.append(data)
+    # All layers together.
     heads = sum(entry.heads for entry in entries)
     if summary is None:
         summary = Summary(len(entries), heads, samples, trouble is None and is_the_cnn(model, image))
@@ -139,19 +142,19 @@ def _on_image(model: nn.Module, image: Tensor, seen: Iterable[Scene]) -> str | N
 def proved_in_words(certificate: ImageCertificate) -> str:
     """Proofs about the network's run on the page's image, and about other programs' runs."""
     error, bound, opens = certificate.error, certificate.bound, certificate.opens
-    told = "How far this run's outputs on the image shown here are from the CNN's in exact arithmetic is not proved."
+    run = "How far this run's outputs on the image shown here are from the CNN's in exact arithmetic is not proved."
     if error is not None:
-        told = (
+        run = (
             f"This run's outputs on the image shown here are within {scientific(error)} of the CNN's in exact "
             "arithmetic: measured against float64, whose own error is proved."
         )
     estimate = scientific(certificate.estimate)
     if bound is None:
         why = "" if opens is None else f" ({opens.layer}: {opens.reason})"
-        return f"{told} No worst case is proved for programs that round each operation once{why}; estimate {estimate}."
+        return f"{run} No worst case is proved for programs that round each operation once{why}; estimate {estimate}."
     class_ = "the class is certain" if certificate.certified else "the class is not certain"
     which = f"by {scientific(bound)} at most at the largest output, and {class_}; estimate {estimate}"
-    return f"{told} Worst case on it: programs that round each operation once differ {which}."
+    return f"{run} Worst case on it: programs that round each operation once differ {which}."
 
 
 def _trained(model: nn.Module, entries: Sequence[LayerReport]) -> list[str]:
@@ -168,7 +171,7 @@ def _trained(model: nn.Module, entries: Sequence[LayerReport]) -> list[str]:
 
 
 def _channel_counts(shown: Sequence[Scene]) -> dict[str, int]:
-    """Number of output channels that the page holds of each layer, by name."""
+    """Number of output channels that there is room for of each layer, by name."""
     for most in range(MOST_CHANNELS, 0, -1):
         counts = {scene.name: min(most, scene.layer.out_channels) for scene in shown}
         if sum(numbers_of(scene, counts[scene.name]) for scene in shown) <= BUDGET:
@@ -205,7 +208,6 @@ def _entry_data(entry: LayerReport, layer: SelfAttention, left_out: str | None, 
 
 @torch.no_grad()
 def _scene_data(scene: Scene, channels: int) -> dict[str, Any]:
-    """A layer's geometry, its input as a picture, and its channels."""
     layer, spec, taps = scene.layer, scene.layer.spec, _taps_of(scene)
     centres = [list(centre) for centre in layer.regime.centers]
     data = {
@@ -304,16 +306,15 @@ def finite(value: Any) -> Any:
 
 def encoded(tensor: Tensor) -> dict[str, str]:
     """A tensor's numbers, row by row: in double precision if it has it, else in single, which holds the narrower."""
-    wide = tensor.dtype == torch.float64
-    numbers = tensor.detach().cpu().contiguous().numpy() if wide else tensor.detach().cpu().float().contiguous().numpy()
-    kind = "f8" if wide else "f4"
-    return {"type": kind, "data": base64.b64encode(numbers.astype(f"<{kind}").tobytes()).decode()}
+    if tensor.dtype == torch.float64:
+        return {"type": "f8", "data": packed(tensor)}
+    return {"type": "f4", "data": packed(tensor.float())}
 
 
 def pixels(planes: Tensor) -> str:
     """Planes [channels, rows, columns] with values 0 to 1 as base64 of bytes, pixel by pixel."""
     values = (planes.double().nan_to_num().clamp(0, 1) * 255).round().to(torch.uint8)
-    return base64.b64encode(values.permute(1, 2, 0).contiguous().cpu().numpy().tobytes()).decode()
+    return packed(values.permute(1, 2, 0))
 
 
 def first_channels(layer: SelfAttention2d, x: Tensor, count: int) -> tuple[SelfAttention2d, Tensor]:

@@ -72,7 +72,12 @@ def draw(
     check_file(path, force=force)
     chosen = None if layer is None else find_layer(model, layer)
     seen = DRAWN if image is None else "the given image"
-    image = _drawn(model) if image is None else as_tensor(image, "image")
+    if image is not None:
+        image = as_tensor(image, "image")
+    elif isinstance(model, SelfAttention):
+        image = drawn_input(model)
+    else:
+        image = run_on_drawn(model, [DRAWN_SIZE, Size(*USUAL_SIZES[2])])[0]
     if form == PAGE:
         content = make_page(
             model, Report.of(model), title=type(model).__name__, image=image, seen=seen, pixel=query, only=layer
@@ -128,10 +133,3 @@ def drawn(shown: Sequence[Scene], picture: str, form: str) -> bytes:
     drawings = dict(zip(PICTURES, (draw_maps, draw_contours, draw_error, draw_kernel), strict=True))
     with drawn_in_style():
         return drawings[picture](shown).save(form)
-
-
-def _drawn(model: nn.Module) -> Tensor:
-    """An image that is drawn for the model."""
-    if isinstance(model, SelfAttention):
-        return drawn_input(model)
-    return run_on_drawn(model, [DRAWN_SIZE, Size(*USUAL_SIZES[2])])[0]

@@ -35,6 +35,7 @@ def look(
     Raises:
         SelectionError: The pixel is outside the image.
     """
+    # What each layer sees: its input in the network, or an image for each layer alone.
     if isinstance(model, Layers):
         seen, unseen = own_views(model, entries, image, pixel)
     else:
@@ -44,6 +45,7 @@ def look(
             raise
         except ConversionError as error:
             seen, unseen = {}, {"": str(error)}
+    # Which of them can be drawn; a layer that is not run is drawn before zeros.
     found, left_out = dict[str, Scene](), dict[str, str]()
     for entry in entries:
         if (reason := undrawable(entry.spec)) is not None:

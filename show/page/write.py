@@ -6,7 +6,6 @@ every epoch.
 
 from __future__ import annotations
 
-import base64
 import math
 from collections.abc import Callable, Sequence
 from importlib.metadata import version
@@ -22,10 +21,10 @@ from ...convert.files.report import Summary
 from ...convert.inputs import likely_channels
 from ...convert.network.report import Report
 from ...convert.sameness.agreement import Agreement
-from ...learn.experiment.folder import History
+from ...learn.experiment.folder import History, LayerRecord
 from ..pictures.limits import evenly
 from ..text import CELL, by_note, printable, scientific, short_name
-from .bundle import filled
+from .bundle import filled, packed
 from .data import not_drawn, page_data
 
 QUICK = 5e9  # multiply-adds: seconds, beside which a conversion is not slow
@@ -183,11 +182,8 @@ def film_data(history: History) -> dict[str, Any]:
     frames = [history.layers[epoch] for epoch in epochs]
     grid = history.grid
 
-    def packed(part: Callable[[Any], Tensor], dtype: torch.dtype, scale: float = 1.0) -> str:
-        """A part of every layer of every frame, as the little-endian bytes of its numbers in text."""
-        stacked = torch.stack([torch.stack([part(layer) for layer in frame]) for frame in frames])
-        array = (stacked if scale == 1 else stacked.mul(scale).round()).to(dtype).contiguous().numpy()
-        return base64.b64encode(array.astype(array.dtype.newbyteorder("<")).tobytes()).decode("ascii")
+    def stacked(part: Callable[[LayerRecord], Tensor]) -> Tensor:
+        return torch.stack([torch.stack([part(layer) for layer in frame]) for frame in frames])
 
     return {
         "epochs": list(epochs),
@@ -199,8 +195,8 @@ def film_data(history: History) -> dict[str, Any]:
         "columns": grid.key_columns,
         "padding": grid.padding,
         "query": [grid.rows // 2 + grid.padding, grid.columns // 2 + grid.padding],
-        "ellipses": packed(lambda layer: torch.cat([layer.centers, layer.covariances], 1), torch.float32),
-        "maps": packed(lambda layer: layer.maps, torch.uint8, scale=255),
+        "ellipses": packed(stacked(lambda layer: torch.cat([layer.centers, layer.covariances], 1)).float()),
+        "maps": packed(stacked(lambda layer: layer.maps).mul(255).round().to(torch.uint8)),
         "nonlocality": [[round(layer.nonlocality, 3) for layer in frame] for frame in frames],
         "onePixel": [[round(layer.one_pixel, 3) for layer in frame] for frame in frames],
     }

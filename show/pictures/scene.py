@@ -147,7 +147,7 @@ def query_pixel(image: Tensor, pixel: tuple[int, int] | None) -> tuple[int, int]
 
 
 def own_scene(name: str, layer: SelfAttention, image: Tensor, pixel: tuple[int, int]) -> Scene:
-    """The scene of a layer without its network: before an image of its own channels, as large as the one that is given.
+    """The scene of a layer without its network: before an image with its channels, as large as the one that is given.
 
     Raises:
         ConversionError: The layer is not over images, does not fit the image, or is too large.

@@ -36,7 +36,7 @@ RC: Any = {
     "svg.fonttype": "none",  # letters stay letters: a third of the size, and words can be searched
     "font.size": 8,
     "text.color": INK,
-    "text.parse_math": False,  # names of layers are text, whatever they hold
+    "text.parse_math": False,  # names of layers are text, dollar signs included
     "axes.edgecolor": GREY,
     "axes.labelcolor": INK,
     "axes.linewidth": 0.6,

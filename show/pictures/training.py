@@ -1,4 +1,4 @@
-"""Results of an experiment: tables of encodings and accuracy (the draft's Tables 1 and 2), curves (its Figure 4).
+"""Results of an experiment: rows of encodings and accuracy (the draft's Table 2), curves (its Figure 4).
 
 Attention of trained heads: contours by layer (the draft's Figure 2) and by epoch (its Figure 3), and maps.
 """
@@ -27,20 +27,6 @@ _POSITIONS = {
     "sinusoidal": "relative, sinusoids",
     "absolute": "absolute, sinusoids",
 }
-TYPES = ("sinusoids", "learned", "quadratic", "relative", "content")
-"""Columns of the draft's Table 1, and whether heads look at the image."""
-_TYPES = {
-    "quadratic": {"quadratic", "relative"},
-    "gaussian": {"quadratic", "relative"},
-    "learned": {"learned", "relative"},
-    "sinusoidal": {"sinusoids", "relative"},
-    "absolute": {"sinusoids"},
-}
-_MARK = "\u2713"
-_COLUMNS = ("network", *TYPES, *HEADER[3:])
-_PLACES = (0.15, 1.65, 2.3, 2.95, 3.55, 4.15, 5.2, 5.75, 6.85, 7.7)  # inches: the first a left end, then middles of the
-_MIDDLES = range(1, 1 + len(TYPES))  # columns with marks, then right ends
-_WIDTH, _ROW = 7.85, 0.21
 _COLOURS = (BLUE, VERMILION, GREEN, PURPLE, ORANGE, SKY, INK, GREY)
 _CURVES_WIDTH, _CURVES_HEIGHT = 6.2, 3.1
 _NAMES_APART = 0.055  # of the height: names at the right edge do not lie on each other
@@ -82,36 +68,6 @@ def distance_rows(results: Sequence[Result]) -> list[tuple[str, ...]]:
     return rows
 
 
-def draw_table(results: Sequence[Result], *, data: str) -> Sheet:
-    """The table as a picture."""
-    rows = []
-    for name, _, _, *numbers in table_rows(results):
-        base, _, content = name.partition("+")
-        own = _TYPES.get(base, set()) | {content}
-        rows.append((name, *(_MARK if kind in own else "" for kind in TYPES), *numbers))
-    sheet = Sheet(
-        _WIDTH,
-        _ROW * (len(rows) + 1) + 0.15,
-        title=f"Encodings, parameters and accuracy on {data}",
-        caption=(
-            "Accuracy on the test images, which each network saw once, after its best epoch on the validation images: "
-            "mean \u00b1 standard deviation over the seeds. Types of encoding as in Table 1 of the draft, where "
-            "Vaswani et al. (2017) have sinusoids; Dai et al. and Yang et al. (2019) relative ones; Radford et al. and "
-            "Devlin et al. (2018) learned ones; Bello et al. and Ramachandran et al. (2019) learned, relative ones, "
-            "all of them with content. Residual networks have no encoding."
-        ),
-    )
-    for number, row in enumerate((_COLUMNS, *rows)):
-        for column, (place, words) in enumerate(zip(_PLACES, row, strict=True)):
-            side = "center" if column in _MIDDLES else "right" if column else "left"
-            style = {"size": 7.5, "va": "top", "ha": side, "weight": "normal" if number else "bold"}
-            sheet.write(place, 0.05 + _ROW * number, words, **style)
-    axes = sheet.axes(0.15, _ROW, _WIDTH - 0.3, 0.001)
-    axes.axis("off")
-    axes.axhline(0.5, color=GREY, linewidth=0.6, clip_on=False)
-    return sheet
-
-
 def draw_curves(accuracies: Mapping[str, Sequence[Sequence[float]]], *, data: str) -> Sheet:
     """A line for each encoding: the mean over seeds, in a band from the lowest to the highest seed."""
     seeds = max(len(runs) for runs in accuracies.values())
@@ -125,6 +81,7 @@ def draw_curves(accuracies: Mapping[str, Sequence[Sequence[float]]], *, data: st
             "half. Dashed: residual networks."
         ),
     )
+    # A line and a band for each network.
     axes = sheet.axes(0.6, 0.05, _CURVES_WIDTH - 0.7, _CURVES_HEIGHT - 0.5)
     curves = {name: torch.tensor(runs, dtype=torch.float64, device="cpu") for name, runs in accuracies.items()}
     for number, (name, runs) in enumerate(curves.items()):
@@ -132,6 +89,7 @@ def draw_curves(accuracies: Mapping[str, Sequence[Sequence[float]]], *, data: st
         style = "--" if name.startswith("resnet") else "-"
         axes.fill_between(epochs, runs.amin(0).numpy(), runs.amax(0).numpy(), color=colour, alpha=0.15, linewidth=0)
         axes.plot(epochs, runs.mean(0).numpy(), style, color=colour, linewidth=1.2)
+    # Axes, from below the lowest accuracy of the second half.
     low = min(float(runs[:, runs.shape[1] // 2 :].min()) for runs in curves.values())
     bottom, top = max(0.0, low - 0.02), 1.0
     axes.set(xlim=(0, max(runs.shape[1] for runs in curves.values()) - 1 or 1), ylim=(bottom, top))
@@ -140,6 +98,7 @@ def draw_curves(accuracies: Mapping[str, Sequence[Sequence[float]]], *, data: st
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0%}")
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
+    # Names at the right ends of the lines, kept apart.
     ends = {name: (float(runs[:, -1].mean()) - bottom) / (top - bottom) for name, runs in curves.items()}
     for name, place in _apart(ends).items():
         colour = _COLOURS[list(curves).index(name) % len(_COLOURS)]

@@ -29,7 +29,7 @@ def network(*, seed: int = 0, channels: int = 1, classes: int = 3) -> nn.Module:
 
 
 def data(*, count: int = 50, classes: int = 3, channels: int = 1) -> ImageData:
-    """Noise, with a bright row that tells the class."""
+    """Noise, with a bright row that shows the class."""
     generator = torch.Generator().manual_seed(1)
 
     def split(images: int) -> Split:

@@ -13,12 +13,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from conv2attn.convert.errors import RunExistsError
+from conv2attn.convert.errors import ConversionError, RunExistsError
 from conv2attn.learn.arms import Arm, Comparison, Outcomes, unchanged
 from conv2attn.learn.comparison import ENOUGH, RATE_SEED, TIMES, run_comparison
 from conv2attn.learn.data.images import Loaders
+from conv2attn.learn.grafting import compare_grafts
 from conv2attn.learn.training.folders import read_records, write_json
-from conv2attn.learn.training.recipe import Recipe, Session, evaluate
+from conv2attn.learn.training.recipe import LARGEST_SEED, Recipe, Session, evaluate
 from tests.learn.small import RESUMED
 from tests.small_models import assert_same_state
 
@@ -69,6 +70,13 @@ COMPARISON = Comparison(
     new=blurring,
     loss=F.mse_loss,
 )
+
+
+def test_seeds_that_a_training_cannot_have_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    comparison = replace(COMPARISON, onward=replace(_RECIPE, seed=LARGEST_SEED - 1))
+    with pytest.raises(ConversionError, match="seed must be"):
+        compare_grafts(comparison, tmp_path / "out", seeds=3)
+    assert not list(tmp_path.iterdir())
 
 
 def test_arms_of_a_seed_begin_alike_and_see_the_same_data(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from benchmarks.train_examples import train, write_network
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
 from conv2attn.convert.examples.networks import NETWORKS, accuracy, load_example
-from conv2attn.convert.examples.train import train, write_network
 
 each_network = pytest.mark.parametrize("name", NETWORKS)
 

@@ -1,19 +1,21 @@
-"""Three small networks of different families, and faults that are planted in them.
-
-Each fault changes a copy of a network, and says at which module the two part.
-"""
+"""Three small networks of different families, and faults of ``benchmarks/planted.py`` that are planted in them."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from functools import cache
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.export import ExportedProgram
 
+from benchmarks.planted import FAULTS as KINDS
+from benchmarks.planted import fitting, planted
 from conv2attn.convert.examples.networks import load_example
+from conv2attn.convert.sameness.truth import Graph
 
 
 def rounded_once(network: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -39,7 +41,7 @@ class Attending(nn.Module):
         self.after = nn.LayerNorm(dim, eps=1e-6)
         self.wide, self.gelu, self.narrow = nn.Linear(dim, 4 * dim), nn.GELU(), nn.Linear(4 * dim, dim)
         self.head = nn.Linear(dim, 6)
-        self.heads, self.scale, self.axis = heads, (dim // heads) ** -0.5, -1
+        self.heads, self.scale = heads, (dim // heads) ** -0.5
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.patches(x).flatten(2).transpose(1, 2)
@@ -47,7 +49,7 @@ class Attending(nn.Module):
         q, k, v = (
             each(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for each in (self.queries, self.keys, self.values)
         )
-        weights = (q @ k.transpose(-1, -2) * self.scale).softmax(self.axis)
+        weights = (q @ k.transpose(-1, -2) * self.scale).softmax(-1)
         x = x + self.out((weights @ v).transpose(1, 2).flatten(2))
         x = x + self.narrow(self.gelu(self.wide(self.after(x))))
         found: Tensor = self.head(x.mean(1))
@@ -74,12 +76,8 @@ class Dense(nn.Module):
         b = self.middle(self.pool(a))
         b = b + F.interpolate(self.most(a), size=b.shape[2:], mode="nearest")
         b = F.silu(self.turned(b))
-        found: Tensor = self.last(torch.cat(self.parts(a, self.up(b)), 1))
+        found: Tensor = self.last(torch.cat([a, self.up(b)], 1))
         return found
-
-    def parts(self, a: Tensor, b: Tensor) -> list[Tensor]:
-        """What is put together, in its order."""
-        return [a, b]
 
 
 class Hiding(nn.Module):
@@ -114,135 +112,69 @@ def dense() -> nn.Module:
 SIZES = {mobile: (3, 32, 40), attending: (3, 12, 16), dense: (3, 12, 20)}
 
 
-@dataclass(frozen=True)
-class Fault:
-    """A fault.
+@cache
+def sound(build: Callable[[], nn.Module]) -> tuple[nn.Module, ExportedProgram, Tensor]:
+    """A network without a fault, its program, and an input."""
+    network, image = build(), torch.randn(2, *SIZES[build], generator=torch.Generator().manual_seed(5))
+    return network, torch.export.export(network, (image,), strict=False), image
+
+
+class Fault(NamedTuple):
+    """A fault in one of the networks.
 
     Attributes:
-        name: Its kind.
+        kind: One of ``benchmarks/planted.py``, of the size that people make.
         build: The network.
-        plant: Changes a copy.
         place: The module at which the two part, or the operation outside all modules.
         says: A part of what is said of it.
+        in_file: The same of an ONNX file, where it is another.
     """
 
-    name: str
+    kind: str
     build: Callable[[], nn.Module]
-    plant: Callable[[nn.Module], object]
     place: str
-    says: str = ""
+    says: str
+    in_file: str | None = None
 
-    def pair(self) -> tuple[nn.Module, nn.Module, Tensor]:
-        """The network, the faulty copy, and an input."""
-        network = self.build()
-        faulty = copy.deepcopy(network)
-        self.plant(faulty)
-        image = torch.randn(2, *SIZES[self.build], generator=torch.Generator().manual_seed(5))
-        return network, faulty.eval(), image
+    @property
+    def name(self) -> str:
+        """Identifier for a test."""
+        return f"{self.kind}, {self.place}".replace(" ", "_")
 
-
-def _set(path: str, **values: object) -> Callable[[nn.Module], None]:
-    def plant(network: nn.Module) -> None:
-        for name, value in values.items():
-            setattr(network.get_submodule(path), name, value)
-
-    return plant
+    def pair(self) -> tuple[nn.Module, ExportedProgram, Tensor]:
+        """The network, its program with the fault, and an input."""
+        network, program, image = sound(self.build)
+        graph = Graph(program)
+        operations = {node.name: node for node in program.graph.nodes}
+        (name, *_) = (one for one in fitting(program)[self.kind] if self.place in (one, graph.path(operations[one])))
+        return network, planted(program, self.kind, name, KINDS[self.kind].natural or 0.0), image
 
 
-def _weight(path: str, change: Callable[[Tensor], Tensor], name: str = "weight") -> Callable[[nn.Module], None]:
-    def plant(network: nn.Module) -> None:
-        tensor = getattr(network.get_submodule(path), name)
-        tensor.data = change(tensor.data.clone())
-
-    return plant
-
-
-def _replace(path: str, made: Callable[[nn.Module], nn.Module]) -> Callable[[nn.Module], None]:
-    return lambda network: network.set_submodule(path, made(network.get_submodule(path)))
-
-
-def _one_number(weight: Tensor) -> Tensor:
-    weight.view(-1)[0] += weight.abs().max() * 1e-2
-    return weight
-
-
-class _Half(nn.Module):
-    """A layer in half precision between others in single precision."""
-
-    def __init__(self, layer: nn.Module) -> None:
-        super().__init__()
-        self.layer = layer.bfloat16()
-
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.layer(x.bfloat16()).float()
-        return found
-
-
-class _InsideRoot(nn.Module):
-    """A layer norm whose eps stands beside the root, not under it."""
-
-    def __init__(self, norm: nn.Module) -> None:
-        super().__init__()
-        assert isinstance(norm, nn.LayerNorm)
-        self.weight, self.bias, self.eps = norm.weight, norm.bias, 1e-4
-
-    def forward(self, x: Tensor) -> Tensor:
-        centered = x - x.mean(-1, keepdim=True)
-        return centered / (centered.square().mean(-1, keepdim=True).sqrt() + self.eps) * self.weight + self.bias
-
-
-class _OneSided(nn.Module):
-    """A convolution that pads below and at the right alone."""
-
-    def __init__(self, conv: nn.Module) -> None:
-        super().__init__()
-        assert isinstance(conv, nn.Conv2d)
-        self.conv = copy.deepcopy(conv)
-        self.conv.padding = (0, 0)
-
-    def forward(self, x: Tensor) -> Tensor:
-        found: Tensor = self.conv(F.pad(x, (0, 2, 0, 2)))
-        return found
-
-
-def _swapped(network: nn.Module) -> None:
-    vars(network)["parts"] = lambda a, b: [b, a]
-
-
+IN_ONE = "B has both in one operation, whose result differs"
 FAULTS = [
-    Fault("batch norm's eps", mobile, _set("1", eps=1e-3), "1", "eps 1e-05 in A, 0.001 in B"),
-    Fault("layer norm's eps", attending, _set("before", eps=1e-5), "before", "eps 1e-06 in A, 1e-05 in B"),
-    Fault("group norm's eps", dense, _set("norm", eps=1e-3), "norm", "eps 1e-05 in A, 0.001 in B"),
-    Fault("one-sided padding", dense, _replace("first", _OneSided), "first"),
-    Fault("align_corners", dense, _set("up", align_corners=True), "up", "align_corners False in A, True in B"),
-    Fault("GELU's form", attending, _set("gelu", approximate="tanh"), "gelu", "approximate none in A, tanh in B"),
-    Fault("a transposed kernel", mobile, _weight("5", lambda w: w.mT.contiguous()), "5", "elements of weight differ"),
-    Fault("channel order", mobile, _weight("0", lambda w: w.flip(1)), "0", "elements of weight differ"),
-    Fault("a lost bias", attending, _set("out", bias=None), "out", "no bias in B"),
-    Fault("softmax's axis", attending, _set("", axis=-2), "softmax", "dim -1 in A, -2 in B"),
-    Fault("a scale off by one", attending, _set("", scale=7**-0.5), "mul", "other 0.353553 in A, 0.377964 in B"),
-    Fault("a half-precision layer", mobile, _replace("9", _Half), "9", "computed in float32 in A, bfloat16 in B"),
-    Fault("ceil_mode", dense, _set("most", ceil_mode=True), "most"),
-    Fault(
-        "count_include_pad",
-        dense,
-        _set("pool", count_include_pad=False),
-        "pool",
-        "count_include_pad True in A, False in B",
-    ),
-    Fault("dilation", dense, _set("middle", dilation=(1, 1), _reversed_padding_repeated_twice=[1] * 4), "middle"),
-    Fault("group order", dense, _weight("middle", lambda w: w.roll(4, 0)), "middle", "elements of weight differ"),
-    Fault("swapped branches", dense, _swapped, "cat", "tensors are in another order"),
-    Fault("clamp limits", dense, _set("act", max_val=1.501), "act", "max_val 1.5 in A, 1.501 in B"),
-    Fault("interpolation", dense, _set("up", mode="bicubic"), "up", "bilinear"),
-    Fault("eps beside the root", attending, _replace("after", _InsideRoot), "after"),
-    Fault("statistics", mobile, _weight("1", lambda v: v * 1.01, "running_var"), "1", "of running_var differ"),
-    Fault(
-        "padding mode", dense, _set("middle", padding_mode="replicate"), "middle", "mode reflect in A, replicate in B"
-    ),
-    Fault("one weight", attending, _weight("wide", _one_number), "wide", "1 of 1,024 elements of weight differ"),
-    Fault(
-        "rounded weights", attending, _weight("head", lambda w: w.half().float()), "head", "elements of weight differ"
-    ),
-    Fault("a transposed convolution", dense, _weight("turned", lambda w: w.flip(2, 3)), "turned", "of weight differ"),
+    Fault("eps of batch norms", mobile, "1", "eps 1e-05 in A, 0.001 in B", IN_ONE),
+    Fault("eps of layer norms", attending, "before", "eps 1e-06 in A, 1e-05 in B"),
+    Fault("eps of group norms", dense, "norm", "eps 1e-05 in A, 0.0001 in B"),
+    Fault("eps outside the root", mobile, "1", "of running_var differ", IN_ONE),
+    Fault("variance of batch norm", mobile, "1", "of running_var differ", IN_ONE),
+    Fault("one-sided padding", dense, "first", "padding [1, 1] in A, [0, 0] in B", "Conv with pads=[0, 0, 2, 2]"),
+    Fault("padding mode", dense, "first", "padding [1, 1] in A, [0, 0] in B"),
+    Fault("dilation", dense, "first", "dilation [1, 1] in A, [2, 2] in B"),
+    Fault("transposed kernel", mobile, "5", "elements of weight differ", IN_ONE),
+    Fault("transposed kernel", dense, "turned", "elements of weight differ", "B has no such operation"),
+    Fault("channel order", mobile, "0", "elements of weight differ", IN_ONE),
+    Fault("group order", dense, "middle", "elements of weight differ"),
+    Fault("lost bias", attending, "out", "no bias in B"),
+    Fault("one weight", attending, "wide", "1 of 1,024 elements of weight differ"),
+    Fault("weights through float16", attending, "head", "elements of weight differ"),
+    Fault("a layer in half precision", mobile, "9", "computed in float32 in A, float16 in B"),
+    Fault("GELU's form", attending, "gelu", "approximate none in A, tanh in B"),
+    Fault("softmax's axis", attending, "softmax", "dim -1 in A, 2 in B", "Softmax with axis=2"),
+    Fault("a scale", attending, "mul", "other 0.353553 in A, 0.359078 in B"),
+    Fault("clamp's limit", dense, "act", "max_val 1.5 in A, 1.875 in B"),
+    Fault("ceil_mode", dense, "most", "ceil_mode False in A, True in B"),
+    Fault("count_include_pad", dense, "pool", "count_include_pad True in A, False in B"),
+    Fault("align_corners", dense, "up", "align_corners False in A, True in B"),
+    Fault("nearest for bilinear", dense, "up", "upsample bilinear2d in A, upsample nearest2d in B"),
+    Fault("swapped branches", dense, "cat", "tensors are in another order"),
 ]

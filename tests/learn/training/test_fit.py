@@ -104,6 +104,7 @@ def test_a_damaged_checkpoint_is_refused_in_a_sentence(tmp_path: Path) -> None:
         file.write_bytes(whole)
 
 
+@pytest.mark.slow
 def test_two_processes_compute_what_one_does(tmp_path: Path) -> None:
     """With the statistics kept, the two differ in the order of sums alone.
 
@@ -120,8 +121,8 @@ def test_two_processes_compute_what_one_does(tmp_path: Path) -> None:
 
 
 def test_what_lightning_cannot_do_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="invalid strategy name"):
-        fit(network(), data(), RECIPE, tmp_path / "run", session=Session(Machine(strategy="nothing")))
+    with pytest.raises(OptionError, match="invalid accelerator name"):
+        fit(network(), data(), RECIPE, tmp_path / "run", session=Session(Machine("nothing")))
     assert not list(tmp_path.iterdir())
 
 
@@ -140,7 +141,7 @@ def test_processes_share_the_batches_of_one() -> None:
     assert [sorted(one + other) for one, other in zip(*parts, strict=True)] == [sorted(batch) for batch in whole]
     assert len(whole) == 6
     assert len({index for batch in whole for index in batch}) == 48
-    with pytest.raises(ConversionError, match="shared alike"):
+    with pytest.raises(ConversionError, match="shared equally"):
         Order(50, RECIPE, processes=3)
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from conv2attn.convert.errors import ConversionError, OutputError
-from conv2attn.learn.comparison import compare
+from conv2attn.learn.comparison import run_comparison
 from conv2attn.learn.experiment.folder import Experiment, begin
 from conv2attn.learn.experiment.recipes import SMALL
+from conv2attn.learn.grafting import of_images
 from conv2attn.learn.training.fit import fit
 from conv2attn.learn.training.folders import begin_or_resume
 from conv2attn.learn.training.recipe import Recipe
@@ -20,7 +21,7 @@ from tests.learn.small import RESUMED, data, network
 RECIPE = Recipe(epochs=1, batch_size=20)
 RUNS: dict[str, Callable[[Path], object]] = {
     "run": lambda folder: fit(network(), data(), RECIPE, folder, session=RESUMED),
-    "comparison": lambda folder: compare(data(), folder, cnn=network(), recipe=RECIPE, session=RESUMED),
+    "comparison": lambda folder: run_comparison(of_images(data(), cnn=network()), folder, session=RESUMED),
     "experiment": lambda folder: begin(folder, Experiment("digits", (1, 8, 8, 10), ("a",), 1, SMALL), resume=True),
 }
 
@@ -40,10 +41,10 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", ['{"format": "conv2attn", "content": "network"}', "text"])
 def test_a_file_that_is_only_called_like_ours_makes_no_folder_ours(content: str, tmp_path: Path) -> None:
-    (tmp_path / "melting.json").write_text(content)
-    with pytest.raises(ConversionError, match=r"melting\.json"):
+    (tmp_path / "grafting.json").write_text(content)
+    with pytest.raises(ConversionError, match=r"grafting\.json"):
         RUNS["comparison"](tmp_path)
-    assert os.listdir(tmp_path) == ["melting.json"]
+    assert os.listdir(tmp_path) == ["grafting.json"]
 
 
 def test_what_a_killed_run_left_of_the_first_file_is_nothing_else(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_autocast_trains(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_two_processes_share_a_loader(tmp_path: Path) -> None:
-    pair = run(tmp_path / "pair", replace(RECIPE, epochs=1), session=Session(Machine("cpu", 2, "ddp")))
+    pair = run(tmp_path / "pair", replace(RECIPE, epochs=1), session=Session(Machine("cpu", 2)))
     assert pair.records[-1]["validation"]["loss"] < pair.records[0]["validation"]["loss"]
 
 

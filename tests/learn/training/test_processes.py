@@ -12,7 +12,7 @@ import pytest
 from lightning.pytorch.strategies.launchers.multiprocessing import _MultiProcessingLauncher
 from torch import nn
 
-from conv2attn.convert.errors import ConversionError, OptionError
+from conv2attn.convert.errors import ConversionError
 from conv2attn.learn.training.fit import fit
 from conv2attn.learn.training.folders import Record
 from conv2attn.learn.training.loop import make_trainer
@@ -43,10 +43,10 @@ FAILURES = [(DIES, "SIGKILL"), ("open('no/where', 'w')", "No such file or direct
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("said", "told"), FAILURES, ids=["killed", "file system"])
-def test_what_befalls_one_process_of_a_training_is_told_in_a_sentence(tmp_path: Path, said: str, told: str) -> None:
-    with pytest.raises(ConversionError, match=f"a process of the training ended: .*{told}") as refused:
-        fit(network(), data(), RECIPE, tmp_path / "run", recorder=InProcess(said), session=PAIR)
+@pytest.mark.parametrize(("code", "reason"), FAILURES, ids=["killed", "file system"])
+def test_a_process_that_fails_ends_the_training_with_one_sentence(tmp_path: Path, code: str, reason: str) -> None:
+    with pytest.raises(ConversionError, match=f"a process of the training ended: .*{reason}") as refused:
+        fit(network(), data(), RECIPE, tmp_path / "run", recorder=InProcess(code), session=PAIR)
     assert "\n" not in str(refused.value)
 
 
@@ -81,11 +81,8 @@ def test_processes_of_a_training_end_with_their_parent(tmp_path: Path, sent: sig
 
 
 def test_several_devices_are_trained_on_by_processes_that_do_not_run_the_program_again() -> None:
-    for strategy in ("auto", "ddp", "ddp_spawn"):
-        launcher = make_trainer(Machine("cpu", 2, strategy), logger=False).strategy.launcher
-        assert isinstance(launcher, _MultiProcessingLauncher)
-    with pytest.raises(OptionError, match=r"several devices are trained on by ddp; got the strategy 'ddp_find"):
-        make_trainer(Machine("cpu", 2, "ddp_find_unused_parameters_true"), logger=False)
+    launcher = make_trainer(Machine("cpu", 2), logger=False).strategy.launcher
+    assert isinstance(launcher, _MultiProcessingLauncher)
 
 
 def test_an_interrupt_is_heard_as_one(tmp_path: Path) -> None:

@@ -66,11 +66,11 @@ def test_a_layer_over_sequences_or_volumes_is_refused_in_one_sentence(
     axes: int, what: str, run: Run, tmp_path: Path
 ) -> None:
     save_converted(attention_from_conv(CONVOLUTIONS[axes, False](3, 4, 3, padding=1)), tmp_path / "folder")
-    told = f"it is over {what}, and layers over images are drawn"
+    said = f"it is over {what}, and layers over images are drawn"
     for options in (("out.svg",), ("out.svg", "--layer", ""), ("out.html",)):
         code, _, err = run("show", "folder", "--out", *options)
         assert (code, err.count("\n")) == (3, 1)
-        assert told in err
+        assert said in err
 
 
 def test_a_picture_shows_the_layers_over_images_alone() -> None:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from conv2attn.commands.show import RUN_PICTURES, Runs, View, draw_runs, runs_at, show
-from conv2attn.learn.experiment.folder import read_history, read_results
+from conv2attn.learn.experiment.folder import read_history
 from conv2attn.show.pictures.training import draw_head_maps
 from tests.learn.experiments import run_tiny
 
@@ -46,13 +46,6 @@ def test_a_picture_of_heads_is_of_the_encoding_whose_folder_it_is_made_of(experi
     for picture in HEADS:
         assert "quadratic" in words(experiment, picture)  # the first that has heads
         assert "learned" in words(experiment / "learned", picture)
-
-
-def test_the_table_has_the_results_of_the_run(experiment: Path) -> None:
-    found = words(experiment, "table")
-    for result in read_results(experiment):
-        assert f"{result.parameters:,}" in found
-        assert f"{100 * result.test:.1f} %" in found
 
 
 def test_maps_show_what_was_recorded_after_the_best_epoch(experiment: Path) -> None:

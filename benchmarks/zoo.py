@@ -1,7 +1,7 @@
-"""Networks of timm, torchvision and transformers, drawn by a seed: every family once, then every family once more.
+"""Networks of timm, torchvision and transformers, by name or drawn by a seed, without anybody's weights.
 
-A family is the module that defines a network; they are taken in an order that the seed draws, and a network's name is
-drawn among its family's. Weights are random. Images are small where the network takes them.
+A family is the module that defines a network. ``drawn`` takes every family once, in an order that the seed draws, then
+every family once more; a network's name is drawn among its family's. Images are small where the network takes them.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ import functools
 import hashlib
 import importlib
 import random
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -18,6 +20,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert.inputs import named_tensors
 
+LIBRARIES = ("timm", "torchvision", "transformers")
 MOST = 30_000_000  # parameters
 TRIED = 6  # names of a family that may be too large
 OUTPUTS = 4  # of a network, at most
@@ -44,6 +47,52 @@ _LEFT_OUT = (
 )
 
 
+_OPERATORS = torch.library.Library("torchvision", "FRAGMENT")  # they are declared as long as this is kept
+
+
+def declare_operators() -> None:
+    """Lets torchvision be used where its compiled part does not load, as with another build of torch.
+
+    Its own operators are declared; ``nms`` then keeps every box.
+    """
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError:
+        for operator in ("nms", "qnms"):
+            _OPERATORS.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+        _OPERATORS.impl("nms", lambda boxes, scores, _: scores.argsort(descending=True), "CPU")
+        boxes: Any = importlib.import_module("torchvision.ops.boxes")
+        boxes._assert_has_ops = lambda: None
+
+
+def names(library: str) -> list[str]:
+    """The names of all networks of timm or torchvision."""
+    home = "timm" if library == "timm" else "torchvision.models"
+    return list(importlib.import_module(home).list_models())
+
+
+def module_of(library: str, name: str) -> str:
+    """The module of timm or torchvision that builds a network."""
+    if library == "timm":
+        return str(importlib.import_module("timm.models").model_entrypoint(name).__module__)
+    return str(importlib.import_module("torchvision.models").get_model_builder(name).__module__)
+
+
+def create(library: str, name: str, **options: Any) -> nn.Module:
+    """A network with random weights; of transformers by its model type, with options of its configuration."""
+    if library == "timm":
+        return cast(nn.Module, importlib.import_module("timm").create_model(name, pretrained=False, **options))
+    if library == "torchvision":
+        if any(part in module_of(library, name) for part in ("detection", "segmentation")):
+            options["weights_backbone"] = None
+        models: Any = importlib.import_module("torchvision.models")
+        return cast(nn.Module, models.get_model(name, weights=None, **options))
+    transformers: Any = importlib.import_module("transformers")
+    kind = "eager" if name in _VISION else None
+    config = transformers.AutoConfig.for_model(name, **options)
+    return cast(nn.Module, transformers.AutoModel.from_config(config, attn_implementation=kind))
+
+
 @dataclass(frozen=True)
 class Family:
     """Networks that one module defines.
@@ -58,14 +107,9 @@ class Family:
     name: str
     members: tuple[str, ...]
 
-    @property
-    def half(self) -> int:
-        """The half that it belongs to: 0 chooses the threshold, 1 judges it."""
-        return half(self.name)
-
 
 def half(family: str) -> int:
-    """The half of the families that one belongs to, by the hash of its name."""
+    """The half that a family belongs to, by the hash of its name: 0 chooses the threshold, 1 judges it."""
     return hashlib.sha256(family.encode()).digest()[0] % 2
 
 
@@ -73,17 +117,13 @@ def half(family: str) -> int:
 def families() -> tuple[Family, ...]:
     """The families of the three libraries."""
     found: dict[tuple[str, str], list[str]] = {}
-    entry = importlib.import_module("timm.models").model_entrypoint
-    for name in importlib.import_module("timm").list_models():
-        found.setdefault(("timm", entry(name).__module__.rpartition(".")[2]), []).append(name)
-    models = importlib.import_module("torchvision.models")
-    for name in models.list_models():
-        if not any(part in name for part in _LEFT_OUT):
-            home = models.get_model_builder(name).__module__.rpartition(".")[2]
-            found.setdefault(("torchvision", home), []).append(name)
+    for library in ("timm", "torchvision"):
+        for name in names(library):
+            if library == "timm" or not any(part in name for part in _LEFT_OUT):
+                found.setdefault((library, module_of(library, name).rpartition(".")[2]), []).append(name)
     for name in (*_TEXT, *_VISION):
         found["transformers", name] = [name]
-    return tuple(Family(*key, tuple(names)) for key, names in found.items())
+    return tuple(Family(*key, tuple(members)) for key, members in found.items())
 
 
 def drawn(index: int, seed: int) -> tuple[Family, list[str]]:
@@ -95,53 +135,42 @@ def drawn(index: int, seed: int) -> tuple[Family, list[str]]:
     return family, chance.sample(family.members, min(TRIED, len(family.members)))
 
 
-def taken(library: str, names: list[str], most: int = MOST) -> str:
+def taken(library: str, members: list[str], most: int = MOST) -> str:
     """The first of the names whose network has at most so many parameters.
 
     Raises:
         ValueError: All have more.
     """
-    for name in names:
-        if parameters(library, name) <= most:
+    for name in members:
+        if parameters(partial(_small, library, name)) <= most:
             return name
     raise ValueError("all that were drawn have too many parameters")
 
 
-def parameters(library: str, name: str) -> int:
-    """Number of a network's parameters; 0 where it cannot be built without values."""
+def parameters(build: Callable[[], nn.Module]) -> int:
+    """Number of a network's parameters, without its values; 0 where it cannot be built so."""
     try:
         with torch.device("meta"):
-            return sum(parameter.numel() for parameter in _created(library, name).parameters())
+            return sum(parameter.numel() for parameter in build().parameters())
     except Exception:  # other people's code
         return 0
 
 
-def _created(library: str, name: str) -> nn.Module:
-    """A network without weights of anybody."""
-    if library == "timm":
-        create: Any = importlib.import_module("timm").create_model
-        try:
-            network: nn.Module = create(name, pretrained=False, img_size=64)
-        except Exception:  # the network has no such option, or does not divide
-            network = create(name, pretrained=False)
-        return network
-    if library == "torchvision":
-        models: Any = importlib.import_module("torchvision.models")
-        has_backbone = "segmentation" in models.get_model_builder(name).__module__
-        return cast(
-            nn.Module, models.get_model(name, weights=None, **({"weights_backbone": None} if has_backbone else {}))
-        )
-    transformers: Any = importlib.import_module("transformers")
-    config = transformers.AutoConfig.for_model(name, **(_SIZES if name in _WITH_SIZES else {}))
-    kind = "eager" if name in _VISION else None
-    return cast(nn.Module, transformers.AutoModel.from_config(config, attn_implementation=kind))
+def _small(library: str, name: str) -> nn.Module:
+    """A network for small inputs, where there is one."""
+    if library != "timm":
+        return create(library, name, **(_SIZES if library == "transformers" and name in _WITH_SIZES else {}))
+    try:
+        return create(library, name, img_size=64)
+    except Exception:  # the network has no such option, or does not divide
+        return create(library, name)
 
 
 @torch.no_grad()
 def built(library: str, name: str) -> nn.Module:
     """A network with random weights and statistics, in eval mode. No branch is switched off, and no bias is 0."""
     torch.manual_seed(0)
-    network = _created(library, name)
+    network = _small(library, name)
     for module in network.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and module.running_mean is not None:
             module.running_mean.normal_(0, 0.1)

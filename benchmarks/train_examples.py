@@ -1,13 +1,13 @@
-"""Trains the example networks and writes the files that `load_example` reads.
+"""Trains the example networks, and writes the files that ``load_example`` reads.
 
-``python -m conv2attn.convert.examples.train --out convert/examples/weights`` made the shipped weights.
+    python benchmarks/train_examples.py --out convert/examples/weights   # made the shipped weights
+
 The same command on the same machine gives the same bytes; another processor may round differently.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -15,8 +15,8 @@ import torch.nn.functional as F
 from safetensors.torch import save
 from torch import nn
 
-from .images import HELD_OUT_SEED, draw_images
-from .networks import NETWORKS, accuracy
+from conv2attn.convert.examples.images import HELD_OUT_SEED, draw_images
+from conv2attn.convert.examples.networks import NETWORKS, accuracy
 
 NUM_THREADS = 2  # the order of sums, and so the weights' last digits, depends on it
 NUM_HELD_OUT = 1000
@@ -28,8 +28,8 @@ def train(
     """Trains one network with Adam and a cosine schedule; every epoch draws new images.
 
     Args:
-        name: One of `NETWORKS`.
-        epochs: Number of epochs; epoch e draws its images from seed e, never from `HELD_OUT_SEED`.
+        name: One of ``NETWORKS``.
+        epochs: Number of epochs; epoch e draws its images from seed e, never from ``HELD_OUT_SEED``.
         images_per_epoch: Number of images drawn per epoch.
         batch_size: Images per step.
         seed: Seed of the initial weights. The caller's random state is left alone.
@@ -54,27 +54,17 @@ def train(
 
 
 def write_network(network: nn.Module, name: str, *, folder: Path) -> None:
-    """Writes ``<name>.safetensors``.
-
-    Args:
-        network: The network whose state dict is written.
-        name: One of `NETWORKS`.
-        folder: Created if it does not exist; a file of this name is replaced.
-    """
+    """Writes ``<name>.safetensors`` into a folder, which is made, over a file of this name."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.safetensors").write_bytes(save(network.state_dict()))
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Trains the networks that the command line names, prints their accuracies, writes them.
-
-    Args:
-        arguments: Command-line arguments; None means those of the process.
-    """
-    parser = argparse.ArgumentParser(prog="python -m conv2attn.convert.examples.train", description=main.__doc__)
+def main() -> None:
+    """Trains the networks that the command line names, prints their accuracies, writes them."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("build/examples"), help="folder (default: %(default)s)")
     parser.add_argument("--network", choices=list(NETWORKS), help="train this one only (default: all)")
-    options = parser.parse_args(arguments)
+    options = parser.parse_args()
     torch.set_num_threads(NUM_THREADS)
     torch.use_deterministic_algorithms(True)
     images, labels = draw_images(NUM_HELD_OUT, seed=HELD_OUT_SEED)
