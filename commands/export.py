@@ -61,5 +61,5 @@ def export_network(
     told += f"; without {', '.join(made.unused)}, which no output depends on" if made.unused else ""
     told += f"; of one length: {', '.join(made.closed)}" if made.closed else ""
     told += f"; not compared with the network: {made.unchecked}" if made.unchecked else ""
-    known = {"unused": list(made.unused), "closed": list(made.closed), "unchecked": made.unchecked}
-    return wrote(out, told, form=made.form, layers=list(made.layers), **known)
+    checked: dict[str, Any] = {"unused": list(made.unused), "closed": list(made.closed), "unchecked": made.unchecked}
+    return wrote(out, told, form=made.form, layers=list(made.layers), **checked)

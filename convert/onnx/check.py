@@ -24,8 +24,9 @@ from ..errors import ConversionError, OtherNetworkError, first_line, listed
 from ..heads.values import LayerValues
 from ..subclasses.padded import convolution
 from .beside import Run, first_difference, showing, unlike
+from .grid import STORED
 from .lift import OPSET
-from .write import FORMS, STORED, written_values
+from .write import FORMS, written_values
 
 if TYPE_CHECKING:
     from ..layer.layer import SelfAttention

@@ -15,7 +15,7 @@ from conv2attn.commands.verify_onnx import OnnxCheck, verify_onnx_file
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import CheckpointError, OptionError
 from conv2attn.convert.files.weights import Opening
-from conv2attn.convert.onnx import lift, write
+from conv2attn.convert.onnx import lift
 from conv2attn.convert.onnx.run import random_feeds, session
 from conv2attn.convert.onnx.write import FORMS
 from tests.onnx_files import network, port, tensor
@@ -159,7 +159,7 @@ def test_a_file_that_becomes_another_network_in_a_later_version_is_not_verified(
 @pytest.mark.fault
 def test_a_layer_beyond_its_certificate_is_not_verified(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def shifted(*args: Any, **options: Any) -> Any:
-        made = write.separable(*args, **options)
+        made = forms.separable(*args, **options)
         return args[0].add("Add", made, args[0].cast(args[0].constant([1e-3], "float32"), 1))
 
     monkeypatch.setitem(FORMS, "separable", FORMS["separable"]._replace(write=shifted))

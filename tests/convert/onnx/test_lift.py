@@ -84,7 +84,7 @@ def test_factors_may_be_computed_from_an_input(mode: str) -> None:
 
 
 CHANNEL = small_integers(3)
-SQUARE = {"kernel_shape": [3, 2], "strides": [2, 2]}
+SQUARE: dict[str, Any] = {"kernel_shape": [3, 2], "strides": [2, 2]}
 STATISTICS = {name: np.abs(small_integers(3)) + 1 for name in ("scale", "b", "mean", "var")}
 OPERATORS: list[ModelProto] = [
     *(one_node(name, 6, {"w": CHANNEL}, broadcast=1, axis=1) for name in ("Add", "Sub", "Mul", "Div")),
@@ -100,7 +100,8 @@ OPERATORS: list[ModelProto] = [
     *(one_node("Slice", 9, starts=[1, -5], ends=[2**40, -1], axes=[1, 3], inner=inner) for inner in (False, True)),
     one_node("Slice", 7, starts=[0, 1], ends=[1, 2]),
     one_node("TopK", 9, k=3, axis=2, outputs=2),
-    *(one_node("Clip", 10, min=-0.5, **ends) for ends in ({}, {"max": 0.25})),
+    one_node("Clip", 10, min=-0.5),
+    one_node("Clip", 10, min=-0.5, max=0.25),
     one_node("Clip", 10, max=0.25, inner=True),
     one_node("Pad", 10, pads=[0, 0, 1, 2, 0, 0, 3, 0], value=1.5),
     *(one_node("Pad", 10, pads=[0, 0, 1, 2, 0, 0, 3, 0], mode=mode) for mode in ("reflect", "edge")),
@@ -122,7 +123,7 @@ OPERATORS: list[ModelProto] = [
     one_node("Gather", 8, {"at": np.array([[0, 2]])}, axis=1),
     one_node("Concat", 7, {"w": small_integers(*SHAPE)}, axis=1),
     one_node("DepthToSpace", 9, blocksize=1),
-    one_node("Pow", 7, {"w": np.float32([2])}),
+    one_node("Pow", 7, {"w": np.array([2], np.float32)}),
     one_node("Max", 8, {"w": CHANNEL[:1]}),
     one_node("InstanceNormalization", 7, {"scale": CHANNEL, "b": CHANNEL}),
     one_node("Conv", 7, {"w": small_integers(4, 3, 3, 2)}, auto_pad="SAME_UPPER", strides=[2, 1]),
