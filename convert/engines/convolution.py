@@ -72,7 +72,8 @@ def own_call(spec: ConvSpec, x: Tensor, weight: Tensor, bias: Tensor | None) -> 
     Returns:
         [batch, out_channels, *output size], or without the batch.
     """
-    none, call = (0,) * spec.axes, getattr(F, _OWN[spec.transposed][spec.axes - 1])  # as it is now: it may be replaced
+    call: Callable[..., Tensor] = getattr(F, _OWN[spec.transposed][spec.axes - 1])  # as it is now: it may be replaced
+    none = (0,) * spec.axes
     if spec.transposed:
         padding: Any = none if spec.is_uneven else spec.padding
         y = call(x, weight, bias, spec.stride, padding, spec.output_padding, spec.groups, spec.dilation)

@@ -167,16 +167,18 @@ def convert_model(
     except ConversionError:
         undone(model, changes)
         raise
-    for _, _, layer in changes:
-        if alpha is not None:
-            layer.set_positions(alpha=alpha)
-        layer.engine = engine
+    reports = []
+    for names, _, layer in changes:
+        if isinstance(layer, SelfAttention):
+            if alpha is not None:
+                layer.set_positions(alpha=alpha)
+            layer.engine = engine
+            reports.append(LayerReport.of(names, layer))
     guard(model)
-    reports = tuple(LayerReport.of(names, layer) for names, _, layer in changes)
     idle = None
     if example is not None:
         idle = (Problem("", f"was not run: {before.failure}"),) if runs is None else runs.idle(model, before.runs)
-    return Conversion(model, Report(reports, plan.skipped + plan.unsupported, idle))
+    return Conversion(model, Report(tuple(reports), plan.skipped + plan.unsupported, idle))
 
 
 def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: bool = False) -> nn.Module:

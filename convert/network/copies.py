@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import warnings
 from typing import Any
 
 from torch import fx, nn
@@ -51,12 +52,12 @@ def _plain_copy(model: nn.Module, memo: dict[int, Any], reason: str) -> nn.Modul
     try:
         for module in own:  # before any attribute is copied that may hold another of them
             memo[id(module)] = _empty(module)
-        for module in own:
-            vars(memo[id(module)]).update(copy.deepcopy(vars(module), memo))
+        with warnings.catch_warnings(action="ignore"):  # of what programs of torch.export hold
+            for module in own:
+                vars(memo[id(module)]).update(copy.deepcopy(vars(module), memo))
         for module in own:
             if isinstance(module, fx.GraphModule):
-                made = memo[id(module)]
-                made.graph = made.graph  # compiles it
+                memo[id(module)].graph = memo[id(module)].graph  # compiles it
     except Exception as error:  # modules may hold anything
         raise ConversionError(f"the model's copy would not be the same, {_INSTEAD}: {reason}") from error
     made: nn.Module = memo[id(model)]

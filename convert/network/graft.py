@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +28,7 @@ from torch import Tensor, fx, nn
 
 from ..arguments import Size, as_integer, format_bytes, image_batches
 from ..errors import ConversionError, Problem, UnsupportedLayerError, listed
-from ..inputs import as_inputs, call_with, named_tensors
+from ..inputs import call_with, named_tensors, tensors_of
 from ..layer.checked import changeable_model
 from ..layer.construction import attention_with, conv_with, not_a_convolution
 from ..layer.layer import SelfAttention
@@ -363,10 +363,12 @@ class Maps(NamedTuple):
     Attributes:
         sizes: The largest of each layer, by its first name, in the order in which they last ran.
         axes: How many axes the images have.
+        ran: First names of all that ran; of one that is called past its hooks the map is not known.
     """
 
     sizes: dict[str, Size]
     axes: int
+    ran: frozenset[str]
 
 
 def _before(model: nn.Module, example: Any) -> tuple[Before, Maps | None]:
@@ -387,9 +389,10 @@ def _before(model: nn.Module, example: Any) -> tuple[Before, Maps | None]:
         before = Before.of(model, example, watched=watched)
     if before.failure is not None:
         raise ConversionError(f"the model does not run on the example: {before.failure}")
-    if example is None:
+    if before.runs is None:
         return before, None
-    return before, Maps(sizes, _image_axes(example, first[0] if first else 0, {len(size) for size in sizes.values()}))
+    axes = _image_axes(example, first[0] if first else 0, {len(size) for size in sizes.values()})
+    return before, Maps(sizes, axes, frozenset(sizes) | before.runs.ran | before.runs.passed_by)
 
 
 def _image_axes(example: Any, first: int, known: set[int]) -> int:
@@ -405,17 +408,18 @@ def _image_axes(example: Any, first: int, known: set[int]) -> int:
         first: Axes of the convolution that ran first, or 0.
         known: Axes of all convolutions that ran.
     """
-    placed, named = as_inputs(example, "example")
-    images = [(each, 2) for each in (*placed, *named.values()) if isinstance(each, Tensor)]
-    images += [(each, 1) for image in placed if not isinstance(image, Tensor) for each in image]
-    dense = [(each.numel(), each.ndim - others) for each, others in images if each.is_floating_point()]
+    is_list = not isinstance(example, Tensor | Mapping) and not all(isinstance(each, Tensor) for each in example)
+    images = [each for each in tensors_of(example, "example") if each.is_floating_point()]
+    dense = [(each.numel(), each.ndim - (1 if is_list else 2)) for each in images]
     most = max([first, *(axes for _, axes in sorted(dense)[-1:])])
     return max((axes for axes in known if axes <= most), default=0)
 
 
 def _usual_axes(model: nn.Module) -> int:
     """How many axes most convolutions of a network have."""
-    counts = Counter(len(getattr(model.get_submodule(n), "kernel_size", ())) for n, *_ in names_by_module(model, _may_carry))
+    counts = Counter(
+        len(getattr(model.get_submodule(n), "kernel_size", ())) for n, *_ in names_by_module(model, _may_carry)
+    )
     return max(counts, key=lambda axes: (counts[axes], axes))
 
 
@@ -494,16 +498,14 @@ def _named(candidates: Sequence[tuple[str, ...]], patterns: Sequence[str]) -> li
     return [names for names in candidates if any(matches(name, each) for each in patterns for name in names)]
 
 
-def _problem(
-    model: nn.Module, names: tuple[str, ...], maps: Maps | None, *, beside: bool
-) -> Problem | None:
+def _problem(model: nn.Module, names: tuple[str, ...], maps: Maps | None, *, beside: bool) -> Problem | None:
     """Why a chosen layer cannot carry heads, or None if it can."""
     reason = _reason(model.get_submodule(names[0]), beside=beside)
     if reason is None and maps is not None:
         size = maps.sizes.get(names[0])
-        if size is None:
+        if names[0] not in maps.ran:
             reason = "it did not run on the example"
-        elif math.prod(size) == 1:
+        elif size is not None and math.prod(size) == 1:
             reason = "its map has one pixel on the example, so there is nothing to attend to"
     return None if reason is None else Problem(names[0], reason)
 

@@ -27,6 +27,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
+from torch.nn.parameter import is_lazy
 
 from ..errors import ConversionError, OptionError, first_line
 from ..inputs import call_with, named_tensors
@@ -114,7 +115,7 @@ def _is_same_tensor(one: Tensor | None, other: Tensor | None) -> bool:
         return one is other
     if type(one) is not type(other) or one.requires_grad != other.requires_grad:
         return False
-    if isinstance(one, nn.parameter.UninitializedTensorMixin):
+    if is_lazy(one):
         return True
     if one.shape != other.shape or one.dtype != other.dtype or one.device != other.device:
         return False
@@ -235,10 +236,13 @@ def _other_under_hooks(changes: Sequence[Change]) -> Iterator[str]:
 
 
 def _keys(model: nn.Module) -> frozenset[str]:
-    """Keys of the state dict; none where a class's own code makes none."""
-    with contextlib.suppress(Exception):
-        return frozenset(model.state_dict())
-    return frozenset()
+    """Names of the tensors that a state dict holds; what a class or a hook makes of them is not asked."""
+    found: set[str] = set()
+    for name, module in model.named_modules(remove_duplicate=False):
+        lasting = {own: each for own, each in module._buffers.items() if own not in module._non_persistent_buffers_set}
+        tensors = (own for own, each in {**module._parameters, **lasting}.items() if each is not None)
+        found.update(f"{name}.{own}".removeprefix(".") for own in tensors)
+    return frozenset(found)
 
 
 def apart(before: Mapping[str, Tensor], after: Mapping[str, Tensor]) -> str | None:
@@ -338,20 +342,20 @@ def _same_chance(model: nn.Module) -> Iterator[None]:
     cudnn, (benchmark, deterministic) = torch.backends.cudnn, (False, False)
     if devices:
         benchmark, deterministic = cudnn.benchmark, cudnn.deterministic
-    python, numbers = random.getstate(), np.random.get_state()  # noqa: NPY002 - which networks of others draw from
+    python, numbers = random.getstate(), np.random.get_state()
     with torch.random.fork_rng([each.index for each in devices]):
         torch.default_generator.manual_seed(0)
         for device in devices:
             torch.cuda.default_generators[device.index].manual_seed(0)
         random.seed(0)
-        np.random.seed(0)  # noqa: NPY002
+        np.random.seed(0)
         if devices:
             cudnn.benchmark, cudnn.deterministic = False, True
         try:
             yield
         finally:
             random.setstate(python)
-            np.random.set_state(numbers)  # noqa: NPY002
+            np.random.set_state(numbers)
             if devices:
                 cudnn.benchmark, cudnn.deterministic = benchmark, deterministic
 
@@ -363,5 +367,3 @@ def _eagerly() -> Iterator[None]:
         if "torch._dynamo" in sys.modules:  # else nothing is compiled, and the import takes seconds
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         yield
-
-
