@@ -32,7 +32,8 @@ def copied(model: nn.Module, *, keep_tensors: bool = False) -> nn.Module:
     if keep_tensors:
         kept = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())}
     try:
-        made = copy.deepcopy(model, detached(model) | kept)
+        with warnings.catch_warnings(action="ignore"):  # of what programs of torch.export hold
+            made = copy.deepcopy(model, detached(model) | kept)
     except Exception as error:  # modules may hold anything
         raise ConversionError(f"the model cannot be copied, {_INSTEAD}: {first_line(error)}") from error
     reason = difference(model, made)
@@ -52,7 +53,7 @@ def _plain_copy(model: nn.Module, memo: dict[int, Any], reason: str) -> nn.Modul
     try:
         for module in own:  # before any attribute is copied that may hold another of them
             memo[id(module)] = _empty(module)
-        with warnings.catch_warnings(action="ignore"):  # of what programs of torch.export hold
+        with warnings.catch_warnings(action="ignore"):  # as above
             for module in own:
                 vars(memo[id(module)]).update(copy.deepcopy(vars(module), memo))
         for module in own:

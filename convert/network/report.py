@@ -21,7 +21,7 @@ from .modules import modules_of
 from .plan import PASSED_BY
 
 REPORT_VERSION = 1
-UNKNOWN = "without an example it is unknown whether the network runs every layer: convert_model(example=) says it"
+UNKNOWN = "whether the network runs each layer is unknown: there was no example"
 _HEADER = "layer", "convolution", "heads", "alpha", "engine"
 _POSITIONAL = (
     "log_alpha",

@@ -20,7 +20,7 @@ from conv2attn.convert.layer.layer import SelfAttention
 from conv2attn.convert.network.plan import PASSED_BY
 
 IMAGES = torch.randn(2, 3, 12, 13)
-Pair = namedtuple("Pair", "one other")  # noqa: PYI024 - as other people's code has it
+Pair = namedtuple("Pair", "one other")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ def called_by_default(one: Any, other: Any) -> Callable[[Tensor], Tensor]:
 
 def piped(steps: Iterable[Any], x: Tensor) -> Tensor:
     for step in steps:
-        x = (step() if isinstance(step, weakref.ref) else step)(x).relu()
+        called: Any = step() if isinstance(step, weakref.ref) else step
+        x = called(x).relu()
     return x
 
 
@@ -76,7 +77,7 @@ HOLD: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Tensor], Tensor]
     "deque": (lambda one, other: deque([one, other]), piped),
     "named tuple": (Pair, piped),
     "keys": (lambda one, other: {one: "a", other: "b"}, piped),
-    "sets": (lambda one, other: [{one}, frozenset([other])], lambda held, x: piped([step for each in held for step in each], x)),
+    "sets": (lambda one, other: [{one}, frozenset([other])], lambda held, x: piped([*held[0], *held[1]], x)),
     "dataclass": (Steps, lambda held, x: piped([held.one, held.other], x)),
     "slots": (Slotted, lambda held, x: piped([held.one, held.other], x)),
     "namespace": (lambda one, other: SimpleNamespace(steps=[one, other]), lambda held, x: piped(held.steps, x)),

@@ -33,7 +33,7 @@ class Forgetful(nn.Sequential):
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, 3, rows, columns] -> [batch, 5, ...]."""
-        y: Tensor = super().forward(x) * self.scale
+        y: Tensor = super().forward(x) * self.scale  # type: ignore[no-untyped-call]
         return y
 
     def forget(self, copied: Any) -> Any:
@@ -130,7 +130,7 @@ def test_a_copy_that_cannot_be_mended_is_refused_and_inplace_is_not() -> None:
             return Mode(*copy.deepcopy(list(self), memo)).train()
 
     locked = Locked(*small()).eval()
-    locked.lock = (each for each in ())  # type: ignore[assignment]  # what Python does not copy
+    locked.lock = (each for each in "")  # type: ignore[assignment]  # what Python does not copy
     with pytest.raises(ConversionError, match="inplace=True"):
         convert_model(locked)
     expected = locked(X)
@@ -158,7 +158,7 @@ METHODS: list[tuple[type[nn.Module], str, type[nn.Module], tuple[int, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize("owner, name, kind, size", METHODS)
+@pytest.mark.parametrize(("owner", "name", "kind", "size"), METHODS)
 def test_a_method_that_is_replaced_for_a_whole_class_is_refused(
     owner: Any, name: str, kind: Any, size: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -172,7 +172,7 @@ def test_a_method_that_is_replaced_for_a_whole_class_is_refused(
     monkeypatch.setattr(owner, name, other, raising=False)
     for refused in (convert_model, graft):
         with pytest.raises(ConversionError, match="for the whole class"):
-            refused(network)  # type: ignore[operator]
+            refused(network)
 
 
 def test_a_reader_is_held_against_methods_that_are_replaced_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -187,7 +187,14 @@ def test_a_reader_is_held_against_methods_that_are_replaced_later(monkeypatch: p
         convert_model(network)
 
 
-@pytest.mark.parametrize("name, kind, size", [("conv2d", nn.Conv2d, (2, 3, 9, 8)), ("conv_transpose1d", nn.ConvTranspose1d, (2, 3, 9)), ("pad", nn.Conv2d, (2, 3, 9, 8))])  # fmt: skip
+FUNCTIONS: list[tuple[str, type[nn.Module], tuple[int, ...]]] = [
+    ("conv2d", nn.Conv2d, (2, 3, 9, 8)),
+    ("conv_transpose1d", nn.ConvTranspose1d, (2, 3, 9)),
+    ("pad", nn.Conv2d, (2, 3, 9, 8)),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "size"), FUNCTIONS)
 def test_a_function_that_is_replaced_is_called_by_layers_too(
     name: str, kind: Any, size: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,7 +219,7 @@ def test_a_hook_for_all_modules_that_asks_for_the_class_is_refused_and_undone(ho
     for change in (convert_model, graft):
         for inplace in (False, True):
             with pytest.raises(ConversionError, match="hook for all modules"):
-                change(network, inplace=inplace)  # type: ignore[operator]
+                change(network, inplace=inplace)
     assert [type(each) for each in network] == [nn.Conv2d, nn.BatchNorm2d, nn.ReLU, nn.Conv2d]
 
 
@@ -303,7 +310,7 @@ class Stateful(nn.Module):
 def test_a_trial_leaves_a_network_and_all_chance_as_they_were(change: Any, inplace: bool) -> None:
     network = Stateful()
     seed, state = torch.initial_seed(), torch.get_rng_state()
-    drawn, numbers = random.getstate(), np.random.get_state()[1].copy()  # type: ignore[index, union-attr]
+    drawn, numbers = random.getstate(), np.random.get_state()[1].copy()  # type: ignore[index]
     made = change(network, example=X, inplace=inplace).model
     assert torch.equal(torch.get_rng_state(), state)
     assert torch.initial_seed() == seed
@@ -311,7 +318,7 @@ def test_a_trial_leaves_a_network_and_all_chance_as_they_were(change: Any, inpla
     assert np.array_equal(np.random.get_state()[1], numbers)  # type: ignore[index]
     for each in (network, made):
         assert (each.count, float(each.calls), each.memory, each.training) == (0, 0.0, [], True)
-        assert torch.equal(each.norm.running_mean, torch.zeros(4))
+        assert not each.norm.state_dict()["running_mean"].any()
         assert each.last.shape == X.shape
 
 
@@ -363,7 +370,7 @@ def test_on_the_meta_device_both_say_the_same() -> None:
     found = []
     for change in (convert_model, graft):
         with pytest.raises(ConversionError) as error:
-            change(network)  # type: ignore[operator]
+            change(network)
         found.append(str(error.value).partition(": ")[2])
     assert found[0] == found[1]
     assert "meta device" in found[0]
