@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -95,11 +96,17 @@ def random_inputs(specs: Sequence[InputSpec], *, seed: int = 0) -> dict[str, Ten
     return {spec.name: spec.random(generator) for spec in specs}
 
 
-def as_inputs(inputs: Any, name: str = "inputs") -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+Given = Tensor | list[Tensor]
+"""An argument of a network: a tensor, or a list of images, as detectors take it."""
+
+
+def as_inputs(inputs: Any, name: str = "inputs") -> tuple[tuple[Given, ...], dict[str, Given]]:
     """Separates the arguments of a call into those by place and those by name.
 
     Args:
-        inputs: A tensor, a sequence of tensors by place, or a mapping of tensors by name.
+        inputs: A tensor, a sequence of arguments by place, or a mapping of arguments by name, each a tensor or a list
+            of tensors. A list of images, [channels, *size] each, is taken for one argument of a network that takes
+            such (``fitted``).
         name: Name of the argument that they were passed as, for the error.
 
     Raises:
@@ -109,16 +116,27 @@ def as_inputs(inputs: Any, name: str = "inputs") -> tuple[tuple[Tensor, ...], di
         return (inputs,), {}
     named = dict(inputs) if isinstance(inputs, Mapping) else {}
     placed = tuple(inputs) if isinstance(inputs, Sequence) and not isinstance(inputs, str) else ()
-    tensors = [*placed, *named.values()]
+    given = [*placed, *named.values()]
     if (
-        not tensors
-        or not all(isinstance(each, Tensor) for each in tensors)
+        not given
+        or not all(isinstance(each, Tensor) or _is_list_of_tensors(each) for each in given)
         or not all(isinstance(key, str) and key.isidentifier() for key in named)
     ):
         raise OptionError(
-            f"{name} must be a tensor, or several in a sequence or by name; got {other_than_inputs(inputs, tensors)}"
+            f"{name} must be a tensor, or several in a sequence or by name; got {other_than_inputs(inputs, given)}"
         )
     return placed, named
+
+
+def tensors_of(inputs: Any, name: str = "inputs") -> list[Tensor]:
+    """All tensors among the arguments of a call, as ``as_inputs`` takes them."""
+    placed, named = as_inputs(inputs, name)
+    given = ([each] if isinstance(each, Tensor) else each for each in (*placed, *named.values()))
+    return [tensor for each in given for tensor in each]
+
+
+def _is_list_of_tensors(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(each, Tensor) for each in value)
 
 
 def other_than_inputs(inputs: Any, parts: Sequence[Any]) -> str:
@@ -148,27 +166,50 @@ def call_with(model: nn.Module, inputs: Any, name: str = "inputs") -> Any:
     """
     placed, named = fitted(model, inputs, name)
     with torch.no_grad():
-        return model(*placed, **named)
+        try:
+            return model(*placed, **named)
+        except Exception:
+            if named or not isinstance(inputs, list) or not _is_list_of_tensors(list(placed)):
+                raise
+            with contextlib.suppress(Exception):  # the error is then that of the tensors by place
+                return model(list(fitted(model, inputs, name)[0]))
+            raise
 
 
-def fitted(model: nn.Module, inputs: Any, name: str = "inputs") -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+def fitted(model: nn.Module, inputs: Any, name: str = "inputs") -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Copies of inputs with the dtype and on the device of a network's parameters; integers keep their dtype.
+
+    A list of tensors is one argument where the first that the network takes is annotated as a list, as detectors' is.
 
     Raises:
         OptionError: As ``as_inputs``.
     """
     placed, named = _as_taken(model, *as_inputs(inputs, name))
+    if _is_list_of_tensors(inputs) and _takes_list(model):
+        placed = (inputs,)
     weight = next((each for each in model.parameters() if each.is_floating_point()), torch.empty(0, device="cpu"))
 
-    def copied(given: Tensor) -> Tensor:
+    def copied(given: Any) -> Any:
+        if not isinstance(given, Tensor):
+            return [copied(each) for each in given]
         return given.to(weight.device, weight.dtype if given.is_floating_point() else given.dtype, copy=True)
 
     return tuple(map(copied, placed)), {key: copied(each) for key, each in named.items()}
 
 
+def _takes_list(model: nn.Module) -> bool:
+    """Whether the first argument of a network is annotated as a list or sequence."""
+    with contextlib.suppress(TypeError, ValueError):  # it has no signature
+        first = next(iter(inspect.signature(model.forward).parameters.values()), None)
+        annotation = None if first is None else first.annotation
+        text = annotation if isinstance(annotation, str) else str(annotation)
+        return re.match(r"(<class ')?(typing\.|collections\.abc\.)?(list|List|Sequence)\b", text) is not None
+    return False
+
+
 def _as_taken(
-    model: nn.Module, placed: tuple[Tensor, ...], named: dict[str, Tensor]
-) -> tuple[tuple[Tensor, ...], dict[str, Tensor]]:
+    model: nn.Module, placed: tuple[Given, ...], named: dict[str, Given]
+) -> tuple[tuple[Given, ...], dict[str, Given]]:
     """Inputs by name as a program of torch.export takes them, which has some by place."""
     own: Any = getattr(model, "_in_spec", None)
     if not named or placed or not isinstance(model, fx.GraphModule) or own is None:
@@ -212,15 +253,19 @@ def example_image(model: nn.Module, size: Sequence[int], *, batch: int = 1) -> T
     known = program_shape(model)
     if known is not None and len(known) == len(size) + 2:
         chosen, *size = (own or asked for own, asked in zip(known[1:], (chosen, *size), strict=True))
-        (image,), _ = fitted(model, torch.zeros(known[0] or batch, chosen, *size, device="cpu"))
-        return image
+        return _zeros(model, known[0] or batch, chosen, *size)
     for channels in likely:
         with contextlib.suppress(Exception):  # of the network's code, which may raise anything
             call_with(model, torch.zeros(1, channels, *size, device="cpu"))
             chosen = channels
             break
-    (image,), _ = fitted(model, torch.zeros(batch, chosen, *size, device="cpu"))
-    return image
+    return _zeros(model, batch, chosen, *size)
+
+
+def _zeros(model: nn.Module, *shape: int) -> Tensor:
+    (image,), _ = fitted(model, torch.zeros(shape, device="cpu"))
+    found: Tensor = image
+    return found
 
 
 _BOXES = "pred_boxes"  # of transformers' detectors

@@ -12,7 +12,6 @@ means "simpler", for alpha attention without a place, for a centre the query its
 
 from __future__ import annotations
 
-import copy
 import math
 import warnings
 from collections.abc import Iterator
@@ -31,6 +30,7 @@ from ..convert.layer.checked import changeable_model
 from ..convert.layer.layer import SelfAttention
 from ..convert.layer.spare import POSITION
 from ..convert.network.convert import Filter, convert_model, is_convolution
+from ..convert.network.copies import copied
 from ..convert.network.modules import modules_of
 from .training.recipe import Groups, plain_groups
 
@@ -76,7 +76,7 @@ def melt(
     """
     if alpha is not None and tolerance is not None:
         raise OptionError("alpha and tolerance both say how soft attention is; give one of them")
-    model = copy.deepcopy(changeable_model(model))
+    model = copied(changeable_model(model))
     filter_fn = _chosen(model, last=last, filter_fn=filter_fn)
     if not any(isinstance(module, SelfAttention) for module in model.modules()):
         model = convert_model(model, filter_fn=filter_fn, inplace=True).model

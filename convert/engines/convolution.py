@@ -27,6 +27,7 @@ from ..spec import ConvSpec, reversed_pads
 
 _CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}  # by the dimensions of a batch
 _HALF = (torch.bfloat16, torch.float16)
+_OWN = ("conv1d", "conv2d", "conv3d"), ("conv_transpose1d", "conv_transpose2d", "conv_transpose3d")
 _CONVOLUTIONS: tuple[Callable[..., Tensor], ...] = (F.conv1d, F.conv2d, F.conv3d)
 _TRANSPOSED: tuple[Callable[..., Tensor], ...] = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)
 
@@ -71,7 +72,8 @@ def own_call(spec: ConvSpec, x: Tensor, weight: Tensor, bias: Tensor | None) -> 
     Returns:
         [batch, out_channels, *output size], or without the batch.
     """
-    none, call = (0,) * spec.axes, (_TRANSPOSED if spec.transposed else _CONVOLUTIONS)[spec.axes - 1]
+    call: Callable[..., Tensor] = getattr(F, _OWN[spec.transposed][spec.axes - 1])  # as it is now: it may be replaced
+    none = (0,) * spec.axes
     if spec.transposed:
         padding: Any = none if spec.is_uneven else spec.padding
         y = call(x, weight, bias, spec.stride, padding, spec.output_padding, spec.groups, spec.dilation)

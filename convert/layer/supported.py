@@ -14,12 +14,12 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from ..spec import CONVOLUTIONS, Convolution, ConvSpec, reversed_pads
 from ..subclasses import libraries  # noqa: F401 - whose readers are built in
 from ..subclasses.computed import class_of, is_computed, uncomputable, value
+from ..subclasses.methods import CALLED, replaced_method
 from ..subclasses.padded import PADDED
 from ..subclasses.readers import disagreement, geometry, reader_of
 from .layer import SelfAttention
 from .spare import SPARE_KEYS
 
-OVERRIDABLE = ("forward", "_conv_forward", "_output_padding")  # methods that an instance can replace
 _QUANTIZED = torch.ao.nn.quantized.modules.conv._ConvNd
 SUPPORTED_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
@@ -77,9 +77,11 @@ def unsupported_reason(module: nn.Module) -> str | None:
         return reason
     if reader is not None and is_computed(module):
         return f"its weights are parametrised, which the reader of {kind} does not know of"
-    replaced = [name for name in OVERRIDABLE if name in vars(module)]
+    replaced = [name for name in CALLED if name in vars(module)]
     if replaced:
         return f"its {replaced[0]} method was replaced on the instance"
+    if (method := replaced_method(cls)) is not None:
+        return f"{method} was replaced for the whole class, so it may compute something else"
     weight = cast(Tensor, value(module, "weight"))
     if isinstance(weight, FakeTensor) or is_traceable_wrapper_subclass(weight):  # such as DTensor
         kind = type(weight).__name__

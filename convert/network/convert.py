@@ -2,18 +2,18 @@
 
 1. look at every module; decide what is converted, what is skipped, what is unsupported
 2. refuse, naming all problems at once, before anything is changed
-3. copy the model, unless it is converted in place
-4. build one new layer for each convolution, with the same parameter objects, mode and hooks
-5. put it under every name the convolution had
-6. report
+3. run the model on the example, if there is one
+4. copy the model, unless it is converted in place, and see that the copy is the same (``copies.py``)
+5. build one new layer for each convolution, with the same parameter objects, mode and hooks
+6. put it under every name the convolution had, and wherever else the model holds it (``held.py``)
+7. refuse, and undo, what is not the same network as before (``unchanged.py``)
+8. set alpha and the engine, and report
 
 ``name_filter`` chooses layers by patterns of their names.
 """
 
 from __future__ import annotations
 
-import copy
-import itertools
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,25 +31,23 @@ from ..engines import AUTO, check_engine_name
 from ..errors import (
     ConversionError,
     NotAConvolutionError,
-    OptionError,
     Problem,
     SelectionError,
     UnsupportedLayerError,
-    first_line,
 )
-from ..inputs import call_with
 from ..layer.checked import changeable_model, checked_model
 from ..layer.construction import attention_with, conv_with, not_a_convolution
 from ..layer.layer import SelfAttention
 from ..layer.positions import check_alpha
 from ..layer.supported import ForeignConvolution, unsupported_reason
 from ..spec import Convolution
-from ..subclasses.computed import detached, in_eval_mode, value
+from ..subclasses.computed import value
 from .calls import calls_as_modules
+from .copies import copied
 from .grafted import equip
-from .modules import guard, modules_of, names_by_module, replace, replace_held, unguard
-from .plan import watching_runs
+from .modules import Change, changed, guard, modules_of, names_by_module, undone, unguard
 from .report import LayerReport, Report
+from .unchanged import Before
 
 Filter = Callable[[nn.Module, str], bool]
 
@@ -123,7 +121,9 @@ def convert_model(
             graph, such as ``torch.export.export(...).module()``. Each becomes a module of its own (``calls.py``), and
             ``restore_model`` gives back an ``nn.Conv2d`` in its place. The returned model is then a new one; with
             ``inplace`` it has the parameters of the old.
-        example: An input, as ``inputs.as_inputs`` takes it; the report then says which layers did not run on it.
+        example: An input, as ``inputs.as_inputs`` takes it. The model is run on it before and after, in eval mode; the
+            layers make the convolutions' own calls then, also where alpha or another engine is given, so that outputs
+            must have the same bits. The report says which layers did not run on it; without an example that is unknown.
 
     Returns:
         The converted model and the report.
@@ -132,7 +132,8 @@ def convert_model(
         UnsupportedLayerError: Layers that cannot be converted, all of them, or nothing to convert. The model is
             then unchanged.
         ConversionError: alpha is not positive and finite, there is no such engine, the model is not an ``nn.Module``
-            in Python, cannot be copied, or is wrapped for training on several devices.
+            in Python, cannot be copied, or is wrapped for training on several devices; or it would not be the same
+            network. The model is then unchanged, too.
 
     Examples:
         >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.Conv2d(8, 4, 1))
@@ -140,7 +141,8 @@ def convert_model(
         >>> type(model[0]).__name__, type(model[2]).__name__
         ('SelfAttention2d', 'Conv2d')
     """
-    model, calls = changeable_model(model), tuple[Problem, ...]()
+    original, calls = changeable_model(model), tuple[Problem, ...]()
+    model = original
     if trace:
         model, calls = calls_as_modules(copied(model, keep_tensors=inplace))
         inplace = True  # the copy
@@ -153,30 +155,31 @@ def convert_model(
     check_engine_name(engine)
     for names in plan.chosen:
         check_alpha(alpha, cast(Tensor, value(model.get_submodule(names[0]), "weight")).dtype)
+    if trace:
+        Before.of(original, example).check(model, loses_keys=True)
+    watched = {names[0]: model.get_submodule(names[0]) for names in plan.chosen}
+    watched |= {names[0]: layer for names, layer in modules_of(model, SelfAttention).items()}
+    before = Before.of(model, example, watched=watched)
     model = model if inplace else copied(model)
-    reports, pairs = [], list[tuple[nn.Module, nn.Module]]()
-    for names in plan.chosen:
-        conv = cast(Convolution, model.get_submodule(names[0]))
-        layer = attention_with(conv, alpha=alpha, engine=engine)
-        model = replace(model, names, conv, layer)
-        reports.append(LayerReport.of(names, layer))
-        pairs.append((conv, layer))
-    replace_held(model, pairs)
-    guard(model)
-    idle = None if example is None else _idle_on(model, example)
-    return Conversion(model, Report(tuple(reports), plan.skipped + plan.unsupported, idle))
-
-
-def _idle_on(model: nn.Module, example: Any) -> tuple[Problem, ...]:
-    """The layers that do not run on an example, or why the network does not run on it."""
+    changes = [_change(model, names) for names in plan.chosen]
+    model = changed(model, changes)
     try:
-        with watching_runs(model) as runs, in_eval_mode(model):
-            call_with(model, example, "example")
-    except OptionError:
+        runs = before.check(model, changes)
+    except ConversionError:
+        undone(model, changes)
         raise
-    except Exception as error:  # whatever the network's code raises
-        return (Problem("", f"was not run: {first_line(error)}"),)
-    return runs.idle(model)
+    reports = []
+    for names, _, layer in changes:
+        if isinstance(layer, SelfAttention):
+            if alpha is not None:
+                layer.set_positions(alpha=alpha)
+            layer.engine = engine
+            reports.append(LayerReport.of(names, layer))
+    guard(model)
+    idle = None
+    if example is not None:
+        idle = (Problem("", f"was not run: {before.failure}"),) if runs is None else runs.idle(model, before.runs)
+    return Conversion(model, Report(tuple(reports), plan.skipped + plan.unsupported, idle))
 
 
 @torch.inference_mode(False)
@@ -213,16 +216,24 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
     if problems:
         count = f"{len(problems)} of {len(layers)} attention layers compute what no convolution computes"
         raise NotAConvolutionError(f"{count}: {'; '.join(problems)}")
+    before = Before.of(model)
     model = model if inplace else copied(model)
-    pairs = []
-    for names, layer in modules_of(model, SelfAttention).items():
-        conv = conv_with(layer)
-        model = replace(model, names, layer, conv)
-        pairs.append((layer, conv))
-    replace_held(model, pairs)
+    changes = [Change(names, layer, conv_with(layer)) for names, layer in modules_of(model, SelfAttention).items()]
+    model = changed(model, changes)
+    try:
+        before.check(model, changes, loses_keys=True)
+    except ConversionError:
+        undone(model, changes)
+        raise
     unguard(model)
     equip(model)
     return model
+
+
+def _change(model: nn.Module, names: tuple[str, ...]) -> Change:
+    """A convolution, and the layer in its place, which makes the convolution's own call."""
+    conv = model.get_submodule(names[0])
+    return Change(names, conv, attention_with(cast(Convolution, conv)))
 
 
 def plan_conversion(model: nn.Module, *, filter_fn: Filter | None = None) -> Plan:
@@ -254,16 +265,6 @@ def is_convolution(module: nn.Module) -> bool:
     kind = type(module)
     is_deformed = kind.__name__ == "DeformConv2d" and kind.__module__.startswith("torchvision.")
     return known or is_deformed or getattr(module, "original_name", None) in _SCRIPTED
-
-
-def copied(model: nn.Module, *, keep_tensors: bool = False) -> nn.Module:
-    """A copy of a model, with copied or shared tensors."""
-    kept = {id(tensor): tensor for tensor in itertools.chain(model.parameters(), model.buffers())}
-    try:
-        return copy.deepcopy(model, detached(model) | (kept if keep_tensors else {}))
-    except Exception as error:  # modules may hold anything
-        reason = str(error).partition("\n")[0]
-        raise ConversionError(f"the model cannot be copied, inplace=True converts it as it is: {reason}") from error
 
 
 def _sentence(problems: Sequence[Problem]) -> str:

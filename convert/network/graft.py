@@ -1,10 +1,11 @@
 """From a trained CNN to one that can attend: spare heads on chosen layers, W_out = 0 at first, and the way back.
 
 1. find the layers that may carry spare heads, and the sizes of their maps on an example
-2. choose: the last that sees enough pixels, the last of all, or those that are named
+2. choose: the last over the images' axes that sees enough pixels, the last of all, or those that are named
 3. refuse, naming all problems at once, before anything is changed
 4. make the chosen convolutions attention layers, over the very parameters, and add the heads (``layer/spare.py``)
-5. report
+5. refuse, and undo, what is not the same network as before, or does not run the heads (``unchanged.py``)
+6. report
 
 At step 0 outputs, gradients and buffers are the CNN's, bit for bit, for finite values. Every key of the CNN's state
 dict keeps its name and value, and the CNN's files load strictly.
@@ -14,7 +15,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -22,11 +24,11 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 
 from ..arguments import Size, as_integer, check_memory, format_bytes, image_batches
-from ..errors import ConversionError, OptionError, Problem, UnsupportedLayerError, first_line
-from ..inputs import call_with, named_tensors
+from ..errors import ConversionError, Problem, UnsupportedLayerError, listed
+from ..inputs import call_with, named_tensors, tensors_of
 from ..layer.checked import changeable_model
 from ..layer.construction import attention_with, conv_with, not_a_convolution
 from ..layer.layer import SelfAttention
@@ -35,15 +37,17 @@ from ..layer.supported import unsupported_reason
 from ..spec import ConvSpec
 from ..subclasses.computed import in_eval_mode
 from ..subclasses.readers import geometry
-from .convert import Filter, copied, is_convolution, matches
+from .calls import calls_as_modules
+from .convert import Filter, is_convolution, matches
+from .copies import copied
 from .grafted import equip
-from .modules import guard, modules_of, names_by_module, replace_held, unguard
-from .modules import replace as replace_module
+from .modules import Change, changed, guard, modules_of, names_by_module, undone, unguard
+from .unchanged import Before
 
 AUTO, LAST = "auto", "last"
 PIXELS = 100, 1_600  # of the map that "auto" wants: fewer say little, more cost much
 COSTLY = 4_096  # pixels
-UNSEEN = "without an example the sizes of maps are not known: the last convolution above 1x1 was taken"
+UNSEEN = "without an example neither the sizes of maps nor which layers run are known: the last above 1x1 was taken"
 
 
 @dataclass(frozen=True)
@@ -175,13 +179,14 @@ def graft(
         heads: Spare heads of each layer.
         key_dim: Dimension of a head's queries and keys; by default half the layer's input channels, shared among heads.
         value_dim: Dimension of a head's values; by default likewise.
-        where: "auto", the last convolution above 1x1 that runs on ``example`` and sees 100 to 1,600 pixels there, or
-            comes nearest to that, as the report then says; "last", the last above 1x1 in the model's order; or names
-            of layers, or patterns as ``name_filter`` takes them. Without an example "auto" is "last", and the report
-            says so.
+        where: "auto", the last convolution above 1x1 over the images' own axes that runs on ``example`` and sees 100 to
+            1,600 pixels there, or comes nearest to that, as the report then says; "last", the last above 1x1 in the
+            model's order; or names of layers, or patterns as ``name_filter`` takes them. Without an example "auto" is
+            the last with as many axes as most convolutions of the model, and the report says so.
         beside: Put the heads beside the taps, at the layer's outputs, in place of in front of them, at its input.
         positions: Let scores read the relative position, too, with v = 0 at first.
-        example: An input, as ``inputs.as_inputs`` takes it.
+        example: An input, as ``inputs.as_inputs`` takes it. The model is run on it before and after, in eval mode:
+            outputs must hold the same numbers, and the chosen layers must run.
         filter_fn: Called with each candidate and its name; False leaves it out.
         inplace: Change the model instead of a copy. Use the returned model all the same: the root may be new.
 
@@ -191,7 +196,8 @@ def graft(
     Raises:
         UnsupportedLayerError: Layers that cannot carry the heads, all of them, or none is found. Nothing is changed.
         MemoryLimitError: The heads take more memory than this machine has.
-        ConversionError: An argument is not what it must be; the model cannot be copied, or does not run on the example.
+        ConversionError: An argument is not what it must be; the model cannot be copied, does not run on the example, or
+            would not be the same network.
 
     Examples:
         >>> cnn, x = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()), torch.rand(2, 3, 12, 12)
@@ -202,9 +208,10 @@ def graft(
         <All keys matched successfully>
     """
     wanted, wrong = _numbers(heads=heads, key_dim=key_dim, value_dim=value_dim)
-    model = changeable_model(model)
+    model = _with_modules(changeable_model(model), example, inplace=inplace)
     try:
-        chosen, sizes, notes = _chosen(model, where, example, filter_fn, beside=beside)
+        before, maps = _before(model, example)
+        chosen, notes = _chosen(model, where, maps, filter_fn, beside=beside)
     except ConversionError as error:
         if not wrong:
             raise
@@ -214,15 +221,22 @@ def graft(
     for names in chosen:
         _check_memory(names[0], _spec(model.get_submodule(names[0])), wanted, (sizes or {}).get(names[0]))
     model = model if inplace else copied(model)
-    layers, pairs = [], list[tuple[nn.Module, nn.Module]]()
+    layers, pairs, changes = [], list[tuple[str, SelfAttention]](), list[Change]()
     for names in chosen:
         old = model.get_submodule(names[0])
         layer = old if isinstance(old, SelfAttention) else attention_with(old)  # type: ignore[arg-type]
         _add(layer, names[0], wanted, beside=beside, positions=positions, in_place_of_conv=layer is not old)
-        model = model if layer is old else replace_module(model, names, old, layer)
-        pairs.append((old, layer))
-        layers.append(GraftedLayer.of(names, layer, None if sizes is None else sizes.get(names[0])))
-    replace_held(model, pairs)
+        changes += [] if layer is old else [Change(names, old, layer)]
+        pairs.append((names[0], layer))
+        layers.append(GraftedLayer.of(names, layer, None if maps is None else maps.sizes.get(names[0])))
+    model = changed(model, changes)
+    try:
+        _check(model, before, changes, {name for name, _ in pairs})
+    except ConversionError:
+        for _, layer in pairs:
+            layer.remove_spare_heads()
+        undone(model, changes)
+        raise
     guard(model)
     equip(model)
     costs = [_cost(each) for each in layers if each.size is not None and math.prod(each.size) > COSTLY]
@@ -252,8 +266,8 @@ def ungraft(model: nn.Module, *, all: bool = False, data: Any = None) -> Ungraft
         >>> c2a.ungraft(model).model.state_dict().keys() == cnn.state_dict().keys()
         True
     """
-    bare = copied(changeable_model(model))
-    removed, kept, pairs = [], [], list[tuple[nn.Module, nn.Module]]()
+    before, bare = Before.of(changeable_model(model)), copied(model)
+    removed, kept, changes = [], [], list[Change]()
     for names, layer in modules_of(bare, SelfAttention).items():
         if layer.spare is None:
             continue
@@ -264,11 +278,11 @@ def ungraft(model: nn.Module, *, all: bool = False, data: Any = None) -> Ungraft
         removed.append(found)
         layer.remove_spare_heads()
         if found.spare.in_place_of_conv and not_a_convolution(layer) is None:
-            pairs.append((layer, conv_with(layer)))
-            bare = replace_module(bare, names, *pairs[-1])
+            changes.append(Change(names, layer, conv_with(layer)))
     if not (removed or kept):
         raise ConversionError("no layer of the model has spare heads: graft(model) adds them")
-    replace_held(bare, pairs)
+    bare = changed(bare, changes)
+    before.check(bare, changes, loses_keys=True)
     equip(bare)
     if not modules_of(bare, SelfAttention):
         unguard(bare)
@@ -287,24 +301,55 @@ def _numbers(**given: int | None) -> tuple[dict[str, int | None], list[str]]:
     return found, wrong
 
 
+def _with_modules(model: nn.Module, example: Any, *, inplace: bool) -> nn.Module:
+    """The model; a graph that calls its convolutions as functions, as those of torch.export do, with modules for them.
+
+    Raises:
+        UnsupportedLayerError: No call of a graph can be a module.
+        ConversionError: It cannot be copied, or would not be the same network.
+    """
+    is_graph = any(isinstance(each, fx.GraphModule) for each in model.modules())
+    if not is_graph or names_by_module(model, _may_carry):
+        return model
+    made, left = calls_as_modules(copied(model, keep_tensors=inplace))
+    if not names_by_module(made, _may_carry):
+        if left:
+            raise UnsupportedLayerError(f"nothing was grafted: {listed(list(map(str, left)), '; ')}", left)
+        return model
+    Before.of(model, example).check(made)
+    return made
+
+
+def _may_carry(module: nn.Module) -> bool:
+    """Whether a module is a convolution, supported or not, or an attention layer."""
+    return isinstance(module, SelfAttention) or is_convolution(module)
+
+
+def _check(model: nn.Module, before: Before, changes: Sequence[Change], grafted: set[str]) -> None:
+    """Refuses a network that is not the same with its spare heads, or does not run them on the example."""
+    runs = before.check(model, changes)
+    idle = [] if runs is None else [each for each in runs.idle(model, before.runs) if each.name in grafted]
+    if idle:
+        raise UnsupportedLayerError(f"nothing was grafted: {'; '.join(map(str, idle))}", idle)
+
+
 def _chosen(
-    model: nn.Module, where: str | Sequence[str], example: Any, filter_fn: Filter | None, *, beside: bool
-) -> tuple[list[tuple[str, ...]], dict[str, Size] | None, list[str]]:
-    """Names of the layers that get heads, sizes of the maps on the example, and remarks; as ``graft``, it raises."""
+    model: nn.Module, where: str | Sequence[str], maps: Maps | None, filter_fn: Filter | None, *, beside: bool
+) -> tuple[list[tuple[str, ...]], list[str]]:
+    """Names of the layers that get heads, and remarks; as ``graft``, it raises."""
     candidates = _candidates(model, filter_fn)
-    sizes = None if example is None else _sizes_on(model, example, candidates)
-    chosen, notes = _choose(model, candidates, where, sizes, beside=beside)
-    problems = [each for names in chosen if (each := _problem(model, names, sizes, beside=beside)) is not None]
+    chosen, notes = _choose(model, candidates, where, maps, beside=beside)
+    problems = [each for names in chosen if (each := _problem(model, names, maps, beside=beside)) is not None]
     if problems:
         raise UnsupportedLayerError(f"nothing was grafted: {'; '.join(map(str, problems))}", problems)
-    return chosen, sizes, notes
+    return chosen, notes
 
 
 def _candidates(model: nn.Module, filter_fn: Filter | None) -> list[tuple[str, ...]]:
     """Names of the convolutions and attention layers that the filter leaves, in the model's order."""
     if filter_fn is not None and not callable(filter_fn):
         raise ConversionError(f"filter_fn must be a function of a module and its name; got {filter_fn!r:.80}")
-    groups = names_by_module(model, lambda module: isinstance(module, SelfAttention) or is_convolution(module))
+    groups = names_by_module(model, _may_carry)
     if not groups:
         raise UnsupportedLayerError("nothing was grafted: the model has no convolution", [])
     left = [
@@ -317,35 +362,77 @@ def _candidates(model: nn.Module, filter_fn: Filter | None) -> list[tuple[str, .
     return left
 
 
-def _sizes_on(model: nn.Module, example: Any, candidates: Iterable[tuple[str, ...]]) -> dict[str, Size]:
-    """The largest map that each layer sees on the example, by its first name, in the order in which they last ran."""
-    sizes: dict[str, Size] = {}
+class Maps(NamedTuple):
+    """Maps that the convolutions of a network see on an example.
+
+    Attributes:
+        sizes: The largest of each layer, by its first name, in the order in which they last ran.
+        axes: How many axes the images have.
+        ran: First names of all that ran; of one that is called past its hooks the map is not known.
+    """
+
+    sizes: dict[str, Size]
+    axes: int
+    ran: frozenset[str]
+
+
+def _before(model: nn.Module, example: Any) -> tuple[Before, Maps | None]:
+    """The network as it is, and the maps of its layers on the example, if there is one."""
+    sizes, first, watched = dict[str, Size](), list[int](), dict[str, nn.Module]()
 
     def note(name: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
         axes = len(getattr(module, "kernel_size", ()))
         if inputs and isinstance(inputs[0], Tensor) and axes:
+            first.append(axes)
             size, before = Size(*inputs[0].shape[-axes:]), sizes.pop(name, None)
             sizes[name] = max(size, before or size, key=math.prod)
 
     with ExitStack() as stack:
-        for names in candidates:
-            hook = model.get_submodule(names[0]).register_forward_pre_hook(partial(note, names[0]))
-            stack.callback(hook.remove)
-        stack.enter_context(in_eval_mode(model))
-        try:
-            call_with(model, example, "example")
-        except OptionError:
-            raise
-        except Exception as error:  # whatever the network's code raises
-            raise ConversionError(f"the model does not run on the example: {first_line(error)}") from error
-    return sizes
+        for name, *_ in names_by_module(model, _may_carry) if example is not None else ():
+            watched[name] = model.get_submodule(name)
+            stack.callback(watched[name].register_forward_pre_hook(partial(note, name)).remove)
+        before = Before.of(model, example, watched=watched)
+    if before.failure is not None:
+        raise ConversionError(f"the model does not run on the example: {before.failure}")
+    if before.runs is None:
+        return before, None
+    axes = _image_axes(example, first[0] if first else 0, {len(size) for size in sizes.values()})
+    return before, Maps(sizes, axes, frozenset(sizes) | before.runs.ran | before.runs.passed_by)
+
+
+def _image_axes(example: Any, first: int, known: set[int]) -> int:
+    """How many axes the images have, as the network sees them.
+
+    Channel attention convolves along the channels of a pooled image, which are no axis of it: it must not count. The
+    example's largest tensor has a batch, channels, and the axes; an image of a list has no batch. A network may add an
+    axis of its own, as to a spectrogram without channels: then its first convolution has more. It may take one away, as
+    where the frames of a film become a batch: then no convolution has so many.
+
+    Args:
+        example: The example.
+        first: Axes of the convolution that ran first, or 0.
+        known: Axes of all convolutions that ran.
+    """
+    is_list = not isinstance(example, Tensor | Mapping) and not all(isinstance(each, Tensor) for each in example)
+    images = [each for each in tensors_of(example, "example") if each.is_floating_point()]
+    dense = [(each.numel(), each.ndim - (1 if is_list else 2)) for each in images]
+    most = max([first, *(axes for _, axes in sorted(dense)[-1:])])
+    return max((axes for axes in known if axes <= most), default=0)
+
+
+def _usual_axes(model: nn.Module) -> int:
+    """How many axes most convolutions of a network have."""
+    counts = Counter(
+        len(getattr(model.get_submodule(n), "kernel_size", ())) for n, *_ in names_by_module(model, _may_carry)
+    )
+    return max(counts, key=lambda axes: (counts[axes], axes))
 
 
 def _choose(
     model: nn.Module,
     candidates: Sequence[tuple[str, ...]],
     where: str | Sequence[str],
-    sizes: dict[str, Size] | None,
+    maps: Maps | None,
     *,
     beside: bool,
 ) -> tuple[list[tuple[str, ...]], list[str]]:
@@ -353,27 +440,42 @@ def _choose(
     if where not in (AUTO, LAST):
         return _named(candidates, [where] if isinstance(where, str) else where), []
     able = [names for names in candidates if _sees_several(model, names[0], beside=beside)]
-    if where == AUTO and sizes is not None:
-        by_name = {names[0]: names for names in able}
-        low, high = PIXELS
-        fitting = [name for name, size in sizes.items() if name in by_name and low <= math.prod(size) <= high]
-        if fitting:
-            return [by_name[fitting[-1]]], []
-        seen = {name: math.prod(size) for name, size in sizes.items() if name in by_name and math.prod(size) > 1}
-        if not seen:
-            raise UnsupportedLayerError(
-                "nothing was grafted: no convolution above 1x1 that can be attention sees several pixels there",
-                [],
-            )
-        distance = {name: max(low / pixels, pixels / high) for name, pixels in seen.items()}
-        nearest = min(reversed(seen), key=distance.__getitem__)  # the last of those
-        remark = (
-            f"no layer sees {low} to {high:,} pixels on the example; {nearest} comes nearest, with {seen[nearest]:,}"
-        )
-        return [by_name[nearest]], [remark]
     if not able:
-        raise UnsupportedLayerError("nothing was grafted: no convolution above 1x1 can be attention", [])
-    return [able[-1]], [UNSEEN] * (where == AUTO)
+        raise _none_can(model, candidates, beside=beside)
+    if where == LAST:
+        return [able[-1]], []
+    axes = _usual_axes(model) if maps is None else maps.axes
+    over_images = [names for names in able if len(_spec(model.get_submodule(names[0])).kernel_size) == axes]
+    if not over_images:
+        raise UnsupportedLayerError(
+            f"nothing was grafted: no convolution above 1x1 that can be attention has the {axes} axes of the images; "
+            f"those of other axes, such as {able[-1][0]}, are grafted where they are named",
+            [],
+        )
+    if maps is None:
+        return [over_images[-1]], [UNSEEN]
+    by_name = {names[0]: names for names in over_images}
+    low, high = PIXELS
+    fitting = [name for name, size in maps.sizes.items() if name in by_name and low <= math.prod(size) <= high]
+    if fitting:
+        return [by_name[fitting[-1]]], []
+    seen = {name: math.prod(size) for name, size in maps.sizes.items() if name in by_name and math.prod(size) > 1}
+    if not seen:
+        raise UnsupportedLayerError(
+            "nothing was grafted: no convolution above 1x1 that can be attention sees several pixels there", []
+        )
+    distance = {name: max(low / pixels, pixels / high) for name, pixels in seen.items()}
+    nearest = min(reversed(seen), key=distance.__getitem__)  # the last of those
+    remark = f"no layer sees {low} to {high:,} pixels on the example; {nearest} comes nearest, with {seen[nearest]:,}"
+    return [by_name[nearest]], [remark]
+
+
+def _none_can(model: nn.Module, candidates: Sequence[tuple[str, ...]], *, beside: bool) -> UnsupportedLayerError:
+    """The error where no candidate can carry heads: each with its reason, but 1x1 convolutions that could."""
+    reasons = [(names[0], _reason(model.get_submodule(names[0]), beside=beside)) for names in candidates]
+    problems = [Problem(name, reason) for name, reason in reasons if reason is not None]
+    told = listed(list(map(str, problems)), "; ") or "the model has no convolution above 1x1"
+    return UnsupportedLayerError(f"nothing was grafted: {told}", problems)
 
 
 def _sees_several(model: nn.Module, name: str, *, beside: bool) -> bool:
@@ -401,16 +503,14 @@ def _named(candidates: Sequence[tuple[str, ...]], patterns: Sequence[str]) -> li
     return [names for names in candidates if any(matches(name, each) for each in patterns for name in names)]
 
 
-def _problem(
-    model: nn.Module, names: tuple[str, ...], sizes: dict[str, Size] | None, *, beside: bool
-) -> Problem | None:
+def _problem(model: nn.Module, names: tuple[str, ...], maps: Maps | None, *, beside: bool) -> Problem | None:
     """Why a chosen layer cannot carry heads, or None if it can."""
     reason = _reason(model.get_submodule(names[0]), beside=beside)
-    if reason is None and sizes is not None:
-        size = sizes.get(names[0])
-        if size is None:
+    if reason is None and maps is not None:
+        size = maps.sizes.get(names[0])
+        if names[0] not in maps.ran:
             reason = "it did not run on the example"
-        elif math.prod(size) == 1:
+        elif size is not None and math.prod(size) == 1:
             reason = "its map has one pixel on the example, so there is nothing to attend to"
     return None if reason is None else Problem(names[0], reason)
 

@@ -9,7 +9,6 @@ Both go with copies and pickles of the network. They know their module by the ca
 
 from __future__ import annotations
 
-import copy
 import warnings
 from functools import partial
 from typing import Any
@@ -18,6 +17,7 @@ from torch import nn
 
 from ..errors import ConversionError
 from ..layer.layer import SelfAttention
+from .copies import copied
 from .modules import modules_of, names_by_module
 
 FOLDING = ("fuse", "fuse_convs", "reparameterize", "switch_to_deploy")  # of ultralytics, timm and RepVGG
@@ -66,7 +66,7 @@ def fold(module: nn.Module, name: str, *arguments: Any, **named: Any) -> Any:
     layers = {names[0]: layer for names, layer in modules_of(module, SelfAttention).items() if has_spare_heads(layer)}
     lost = [each for each, layer in layers.items() if layer.spare is not None and layer.spare.beside]
     if not lost:
-        trial = copy.deepcopy(module)
+        trial = copied(module)
         result = method(trial, *arguments, **named)
         kept = names_by_module(result if isinstance(result, nn.Module) else trial, has_spare_heads)
         if len(kept) < len(layers):

@@ -8,17 +8,17 @@ the CNN and loads what it knows of the weights, so positions that were trained w
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NoReturn, TypeVar, cast
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, NoReturn, TypeVar, cast
 
 from torch import nn
 from torch.nn.modules.module import _WrappedHook
 
 from ..errors import ConversionError
 from ..subclasses.readers import HOOKS
+from .held import replace_held
 
 _NAME = "save_pretrained"
-_OWN = frozenset(vars(nn.Module()))  # tables of torch's own
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -51,37 +51,38 @@ def replace(model: nn.Module, names: Sequence[str], old: nn.Module, new: nn.Modu
         if name == "":
             return new
         parent, _, child = name.rpartition(".")
-        setattr(model.get_submodule(parent), child, new)
+        model.get_submodule(parent)._modules[child] = new  # past a class's own __setattr__
     return model
 
 
-def replace_held(model: nn.Module, pairs: Sequence[tuple[nn.Module, nn.Module]]) -> None:
-    """Puts modules in others' places where a module of the model holds these in plain lists, tuples or dictionaries.
+class Change(NamedTuple):
+    """A module in another's place."""
 
-    Args:
-        model: The model.
-        pairs: Each module that was replaced, with the one in its place.
+    names: tuple[str, ...]
+    old: nn.Module
+    new: nn.Module
+
+
+def changed(model: nn.Module, changes: Sequence[Change]) -> nn.Module:
+    """Puts modules in others' places, under all their names and wherever else the model holds them.
+
+    Returns:
+        The model, which is new if it was itself replaced.
     """
-    new = {id(one): other for one, other in pairs}
-    for module in model.modules():
-        for name, value in vars(module).items():
-            if name not in _OWN and (found := _swapped(value, new)) is not value:
-                vars(module)[name] = found
+    for names, old, new in changes:
+        model = replace(model, names, old, new)
+    replace_held(model, [(old, new) for _, old, new in changes])
+    return model
 
 
-def _swapped(value: Any, new: Mapping[int, nn.Module]) -> Any:
-    """The value with modules in others' places; lists and dictionaries are changed in place, and only where they must.
+def undone(model: nn.Module, changes: Sequence[Change]) -> nn.Module:
+    """Undoes ``changed``."""
+    return changed(model, [Change(names, new, old) for names, old, new in changes])
 
-    A library's configuration may be a dictionary that refuses every change.
-    """
-    if isinstance(value, list | dict):
-        for place, each in list(enumerate(value) if isinstance(value, list) else value.items()):
-            if (made := _swapped(each, new)) is not each:
-                value[place] = made
-    elif type(value) is tuple:
-        found = tuple(_swapped(each, new) for each in value)
-        return found if any(one is not other for one, other in zip(found, value, strict=True)) else value
-    return new.get(id(value), value) if isinstance(value, nn.Module) else value
+
+def by_name(changes: Sequence[Change]) -> dict[str, nn.Module]:
+    """The new modules, by each of their names."""
+    return {name: new for names, _, new in changes for name in names}
 
 
 def refuse_to_save(*_: Any, **__: Any) -> NoReturn:

@@ -2,17 +2,18 @@
 
 The cost, known before anything is converted: each layer's input size and the memory of literal attention.
 
-Not every layer runs. A converted layer stands where the convolution had its name, and where plain lists and
-dictionaries of the model's modules held it. Code that reaches the convolution another way does not meet it: an object
-of its own that holds it calls the convolution that is left there; ``F.conv2d(x, self.conv.weight)`` uses the weight
-alone. Then a convolution computes with the layer's very parameter outside of the layer, which is seen here. A layer
-that nothing needs on an input, such as an auxiliary head in training only, merely does not run.
+Not every layer runs. A converted layer stands where the convolution had its name, and where whatever the model's
+modules hold had it (``held.py``). Code that reaches the convolution another way does not meet it: a global name calls
+the convolution that is left there; ``F.conv2d(x, self.conv.weight)`` uses the weight alone. Such a layer ran, or its
+weight was used, before the conversion; and it does not run now, or a convolution computes with its very parameter
+outside of it. A layer that nothing needs on an input, such as an auxiliary head in training only, merely does not run.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
+import inspect
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -127,7 +128,7 @@ _CONVOLUTIONS = frozenset(getattr(torch, f"conv{kind}{axes}d") for kind in ("", 
 
 
 class Runs:
-    """Runs of a network's attention layers.
+    """Runs of a network's attention layers, or of others that are watched.
 
     Attributes:
         ran: Names of the layers that ran, the first of each.
@@ -138,10 +139,16 @@ class Runs:
         self.ran: set[str] = set()
         self.passed_by: set[str] = set()
 
-    def idle(self, model: nn.Module) -> tuple[Problem, ...]:
-        """The layers that did not run, each with the reason, in the model's order."""
+    def idle(self, model: nn.Module, before: Runs | None = None) -> tuple[Problem, ...]:
+        """The layers that did not run, each with the reason, in the model's order.
+
+        Args:
+            model: The network.
+            before: Runs of the layers that these replaced, if they are known.
+        """
+        passed_by = self.passed_by if before is None else self.passed_by | before.ran | before.passed_by
         return tuple(
-            Problem(names[0], PASSED_BY if names[0] in self.passed_by else IDLE)
+            Problem(names[0], PASSED_BY if names[0] in passed_by else IDLE)
             for names in modules_of(model, SelfAttention)
             if names[0] not in self.ran
         )
@@ -150,38 +157,56 @@ class Runs:
 class _Watch(TorchFunctionMode):
     """Notes convolutions that use the weight of a layer while no layer computes."""
 
-    def __init__(self, runs: Runs, weights: dict[int, str]) -> None:
+    def __init__(self, runs: Runs, layers: Mapping[str, nn.Module]) -> None:
         super().__init__()
-        self._runs, self._weights, self.inside = runs, weights, 0
+        self._runs, self.inside = runs, 0
+        self._names = {id(each._parameters.get("weight")): (name, each) for name, each in layers.items()}
+        self._names.pop(id(None), None)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Calls the function."""
         if func in _CONVOLUTIONS and not self.inside:
             weight = args[1] if len(args) > 1 else (kwargs or {}).get("weight")
-            if id(weight) in self._weights:
-                self._runs.passed_by.add(self._weights[id(weight)])
+            if id(weight) in self._names:
+                name, layer = self._names[id(weight)]
+                (self._runs.ran if _is_calling(layer) else self._runs.passed_by).add(name)
         return func(*args, **(kwargs or {}))
 
 
-@contextmanager
-def watching_runs(model: nn.Module) -> Iterator[Runs]:
-    """Notes which attention layers run within the context, in eager mode."""
-    layers = {names[0]: layer for names, layer in modules_of(model, SelfAttention).items()}
-    weights = {id(layer._parameters["weight"]): name for name, layer in layers.items() if "weight" in layer._parameters}
-    runs = Runs()
-    watch = _Watch(runs, weights)
+def _is_calling(layer: nn.Module) -> bool:
+    """Whether a method of a layer is under way, as of one that was called past its hooks."""
+    frame = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_name == "forward" and frame.f_locals.get("self") is layer:
+            return True
+        frame = frame.f_back
+    return False
 
-    def begin(name: str, module: nn.Module, _: Any) -> None:
-        if isinstance(module, SelfAttention):  # a convolution that is left has the very hooks of its layer
+
+@contextmanager
+def watching_runs(model: nn.Module, layers: Mapping[str, nn.Module] | None = None) -> Iterator[Runs]:
+    """Notes which layers run within the context, in eager mode.
+
+    Args:
+        model: The network.
+        layers: The layers to watch, by name; by default its attention layers.
+    """
+    if layers is None:
+        layers = {names[0]: layer for names, layer in modules_of(model, SelfAttention).items()}
+    runs = Runs()
+    watch = _Watch(runs, layers)
+
+    def begin(name: str, layer: nn.Module, module: nn.Module, _: Any) -> None:
+        if module is layer:  # a convolution that is left has the very hooks of its layer
             runs.ran.add(name)
             watch.inside += 1
 
-    def end(module: nn.Module, *_: Any) -> None:
-        watch.inside -= isinstance(module, SelfAttention)
+    def end(layer: nn.Module, module: nn.Module, *_: Any) -> None:
+        watch.inside -= module is layer
 
     with ExitStack() as stack:
         for name, layer in layers.items():
-            stack.callback(layer.register_forward_pre_hook(partial(begin, name)).remove)
-            stack.callback(layer.register_forward_hook(end).remove)
+            stack.callback(layer.register_forward_pre_hook(partial(begin, name, layer)).remove)
+            stack.callback(layer.register_forward_hook(partial(end, layer)).remove)
         stack.enter_context(watch)
         yield runs

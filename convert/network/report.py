@@ -18,8 +18,10 @@ from ..layer.spare import SPARE_KEYS, SpareHeads
 from ..spec import CONVOLUTIONS, ConvSpec
 from ..subclasses.computed import is_computed
 from .modules import modules_of
+from .plan import PASSED_BY
 
 REPORT_VERSION = 1
+UNKNOWN = "whether the network runs each layer is unknown: there was no example"
 _HEADER = "layer", "convolution", "heads", "alpha", "engine"
 _POSITIONAL = (
     "log_alpha",
@@ -175,8 +177,9 @@ class Report:
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
         left = (f"{each.name}: left, {each.reason}" for each in self.skipped)
-        idle = (f"{each.name or 'the model'} {each.reason}" for each in self.idle or ())
-        return "\n".join([self._title(), "", *lines, *left, *idle])
+        idle = [f"{each.name or 'the model'} {each.reason}" for each in self.idle or ()]
+        unknown = [UNKNOWN] if self.idle is None else []
+        return "\n".join([self._title(), "", *lines, *left, *idle, *unknown])
 
     def _repr_html_(self) -> str:
         """The table, as notebooks show it."""
@@ -185,8 +188,11 @@ class Report:
         return f"<p>{self._title()}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
     def _title(self) -> str:
-        heads = sum(layer.heads for layer in self.layers)
-        return f"{len(self.layers):,} layers, {heads:,} heads"
+        """How many layers and heads; a layer whose convolution is still what computes does not count."""
+        passed_by = {each.name for each in self.idle or () if each.reason == PASSED_BY}
+        counted = [layer for layer in self.layers if layer.name not in passed_by]
+        of_all = f" of {len(self.layers):,}" if passed_by else ""
+        return f"{len(counted):,}{of_all} layers, {sum(layer.heads for layer in counted):,} heads"
 
     def _rows(self) -> list[tuple[str, ...]]:
         return [

@@ -180,7 +180,7 @@ def batch_length(batch: Any) -> int:
     """Number of images, or other inputs, in a batch."""
     placed, named = as_inputs(batch)
     first = next(iter((*placed, *named.values())))
-    return len(first) if first.ndim else 1
+    return len(first) if isinstance(first, list) or first.ndim else 1
 
 
 def _apart(found: Outputs, expected: Outputs) -> dict[str, float]:

@@ -69,15 +69,29 @@ def value(module: nn.Module, name: str) -> Tensor | None:
 def in_eval_mode(network: nn.Module) -> Iterator[None]:
     """While it lasts, every module is in eval mode; then each is in the mode that it had.
 
-    In train mode a batch norm learns from what it sees, and a power iteration of spectral_norm changes its vectors.
+    In train mode a batch norm learns from what it sees, and a power iteration of spectral_norm changes its vectors. A
+    class's own ``train`` may do more than note the mode, such as choosing a graph or merging weights: it is called on
+    the way there and on the way back, or not at all.
     """
     modes = {module: module.training for module in network.modules()}
-    network.eval()
     try:
+        if any(modes.values()):
+            _to_eval_mode(network)
         yield
     finally:
+        for module, mode in modes.items():  # parents before their children
+            if module.training != mode and type(module).train is not nn.Module.train:
+                module.train(mode)
         for module, mode in modes.items():
             module.training = mode
+
+
+def _to_eval_mode(network: nn.Module) -> None:
+    try:
+        network.eval()
+    except NotImplementedError:  # by a program of torch.export, whose operations have their mode
+        for module in network.modules():
+            module.training = False
 
 
 def stand_in(module: nn.Module, name: str) -> nn.Parameter | None:

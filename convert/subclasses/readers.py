@@ -28,6 +28,7 @@ from ..context import without_autocast
 from ..engines.convolution import own_call
 from ..errors import ConversionError
 from ..spec import CONVOLUTIONS, Convolution, ConvSpec
+from .methods import CALLED
 from .padded import spec_of
 
 
@@ -210,7 +211,8 @@ def _configuration(conv: Convolution, reader: Reader) -> Hashable:
         if not name.startswith("_")
     ]
     tensors = ((n, tuple(t.shape)) for n, t in itertools.chain(conv.named_parameters(), conv.named_buffers()))
-    return type(conv), reader, *attributes, *tensors, conv.weight.dtype, str(conv.weight.device)
+    methods = (getattr(type(conv), name, None) for name in CALLED)  # which may be replaced later
+    return type(conv), reader, *methods, *attributes, *tensors, conv.weight.dtype, str(conv.weight.device)
 
 
 @torch.inference_mode(False)

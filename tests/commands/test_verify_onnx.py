@@ -15,7 +15,7 @@ from conv2attn.commands.verify_onnx import OnnxCheck, verify_onnx_file
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import CheckpointError, OptionError
 from conv2attn.convert.files.weights import Opening
-from conv2attn.convert.onnx import lift
+from conv2attn.convert.onnx import forms, lift
 from conv2attn.convert.onnx.run import random_feeds, session
 from conv2attn.convert.onnx.write import FORMS
 from tests.onnx_files import network, port, tensor

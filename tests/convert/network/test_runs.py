@@ -86,24 +86,21 @@ def test_containers_without_layers_are_left_as_they_are() -> None:
     assert isinstance(convert_model(cnn, inplace=True).model[0], SelfAttention)  # type: ignore[index]
 
 
-class Box:
-    """An object that holds a module, which no one looks into."""
-
-    def __init__(self, module: nn.Module) -> None:
-        self.module = module
+BOXES: dict[int, nn.Module] = {}  # which no attribute of a network leads to
 
 
 class Passing(nn.Module):
-    """Runs one layer by its name, one from a box, one by its weight; a fourth only while it trains."""
+    """Runs one layer by its name, one from a global dictionary, one by its weight; a fourth only while it trains."""
 
     def __init__(self) -> None:
         super().__init__()
         self.run, self.boxed, self.used = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3)
-        self.auxiliary, self.box = nn.Conv2d(4, 2, 1), Box(self.boxed)
+        self.auxiliary, self.key = nn.Conv2d(4, 2, 1), len(BOXES)
+        BOXES[self.key] = self.boxed
 
     def forward(self, x: Tensor) -> Tensor:
         """[batch, 3, rows, columns] -> [batch, 4]."""
-        x = self.box.module(self.run(x))
+        x = BOXES[self.key](self.run(x))
         if self.training:
             self.auxiliary(x)
         return F.conv2d(x, self.used.weight, self.used.bias).mean((2, 3))
