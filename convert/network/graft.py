@@ -219,7 +219,9 @@ def graft(
     if wrong:
         raise ConversionError("; ".join(wrong))
     for names in chosen:
-        _check_memory(names[0], _spec(model.get_submodule(names[0])), wanted, (sizes or {}).get(names[0]))
+        _check_memory(
+            names[0], _spec(model.get_submodule(names[0])), wanted, None if maps is None else maps.sizes.get(names[0])
+        )
     model = model if inplace else copied(model)
     layers, pairs, changes = [], list[tuple[str, SelfAttention]](), list[Change]()
     for names in chosen:
