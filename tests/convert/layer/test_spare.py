@@ -98,7 +98,7 @@ def test_every_engine_adds_trained_heads_to_what_it_computes(heads: SpareHeads) 
     layer, x = trained(layers(with_integers(nn.Conv2d(2, 3, 3, padding=1)), heads)), integers(2, 2, 5, 6)
     outputs = {}
     for layer.engine in ENGINES:
-        added = layer._added(heads, x, layer.spec)
+        added = -layer.negated_sum(heads, x, layer.spec)
         bare = copy.deepcopy(layer)
         bare.remove_spare_heads()
         outputs[layer.engine] = layer(x)
@@ -120,7 +120,7 @@ def test_a_planted_order_of_summands_is_noticed(monkeypatch: pytest.MonkeyPatch)
 
     def turned(self: SelfAttention, heads: SpareHeads, x: Tensor, spec: Any, average: Any) -> Any:
         y = self._taps(x, spec, average)
-        return self._added(heads, x, spec) + torch.as_tensor(y)
+        return -self.negated_sum(heads, x, spec) + torch.as_tensor(y)
 
     monkeypatch.setattr(SelfAttention, "_with_spare_heads", turned)
     with pytest.raises(AssertionError):
