@@ -406,7 +406,7 @@ class _Clamped(torch.autograd.Function):
         return clamped
 
     @staticmethod
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
         """The gradient where the clamp is the identity, and -0 for every 0."""
         (clamped,) = ctx.saved_tensors
         inside = torch.ops.aten.hardtanh_backward(slope, clamped, -ctx.most, ctx.most)

@@ -66,7 +66,7 @@ def value(module: nn.Module, name: str) -> Tensor | None:
 
 
 def _computed_aside(parametrisation: nn.Module) -> Tensor:
-    """The tensor of a parametrisation, computed by a copy: one with a state of its own, or that draws, stays as it is."""
+    """The tensor of a parametrisation, computed by a copy: its own state stays, and the global generator's."""
     found = copy.deepcopy(parametrisation).eval()
     devices = sorted({tensor.device.index for tensor in found.state_dict().values() if tensor.is_cuda})
     with torch.random.fork_rng(devices=devices):

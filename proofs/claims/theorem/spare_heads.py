@@ -1,8 +1,8 @@
 """Spare heads: what heads beside those of the taps add, at 0 and trained; in front of them, the non-local block.
 
 A spare head may look anywhere, by content or position: here its probabilities are any numbers. The layer of
-``assembly.py`` has symbols for all weights and pixels, and so have the heads beside it. In floating point signs of zeros
-and overflow matter too: ``heads_at_0_keep_bits``.
+``assembly.py`` has symbols for all weights and pixels, and so have the heads beside it. In floating point signs of
+zeros and overflow matter too: ``heads_at_0_keep_bits``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Format(NamedTuple):
     @property
     def largest(self) -> Fraction:
         """The largest number."""
-        return 2**self.top - self.eps * 2 ** (self.top - 1)
+        return 2**self.top - self.eps * Fraction(2 ** (self.top - 1))
 
 
 SINGLE, DOUBLE, BRAIN, HALF = Format(24, 128), Format(53, 1024), Format(8, 128), Format(11, 16)
@@ -260,14 +260,14 @@ def overflow_failures(*, limit: Callable[[int, Format], Fraction] = input_limit)
 
 @claim(
     status=Status.INSTANCES,
-    scope="Eager mode, rounding to nearest. The image and the gradient that the layer receives are finite, the heads have "
-    "their first weights. Kernels sum in any order, in single precision or better, and round queries and keys in their "
+    scope="Eager mode, rounding to nearest. The image and the gradient that the layer receives are finite, the heads "
+    "have their first weights. Kernels sum in any order, in single precision or better, and round queries and keys in their "
     "backward pass as in the forward one.",
     source="derived here",
     justifies=("convert/layer/spare.py: input_limit, score_limit, WithSpareHeads",),
     tests=(
         "convert/layer/test_spare.py: test_a_layer_with_spare_heads_has_the_bits_and_strides_of_its_convolution",
-        "convert/network/test_graft.py: test_a_drawn_step_0_is_the_cnn_in_every_bit",
+        "convert/network/test_graft_bits.py: test_a_drawn_step_0_is_the_cnn_in_every_bit",
         "proofs/claims/test_spare_heads.py: test_the_limits_of_the_code_are_those_of_the_claim",
     ),
 )
@@ -292,7 +292,8 @@ def heads_at_0_keep_bits(
     Queries and keys are clamped at $\pm L$, so that a score, divided by $\sqrt{D}$, has terms of sum at most
     $\sqrt{D} L^2$. A score is off by at most $D + 2$ roundings of that, and $\ell$ and the difference by four more
     together: the exponent is at most $2 (D + 4) \epsilon \sqrt{D} L^2$, with $\epsilon$ twice the unit roundoff since
-    tensor cores cut off. $L$ is the largest power of two with which this is at most $\frac12 \log$ of the largest number.
+    tensor cores cut off. $L$ is the largest power of two with which this is at most half the logarithm of the largest
+    number.
 
     **Projections.** Pixels are clamped at $\pm X$. With weights within $1 / \sqrt{C}$, $W x$ is at most $\sqrt{C} X$,
     half the largest number at most, and the sum of as many values as there are pixels is finite.

@@ -38,6 +38,8 @@ class DropConnect(nn.Module):
 class Counted(nn.Module):
     """Has a state, which each computation in train mode changes, and draws a number."""
 
+    steps: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.register_buffer("steps", torch.zeros(()))
@@ -54,8 +56,9 @@ COMPUTED: dict[str, Callable[[nn.Module], object]] = {
     "weight_norm": parametrizations.weight_norm,
     "drop-connect": lambda conv: parametrize.register_parametrization(conv, "weight", DropConnect()),
     "state": lambda conv: parametrize.register_parametrization(conv, "weight", Counted()),
-    "state of the bias": lambda conv: conv.bias is not None
-    and parametrize.register_parametrization(conv, "bias", Counted()),
+    "state of the bias": lambda conv: (
+        conv.bias is not None and parametrize.register_parametrization(conv, "bias", Counted())
+    ),
     "older spectral_norm": torch.nn.utils.spectral_norm,
 }
 FLAGS = ("train", "in front", "tied", "twice", "frozen", "in place", "norm", "hooks", "zeros", "beside", "positions")
@@ -93,7 +96,7 @@ class Around(nn.Module):
             y = y + self.conv(x.flip(-1))
         if self.twin is not None:
             y = y - self.twin(x)
-        y = self.relu(self.norm(y))
+        y = torch.as_tensor(self.relu(self.norm(y)))
         return y + x.flatten(1).sum(1).view(-1, *(1,) * (y.ndim - 1))
 
 
@@ -138,7 +141,11 @@ def test_a_drawn_step_0_is_the_cnn_in_every_bit(
     torch.manual_seed(drawn.seed)
     cnn = Around(convolution(drawn.spec).to(drawn.torch_dtype), computed, flags).train("train" in flags)
     x = torch.randn(drawn.batch + 1, drawn.spec.in_channels, *drawn.size, dtype=torch.float64) * scale
-    x = drawn.lay_out(torch.where(x.abs() < 0.3 * scale, -0.0, x).to(drawn.torch_dtype) if "zeros" in flags else x.to(drawn.torch_dtype))
+    x = drawn.lay_out(
+        torch.where(x.abs() < 0.3 * scale, -0.0, x).to(drawn.torch_dtype)
+        if "zeros" in flags
+        else x.to(drawn.torch_dtype)
+    )
     grafted = c2a.graft(
         cnn,
         where=["conv", "twin"] if cnn.twin is not None else "conv",
@@ -151,11 +158,21 @@ def test_a_drawn_step_0_is_the_cnn_in_every_bit(
 
 
 def underflowing(depth: int) -> tuple[nn.Module, Tensor]:
-    """A network in half precision whose first outputs round to -0, as do, from depth 2 on, gradients of its inputs."""
+    """A network in half precision whose first outputs round to -0."""
     cnn = nn.Sequential(*(nn.Conv2d(1, 1, 1, bias=False) for _ in range(depth))).half()
     for parameter in cnn.parameters():
         nn.init.constant_(parameter, 1e-6)
     return cnn, torch.full((2, 1, 4, 5), -1e-6, dtype=torch.float16)
+
+
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_gradients_of_heads_at_0_are_negative_zeros_which_change_no_sum(zero: float) -> None:
+    x = torch.randn(2, 3, 4, 5, requires_grad=True)
+    pixels = spare._clamped_pixels(x)
+    (slope,) = torch.autograd.grad(pixels, x, torch.full_like(pixels, zero))
+    assert same_bits(slope, torch.full_like(x, -0.0))
+    (slope,) = torch.autograd.grad(spare._clamped_pixels(x), x, pixels.detach())
+    assert torch.equal(slope, x)
 
 
 @pytest.mark.parametrize("beside", [False, True])
@@ -226,8 +243,9 @@ def test_an_output_without_a_pixel_is_the_cnn_s(batch: int) -> None:
 
 FAULTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "a sum": lambda patch: patch.setattr(layers, "_minus", lambda x, negated: x + negated.to(x.dtype)),
-    "a gradient of +0": lambda patch: patch.setattr(spare._Clamped, "backward", lambda ctx, slope: (slope.abs(), None)),
-    "scores of any size": lambda patch: patch.setattr(spare, "score_limit", lambda width, dtype: torch.finfo(dtype).max),
+    "scores of any size": lambda patch: patch.setattr(
+        spare, "score_limit", lambda width, dtype: torch.finfo(dtype).max
+    ),
     "a second reading": lambda patch: patch.setattr(
         SelfAttention, "_check_input", lambda self, x, spec, dtype: self.weight.dtype
     ),
