@@ -6,8 +6,8 @@
 4. make the chosen convolutions attention layers, over the very parameters, and add the heads (``layer/spare.py``)
 5. report
 
-At step 0 outputs, gradients and buffers are the CNN's, bit for bit, for finite inputs and gradients. Every key of the CNN's state
-dict keeps its name and value, and the CNN's files load strictly.
+At step 0 outputs, gradients and buffers are the CNN's, bit for bit, for finite inputs and gradients. Every key of the
+CNN's state dict keeps its name and value, and the CNN's files load strictly.
 """
 
 from __future__ import annotations

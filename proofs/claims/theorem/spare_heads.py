@@ -56,7 +56,7 @@ class Format(NamedTuple):
     @property
     def largest(self) -> Fraction:
         """The largest number."""
-        return 2**self.top - self.eps * Fraction(2 ** (self.top - 1))
+        return Fraction(2) ** self.top * (1 - self.eps / 2)
 
 
 SINGLE, DOUBLE, BRAIN, HALF = Format(24, 128), Format(53, 1024), Format(8, 128), Format(11, 16)
@@ -261,8 +261,8 @@ def overflow_failures(*, limit: Callable[[int, Format], Fraction] = input_limit)
 @claim(
     status=Status.INSTANCES,
     scope="Eager mode, rounding to nearest. The image and the gradient that the layer receives are finite, the heads "
-    "have their first weights. Kernels sum in any order, in single precision or better, and round queries and keys in their "
-    "backward pass as in the forward one.",
+    "have their first weights. Kernels sum in any order, in single precision or better, and round queries and keys in "
+    "their backward pass as in the forward one.",
     source="derived here",
     justifies=("convert/layer/spare.py: input_limit, score_limit, WithSpareHeads",),
     tests=(
