@@ -33,6 +33,7 @@ from typing import Any, Literal, cast, get_args
 
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import is_parametrized
 
 from .arguments import Size
 from .errors import GeometryError
@@ -161,7 +162,7 @@ class ConvSpec:
             padding=cast(NamedPadding, padding) if isinstance(padding, str) else _integers(padding, axes),
             padding_mode=conv.padding_mode,
             groups=groups,
-            bias=conv.bias is not None,
+            bias=is_parametrized(conv, "bias") or conv.bias is not None,  # computing one may change its state
             transposed=bool(conv.transposed),
             output_padding=_integers(conv.output_padding, axes),
         )

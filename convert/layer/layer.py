@@ -34,6 +34,7 @@ from ..heads.encoding import encoding_dim, head_vectors
 from ..heads.regime import Regime, compute_dtype
 from ..heads.values import LayerValues
 from ..spec import ConvSpec, batch_shape
+from ..subclasses.computed import in_eval_mode
 from .checked import checked_model
 from .positions import TRAINED
 from .spare import TRAINED_SPARE, SpareHeads, WithSpareHeads
@@ -216,12 +217,13 @@ class SelfAttention(WithSpareHeads):
         """The layer without spare heads; ``average`` as ``forward``'s, None where no weights are wanted."""
         if average is None and self._is_convolution():
             return self._convolve(input, spec)
+        values = self._values(spec)  # under autocast, as a convolution reads a weight that is computed
         if not is_traced():
-            self._check_input(input, spec)
+            self._check_input(input, spec, values.weight.dtype)
+            spec.output_size(Size(*input.shape[input.ndim - spec.axes :]))
         images = input.unsqueeze(0) if input.ndim == spec.axes + 1 else input
         dtype = autocast_dtype(input.device)
         with without_autocast(input.device):
-            values = self._values(spec)
             if dtype is not None:
                 images, values = rounded(images, dtype), values.rounded(dtype)
             results = [choose_engine(values, self._engine).attend(values, images)]
@@ -234,22 +236,24 @@ class SelfAttention(WithSpareHeads):
     def _with_spare_heads(
         self, spare: SpareHeads, x: Tensor, spec: ConvSpec, average: bool | None
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """The layer with spare heads. Each sum has the CNN's summand first, and its dtype and strides.
+        """The layer with spare heads. Each difference has the CNN's summand first, and its bits, dtype and strides.
 
         The heads are computed before the taps also where they stand beside them: then the gradient of the taps is the
-        first of the input's, and gives the sum of both its strides.
+        first of the input's, and gives the sum of both its strides. A weight that is computed is left to the taps.
         """
         if not is_traced():
-            self._check_input(x, spec)
+            self._check_input(x, spec, self.spare_query.dtype)
+            if spare.beside:
+                spec.output_size(Size(*x.shape[x.ndim - spec.axes :]))
         is_single = x.ndim == spec.axes + 1
-        added = self._added(spare, x.unsqueeze(0) if is_single else x, spec)
-        added = added.squeeze(0) if is_single else added
+        negated = self.negated_sum(spare, x.unsqueeze(0) if is_single else x, spec)
+        negated = negated.squeeze(0) if is_single else negated
         if not spare.beside:
-            return self._taps(_plus(x, added), spec, average)
+            return self._taps(_minus(x, negated), spec, average)
         result = self._taps(x, spec, average)
         if isinstance(result, tuple):
-            return _plus(result[0], added), result[1]
-        return _plus(result, added)
+            return _minus(result[0], negated), result[1]
+        return _minus(result, negated)
 
     def _is_convolution(self) -> bool:
         """Whether what is left of the layer is the convolution's own call."""
@@ -258,29 +262,33 @@ class SelfAttention(WithSpareHeads):
 
     def _convolve(self, x: Tensor, spec: ConvSpec) -> Tensor:
         """The convolution's own call; in eager mode, an input that it does not take is named in our words."""
+        weight, bias = self.weight, self.bias
         if is_traced():
-            return own_call(spec, x, self.weight, self.bias)
+            return own_call(spec, x, weight, bias)
         try:
-            return own_call(spec, x, self.weight, self.bias)
+            return own_call(spec, x, weight, bias)
         except (RuntimeError, GeometryError):
-            self._check_input(x, spec)
+            self._check_input(x, spec, weight.dtype)
+            spec.output_size(Size(*x.shape[x.ndim - spec.axes :]))
             raise
 
-    def _check_input(self, x: Tensor, spec: ConvSpec) -> None:
-        """Refuses an input that the convolution does not take."""
+    def _check_input(self, x: Tensor, spec: ConvSpec, dtype: torch.dtype) -> None:
+        """Refuses an input whose shape or dtype a convolution of this dtype does not take, whatever its size."""
         if x.ndim - spec.axes not in (1, 2) or x.shape[x.ndim - spec.axes - 1] != spec.in_channels:
             raise GeometryError(f"input must be {batch_shape(spec)}; got {list(x.shape)}")
-        spec.output_size(Size(*x.shape[x.ndim - spec.axes :]))
-        if x.dtype != self.weight.dtype and autocast_dtype(x.device) is None:
-            raise ConversionError(f"input must have the layer's dtype {self.weight.dtype}; got {x.dtype}")
+        if x.dtype != dtype and autocast_dtype(x.device) is None:
+            raise ConversionError(f"input must have the layer's dtype {dtype}; got {x.dtype}")
 
     def _values(self, spec: ConvSpec) -> LayerValues:
-        """The layer during one call, with the geometry of this call; positions that are trained are not read."""
-        trained, regime = None, self._regime
+        """The layer during one call, with the geometry of this call; positions that are trained are not read.
+
+        A weight that is computed is read once, as a convolution's call reads it: it may draw numbers, or have a state.
+        """
+        weight, bias, trained, regime = self.weight, self.bias, None, self._regime
         if self.trains_positions:
-            trained, regime = self._trained(), Regime.unread(spec, compute_dtype(self.weight.dtype))
+            trained, regime = self._trained(), Regime.unread(spec, compute_dtype(weight.dtype))
         parts = trained, self.content, self.axis_scores
-        return LayerValues(spec, self.weight, self.bias, regime, self.memory_limit, *parts)
+        return LayerValues(spec, weight, bias, regime, self.memory_limit, *parts)
 
     def values(self) -> LayerValues:
         """The layer as it is now, with its positions read: what engines and certificates take.
@@ -293,8 +301,9 @@ class SelfAttention(WithSpareHeads):
         return self._tap_values()
 
     def _tap_values(self) -> LayerValues:
-        """As ``values``, of the taps alone."""
-        return self._values(self.spec)._replace(regime=self.regime)
+        """As ``values``, of the taps alone; a weight that is computed is that of eval mode, and its state stays."""
+        with in_eval_mode(self):
+            return self._values(self.spec)._replace(regime=self.regime)
 
     def _forward_other(self, x: Any, *, need_weights: bool) -> Any:
         """Handles an input that is not a tensor: traces the proxy of torch.fx, and refuses anything else."""
@@ -344,9 +353,10 @@ class SelfAttention(WithSpareHeads):
         if x is not None and as_tensor(x, "x").shape[1:] != (self.spec.in_channels, *size):
             wanted = ", ".join(map(str, (self.spec.in_channels, *size)))
             raise GeometryError(f"x must be [batch, {wanted}]; got {list(x.shape)}")
-        positions = all_queries(self.spec, size, like=self.weight)[query_numbers]
-        with without_autocast(self.weight.device):
-            maps = attention_maps(self._tap_values(), size, positions, None if x is None else self.spec.pad(x))
+        values = self._tap_values()
+        positions = all_queries(self.spec, size, like=values.weight)[query_numbers]
+        with without_autocast(values.weight.device):
+            maps = attention_maps(values, size, positions, None if x is None else self.spec.pad(x))
             if any(number >= self.num_heads for number in head_numbers):
                 maps = self._beside_spare_maps(maps, x, positions)
         return torch.unflatten(maps[..., head_numbers, :].transpose(-3, -2), -1, tuple(padded_size))
@@ -371,13 +381,14 @@ class SelfAttention(WithSpareHeads):
         Raises:
             ConversionError: key_dim is not a positive integer.
         """
+        like = self._tap_values().weight
         self.content = ContentTerms(
             self.num_heads,
             self.spec.in_channels,
             key_dim=as_integer(key_dim, "key_dim", least=1),
             encoding_dim=encoding_dim(self.spec.axes),
-            device=self.weight.device,
-            dtype=self.weight.dtype,
+            device=like.device,
+            dtype=like.dtype,
         )
         return self.content
 
@@ -398,7 +409,8 @@ class SelfAttention(WithSpareHeads):
                 raise GeometryError(f"score tables must have {self.num_heads} heads; got {list(table.shape)}")
         if len(tables) != self.spec.axes:
             raise GeometryError(f"there must be a score table for each of {self.spec.axes} axes; got {len(tables)}")
-        self.axis_scores = AxisScores(*(table.to(self.weight) for table in tables))
+        like = self._tap_values().weight
+        self.axis_scores = AxisScores(*(table.to(like) for table in tables))
         return self.axis_scores
 
     def explain(self, size: Sequence[int], *, batch: int = 1) -> str:
@@ -444,12 +456,12 @@ class SelfAttention3d(SelfAttention):
 LAYERS: dict[int, type[SelfAttention]] = {1: SelfAttention1d, 2: SelfAttention2d, 3: SelfAttention3d}
 
 
-def _plus(x: Tensor, added: Tensor) -> Tensor:
-    """The sum, in the dtype and with the strides of x."""
-    total = x + added.to(x.dtype)
+def _minus(x: Tensor, negated: Tensor) -> Tensor:
+    """The difference, in the dtype and with the strides of x; of +0 it has the bits of x."""
+    total = x - negated.to(x.dtype)
     if is_transformed() or total.stride() == x.stride():
         return total
-    return x.clone().add_(added)  # a new sum chooses strides for axes of one pixel or channel
+    return x.clone().sub_(negated)  # a new tensor chooses strides for axes of one pixel or channel
 
 
 def _attention_weights(values: LayerValues, x: Tensor, *, average: bool) -> Tensor:

@@ -14,9 +14,16 @@ An identity is a convolution with one tap, so heads in front are Theorem 1 once 
 that is the non-local block of Wang et al. (2018). Beside the taps they are heads of the layer itself; a query then
 reads the pixel of the padded input under the kernel's middle tap.
 
-While W_out = 0 and values are finite, ``added`` is 0, exactly, and so are the gradients that it sends back: output and
-gradients are the convolution's, bit for bit (``proofs/claims/theorem/spare_heads.py``). A bias of the keys would cancel
-in the softmax, and one of the values only adds a constant, so there is none.
+While W_out = 0, ``added`` is 0, exactly, and so are the gradients that it sends back: output and gradients are the
+convolution's, bit for bit (``proofs/claims/theorem/spare_heads.py``). In floating point this needs two things more:
+
+* Every number of the heads is finite where the image is, since 0 times infinity is NaN. So the heads read pixels
+  clamped at ``input_limit``, and compare queries and keys clamped at ``score_limit``: fused kernels compute scores a
+  second time in their backward pass, and exp(score - log of the sum) overflows once the two round far apart.
+* Not even the sign of a 0 changes. -0 + 0 is +0, while y - 0 keeps every bit of y: the heads' sum is negated, made a
+  sum with a +0 in it, which is +0, and subtracted. Their gradient of the image is -0, which adds nothing to any number.
+
+A bias of the keys would cancel in the softmax, and one of the values only adds a constant, so there is none.
 
 v . r_{k-q}, with r = (|k - q|^2, k - q), differs by a constant of the query from v_0 |k|^2 + (v_a - 2 v_0 q_a) k_a:
 with (v_0, v_a - 2 v_0 q_a) behind a query and (|k|^2, k_a) behind a key it is part of the one product of both. Such
@@ -29,6 +36,7 @@ layers and convolutions, leaves W_out at 0.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -38,7 +46,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..arguments import Size
-from ..context import without_autocast
+from ..context import autocast_dtype, is_transformed, without_autocast
 from ..errors import ConversionError
 from ..heads.encoding import grid_points
 from ..heads.regime import compute_dtype
@@ -142,7 +150,7 @@ class WithSpareHeads(HeadPositions):
     @torch.no_grad()
     def read_by_taps(self, x: Tensor) -> Tensor:
         """Input of the taps, of the layer's [batch, in_channels, *size]: with the sum that heads before them add."""
-        return x if self.spare is None or self.spare.beside else x + self._added(self.spare, x, self.spec)
+        return x if self.spare is None or self.spare.beside else x - self.negated_sum(self.spare, x, self.spec)
 
     def _first_weights(self, spare: SpareHeads) -> dict[str, Tensor]:
         like, bound = next(self.parameters()), self.spec.in_channels**-0.5
@@ -190,20 +198,27 @@ class WithSpareHeads(HeadPositions):
             shapes[POSITION] = (spare.heads, self.spec.axes + 1)
         return shapes
 
-    def _added(self, spare: SpareHeads, x: Tensor, spec: ConvSpec) -> Tensor:
-        """The sum of the spare heads: [batch, in_channels, *size], beside the taps [batch, out_channels, *output size].
+    def negated_sum(self, spare: SpareHeads, x: Tensor, spec: ConvSpec) -> Tensor:
+        """The negative of what the spare heads add; +0 in every bit while W_out = 0 and x is finite.
 
         Args:
             spare: The heads.
             x: The unpadded input, [batch, in_channels, *size].
             spec: The geometry of this call.
+
+        Returns:
+            [batch, in_channels, *size], beside the taps [batch, out_channels, *output size].
         """
         size = Size(*x.shape[2:])
-        queries = _under_the_middle(spec, x) if spare.beside else x
-        pixels = x.flatten(2).transpose(1, 2)
-        asked = F.linear(queries.flatten(2).transpose(1, 2), self.spare_query, self.spare_query_bias)
-        projected = F.linear(pixels, torch.cat([self.spare_key, self.spare_value]))
-        shown, values = projected.split([len(self.spare_key), len(self.spare_value)], dim=-1)
+        pixels = _clamped_pixels(x)
+        queries, output = pixels, x.shape[2:]
+        if spare.beside:
+            middle = _under_the_middle(spec, torch.unflatten(pixels.transpose(1, 2), 2, x.shape[2:]))
+            queries, output = middle.flatten(2).transpose(1, 2), middle.shape[2:]
+        most = score_limit(spare.key_dim, x.dtype)
+        asked = F.hardtanh_(F.linear(queries, self.spare_query, self.spare_query_bias), -most, most)
+        shown = F.hardtanh_(F.linear(pixels, self.spare_key), -most, most)
+        values = F.linear(pixels, self.spare_value)
         asked, shown, values = (_by_head(each, spare.heads) for each in (asked, shown, values))
         if spare.positions:
             grid = _query_points(spec, size, x.device) if spare.beside else None
@@ -211,8 +226,9 @@ class WithSpareHeads(HeadPositions):
                 read = self._attend_by_place(spare, asked, shown, values, size, grid).to(values.dtype)
         else:
             read = _attend(asked, shown, values, scale=spare.key_dim**-0.5)
-        added = F.linear(read.transpose(1, 2).flatten(2), self.spare_out)
-        return torch.unflatten(added.transpose(1, 2), 2, queries.shape[2:])
+        nothing = self.spare_out.new_zeros(len(self.spare_out))
+        negated = F.linear(read.transpose(1, 2).flatten(2), -self.spare_out, nothing)
+        return torch.unflatten(negated.transpose(1, 2), 2, output)
 
     def _attend_by_place(
         self, spare: SpareHeads, asked: Tensor, shown: Tensor, values: Tensor, size: Size, grid: Tensor | None
@@ -285,11 +301,12 @@ class WithSpareHeads(HeadPositions):
         if spare is None:
             raise ConversionError("the layer has no spare heads: graft(model) adds them")
         dtype = compute_dtype(self.spare_query.dtype)
-        padded = spec.pad(x).to(dtype)
+        pixels, most = _clamped_pixels(x).to(dtype), score_limit(spare.key_dim, dtype)
         places_of_queries: tuple[Any, ...] = tuple(positions.long().T)
+        padded = spec.pad(torch.unflatten(pixels.transpose(1, 2), 2, x.shape[2:]))
         queries = padded[(..., *places_of_queries)].transpose(1, 2)
         asked = F.linear(queries, self.spare_query.to(dtype), self.spare_query_bias.to(dtype))
-        shown = F.linear(x.to(dtype).flatten(2).transpose(1, 2), self.spare_key.to(dtype))
+        asked, shown = (each.clamp(-most, most) for each in (asked, F.linear(pixels, self.spare_key.to(dtype))))
         asked, shown = _by_head(asked, spare.heads), _by_head(shown, spare.heads)
         if spare.positions:
             return self._placed(spare, asked, shown, size, _unpadded(spec, size, positions))
@@ -342,6 +359,72 @@ TRANSPOSED = (
     "spare heads beside the taps of a transposed convolution would have queries where the input has no pixel: beside="
     "False puts them in front"
 )
+
+
+def input_limit(channels: int, dtype: torch.dtype) -> float:
+    """Where the heads clamp pixels of this many channels: a power of two.
+
+    W x + b, with the first weights within 1 / sqrt(channels), is at most half the dtype's largest number then, and sums
+    of as many values as the root of the largest number that sums are kept in are finite.
+
+    Args:
+        channels: The pixels' channels.
+        dtype: Precision of the projections, autocast's under autocast.
+    """
+    summed, held = torch.finfo(compute_dtype(dtype)).max, torch.finfo(dtype).max
+    return _power_of_two(min(summed**0.5, held / (2 * channels**0.5)))
+
+
+def score_limit(key_dim: int, dtype: torch.dtype) -> float:
+    """Where queries and keys are clamped: a power of two, 2048 up to width 10 and 256 at width 128 in single precision.
+
+    With numbers up to L, scores and all their terms are at most sqrt(D) L^2. A score that is computed twice, whatever
+    the order of its sum, and the logarithm of the sum of exponentials, differ by at most 2 (D + 4) eps of that; with L
+    as here this is half the logarithm of the largest number at most, so the exponential of the difference is finite.
+
+    Args:
+        key_dim: Dimension D of queries and keys.
+        dtype: Their precision; products of half precision are summed in single.
+    """
+    summed = torch.finfo(compute_dtype(dtype))
+    return _power_of_two((math.log(summed.max) / 2 / (2 * (key_dim + 4) * summed.eps * key_dim**0.5)) ** 0.5)
+
+
+def _power_of_two(most: float) -> float:
+    """The largest power of two up to a number, which every dtype holds."""
+    return float(2.0 ** (math.frexp(most)[1] - 1))
+
+
+class _Clamped(torch.autograd.Function):
+    """A clamp whose gradient has -0 for every 0: a sum keeps its bits when -0 is added, and not those of -0 for +0."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, most: float) -> Tensor:
+        """Clamps [batch, pixels, channels], and lays out pixel by pixel."""
+        ctx.most, clamped = most, torch.clamp(x, -most, most, out=x.new_empty(x.shape))
+        ctx.save_for_backward(clamped)
+        return clamped
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
+        """The gradient where the clamp is the identity, and -0 for every 0."""
+        (clamped,) = ctx.saved_tensors
+        inside = torch.ops.aten.hardtanh_backward(slope, clamped, -ctx.most, ctx.most)
+        return -(0.0 - inside), None
+
+
+def _clamped_pixels(x: Tensor) -> Tensor:
+    """Pixels of [batch, channels, *size] as the heads read them: [batch, pixels, channels], within ``input_limit``.
+
+    In a trace or a transform, where zeros keep no sign, the gradient is an ordinary clamp's.
+    """
+    computed = autocast_dtype(x.device)
+    most = input_limit(x.shape[1], x.dtype if computed is None or x.dtype == torch.float64 else computed)
+    pixels = x.flatten(2).transpose(1, 2)
+    if is_transformed():
+        return F.hardtanh(pixels, -most, most).contiguous()
+    clamped: Tensor = _Clamped.apply(pixels, most)  # type: ignore[no-untyped-call]
+    return clamped
 
 
 def _by_head(vectors: Tensor, heads: int) -> Tensor:

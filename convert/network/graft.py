@@ -7,8 +7,8 @@
 5. refuse, and undo, what is not the same network as before, or does not run the heads (``unchanged.py``)
 6. report
 
-At step 0 outputs, gradients and buffers are the CNN's, bit for bit, for finite values. Every key of the CNN's state
-dict keeps its name and value, and the CNN's files load strictly.
+At step 0 outputs, gradients and buffers are the CNN's, bit for bit, for finite inputs and gradients. Every key of the
+CNN's state dict keeps its name and value, and the CNN's files load strictly.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ optimizers stay the convolution's, and the way back carries all of it again.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, cast
@@ -58,11 +59,18 @@ def value(module: nn.Module, name: str) -> Tensor | None:
     elif hook is not None:
         computed = hook.apply_mask(module)
     elif name in parametrised(module):
-        with in_eval_mode(cast(Any, module.parametrizations)[name]):
-            computed = getattr(module, name)
+        computed = _computed_aside(cast(Any, module.parametrizations)[name])
     else:
         computed = getattr(module, name)
     return None if computed is None else computed.detach()
+
+
+def _computed_aside(parametrisation: nn.Module) -> Tensor:
+    """The tensor of a parametrisation, computed by a copy: its own state stays, and the global generator's."""
+    found = copy.deepcopy(parametrisation).eval()
+    devices = sorted({tensor.device.index for tensor in found.state_dict().values() if tensor.is_cuda})
+    with torch.random.fork_rng(devices=devices):
+        return cast(Tensor, found())
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, fx, nn
@@ -28,6 +28,7 @@ from ...context import without_stack_traces
 from ...errors import ConversionError, GeometryError, Problem, first_line
 from ...layer.layer import SelfAttention
 from ...spec import ConvSpec, batch_shape
+from ...subclasses.computed import value
 from .call import operator_name
 from .interval import Known, UnboundedError
 
@@ -201,8 +202,9 @@ class Bounding(Walk):
         module, source = self.program.model.get_submodule(name), node.all_input_nodes[0].meta["val"]
         if not isinstance(module, SelfAttention) or not isinstance(x, Known):
             raise UnboundedError("its input does not depend on the images")
-        if source.dtype != module.weight.dtype:
-            raise UnboundedError(f"its input is of {source.dtype}, the layer of {module.weight.dtype}")
+        dtype = cast(Tensor, value(module, "weight")).dtype
+        if source.dtype != dtype:
+            raise UnboundedError(f"its input is of {source.dtype}, the layer of {dtype}")
         return self.attention(name, module, x, node)
 
 

@@ -27,6 +27,7 @@ from conv2attn.convert.files.weights import Opening
 from conv2attn.convert.layer.layer import SelfAttention
 from conv2attn.convert.network.report import Report
 from conv2attn.learn import parameter_groups
+from tests.bits import same_bits
 
 KINDS = [{}, {"beside": True}, {"heads": 3, "positions": True}, {"beside": True, "positions": True, "key_dim": 5}]
 Context = Callable[[], AbstractContextManager[Any]]
@@ -75,14 +76,14 @@ def check_same_step(cnn: nn.Module, other: nn.Module, x: Tensor, context: Contex
         with context():
             outputs.append(model(x))
         outputs[-1].float().square().sum().backward()
-    assert torch.equal(*outputs)
+    assert same_bits(*outputs)
     assert outputs[0].stride() == outputs[1].stride()
     grafted = dict(other.named_parameters())
     for name, parameter in cnn.named_parameters():
         assert parameter.grad is not None
-        assert torch.equal(parameter.grad, grafted[name].grad), name  # type: ignore[arg-type]
+        assert same_bits(parameter.grad, grafted[name].grad), name  # type: ignore[arg-type]
     state = other.state_dict()
-    assert all(torch.equal(value, state[key]) for key, value in cnn.state_dict().items())
+    assert all(same_bits(value, state[key]) for key, value in cnn.state_dict().items())
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
