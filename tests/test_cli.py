@@ -731,4 +731,5 @@ def test_a_refusal_says_what_would_do(arguments: tuple[str, ...], told: str, run
 @pytest.mark.parametrize("command", ["restore", "freeze --tolerance 0.1", "export"])
 def test_a_wrong_ending_is_wrong_usage(command: str, run: Run) -> None:
     name, *options = command.split()
+    Path("weights.pth").touch()
     assert "out.txt must end in ." in refused(run, 2, name, "weights.pth", *options, "--out", "out.txt")

@@ -13,6 +13,7 @@ from torch import nn
 
 import conv2attn as c2a
 from conv2attn import convert, learn
+from conv2attn.proofs.campaign import strategies
 
 ROOT = Path(__file__).parents[1]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -37,6 +38,7 @@ def test_every_public_name_is_documented_and_listed() -> None:
 def test_the_documents_use_public_names_alone() -> None:
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
     public = {f"conv2attn.{room.__name__.rpartition('.')[2]}": set(room.__all__) for room in (convert, learn)}
+    public[strategies.__name__] = set(strategies.__all__)
     assert set(re.findall(r"\bc2a\.(\w+)", text)) <= set(c2a.__all__)
     for room, names in re.findall(r"^ *from (conv2attn[\w.]*) import (.*)$", text, re.MULTILINE):
         assert set(re.split(r", *", names)) <= public.get(room, set()), room

@@ -153,7 +153,7 @@ CASES: dict[str, Case] = {
         lambda: door.save_converted(network(), "folder", report=door.convert_model(cnn())),
         "report must be a Report",
     ),
-    "file": (lambda: door.load_converted(Path(__file__)), "is not a converted model"),
+    "file": (lambda: door.load_converted(Path(__file__)), "is a file, not a folder"),
 }
 
 

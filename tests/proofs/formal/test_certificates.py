@@ -348,7 +348,7 @@ def test_without_the_program_the_command_says_how_it_is_built(
     folder = saved(tmp_path / "folder", nn.Conv2d(2, 3, 3))
     monkeypatch.setattr(program, "BUILT", tmp_path / "nowhere")
     monkeypatch.setattr(shutil, "which", lambda _: None)
-    assert exit_code("check", folder) == 2
+    assert exit_code("check", folder) == 3
     told = capsys.readouterr().err
     assert "git clone https://github.com/conv2attn/conv2attn, and make checker there" in told
     assert f"put build/checker/{program.PROGRAM} on the PATH" in told

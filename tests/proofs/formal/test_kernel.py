@@ -136,13 +136,13 @@ def test_a_file_that_takes_too_long_is_stopped(monkeypatch: pytest.MonkeyPatch, 
     assert not result.is_proved
 
 
-def test_without_coq_the_command_says_what_to_install_and_exits_with_2(
+def test_without_coq_the_command_says_what_to_install_and_exits_with_3(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(ToolError):
         check_formal()
-    assert exit_code("formal") == 2
+    assert exit_code("formal") == 3
     printed = capsys.readouterr()
     assert printed.out == ""
     assert "apt-get install coq libcoq-flocq" in printed.err
