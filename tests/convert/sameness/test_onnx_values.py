@@ -204,7 +204,7 @@ class Calibrating(CalibrationDataReader):  # type: ignore[misc]
 def quantised(path: Path) -> Path:
     """The file with weights of seven bits and activations of eight, between QuantizeLinear and DequantizeLinear.
 
-    With weights of eight bits, processors without VNNI saturate sums of two products at 16 bits, which no step explains.
+    With eight bits, processors without VNNI saturate sums of two products at 16 bits, which no step explains.
     """
     out = path.with_name("int8.onnx")
     with warnings.catch_warnings():
