@@ -13,7 +13,7 @@ import pytest
 import torch
 
 COURT = Path(__file__).parents[1] / "benchmarks" / "court"
-FIVE = ["timm_bessel", "onnx_resize_one", "cuda_tf32_rotation", "torch_channels_last", "triton_multiply"]
+FIVE = ["executorch_alpha", "onnx_resize_one", "compiled_float16_cast", "cuda_tf32_rotation", "torch_channels_last"]
 
 
 @pytest.fixture(scope="module")

@@ -77,10 +77,20 @@ def heard(name: str, *, is_check: bool = False) -> Record:
     return {
         "case": name,
         "file": _digest(name),
+        "b": _form(sides.b),
         "difference": run.difference,
         "relative": run.relative,
         "said": {tool: {**asdict(one), "score": score(truth, one)} for tool, one in said.items()},
     }
+
+
+def _form(side: Any) -> str:
+    """What a side is to a tool."""
+    if isinstance(side, Path):
+        return "ONNX file"
+    if isinstance(side, torch.nn.Module):
+        return "compiled" if hasattr(side, "_orig_mod") else "network"
+    return "black box"
 
 
 def _digest(name: str) -> str:
@@ -160,24 +170,26 @@ def totals(records: dict[str, Record]) -> list[str]:
 def table(records: dict[str, Record]) -> str:
     """The counts, and a table of cases for each kind."""
     lines = totals(records)
-    bugs = [record["said"][OURS] for name, record in records.items() if isinstance(case(name).truth, Bug)]
-    placed = [one for one in bugs if one["named"] is not None]
+    bugs = [record for name, record in records.items() if isinstance(case(name).truth, Bug)]
+    seen = [record["said"][OURS] for record in bugs if record["b"] in ("network", "ONNX file")]
+    caught = [one for one in seen if one["named"] is not None]
     lines += [
         "",
-        f"`same` names an operation in {len(placed)} of {len(bugs)} bugs: the right one first in "
-        f"{sum(one['named'] for one in placed)}, with its cause in {sum(one['explained'] for one in placed)}. "
-        f"It took {sum(record['said'][OURS]['seconds'] for record in records.values()):.0f} seconds for all cases, one "
-        f"thread each. torch {torch.__version__}, ONNX Runtime {onnxruntime.__version__}.",
+        f"In {len(bugs) - len(seen)} of {len(bugs)} bugs, B is a black box or compiled, so that no tool can name an "
+        f"operation. In the other {len(seen)}, `same` names one in {len(caught)}: the right one first in "
+        f"{sum(one['named'] for one in caught)}, with its cause in {sum(one['explained'] for one in caught)}. It took "
+        f"{sum(record['said'][OURS]['seconds'] for record in records.values()):.0f} seconds of the processor in all. "
+        f"torch {torch.__version__}, ONNX Runtime {onnxruntime.__version__}.",
     ]
     for kind, title in KINDS.items():
         own = [name for name in names(kind) if name in records]
         lines += ["", f"### {title[0].upper()}{title[1:]}", ""]
-        head = ["case", "truth", "difference", *OTHERS, OURS, "operation", "cause", "seconds"]
+        head = ["case", "truth", "B", "difference", *OTHERS, OURS, "operation", "cause", "seconds"]
         lines += [f"| {' | '.join(head)} |", "| --- " * len(head) + "|"]
         for name in own:
             one, record = case(name), records[name]
             said = record["said"]
-            cells = [f"[{name}]({one.thread})", _truth(one), f"{record['difference']:.2g}"]
+            cells = [f"[{name}]({one.thread})", _truth(one), record["b"], f"{record['difference']:.2g}"]
             cells += [_cell(said[tool]) for tool in (*OTHERS, OURS)]
             cells += [_yes(said[OURS]["named"]), _yes(said[OURS]["explained"]), f"{said[OURS]['seconds']:.1f}"]
             lines.append(f"| {' | '.join(cells)} |")

@@ -152,12 +152,12 @@ OTHERS: dict[str, Callable[[Run], Said]] = {
 
 def ours(sides: Sides, truth: Truth) -> Said:
     """``conv2attn.same``; a refusal is undecided."""
-    start = time.perf_counter()
+    start = time.process_time()
     try:
         found = same(sides.a, sides.b, sides.inputs)
     except Exception as refusal:
-        return Said("undecided", "refused", seconds=time.perf_counter() - start, details=f"{refusal}")
-    return _read(found, truth, time.perf_counter() - start)
+        return Said("undecided", "refused", seconds=time.process_time() - start, details=f"{refusal}")
+    return _read(found, truth, time.process_time() - start)
 
 
 def _read(found: Sameness, truth: Truth, seconds: float) -> Said:

@@ -136,7 +136,7 @@ class Said:
         unit: The coarser unit by which it explains the difference, if it names one.
         named: Whether it names the right operation first; None if it names none.
         explained: Whether it says the cause; None if it names no operation.
-        seconds: Time that it took, without building both sides.
+        seconds: Time of the processor that it took, without building both sides.
         details: Its sentence, if it makes one.
     """
 
