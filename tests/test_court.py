@@ -13,7 +13,7 @@ import pytest
 import torch
 
 COURT = Path(__file__).parents[1] / "benchmarks" / "court"
-FIVE = ["executorch_alpha", "onnx_resize_one", "compiled_float16_cast", "cuda_tf32_rotation", "torch_channels_last"]
+FIVE = ["executorch_alpha", "onnx_resize_one", "compiled_float16_cast", "cuda_tf32_rotation", "mps_linear_strides"]
 
 
 @pytest.fixture(scope="module")

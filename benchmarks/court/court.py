@@ -175,8 +175,8 @@ def table(records: dict[str, Record]) -> str:
     caught = [one for one in seen if one["named"] is not None]
     lines += [
         "",
-        f"In {len(bugs) - len(seen)} of {len(bugs)} bugs, B is a black box or compiled, so that no tool can name an "
-        f"operation. In the other {len(seen)}, `same` names one in {len(caught)}: the right one first in "
+        f"In {len(bugs) - len(seen)} of {len(bugs)} bugs, B is a black box or compiled, and `same` has only "
+        f"outputs. In the other {len(seen)}, `same` names one in {len(caught)}: the right one first in "
         f"{sum(one['named'] for one in caught)}, with its cause in {sum(one['explained'] for one in caught)}. It took "
         f"{sum(record['said'][OURS]['seconds'] for record in records.values()):.0f} seconds of the processor in all. "
         f"torch {torch.__version__}, ONNX Runtime {onnxruntime.__version__}.",

@@ -75,7 +75,7 @@ def black_box(network: nn.Module) -> Callable[..., Any]:
 
 
 def exported(network: nn.Module, inputs: tuple[Tensor, ...], folder: Path, **attributes: Any) -> Path:
-    """An ONNX file of torch's exporter; attributes of nodes are changed afterwards, as ``Resize_mode=b"linear"``."""
+    """An ONNX file of torch's exporter; attributes of nodes are changed afterwards, as ``Resize_mode="linear"``."""
     path = folder / "network.onnx"
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # it says which libraries are not installed
     with warnings.catch_warnings():
