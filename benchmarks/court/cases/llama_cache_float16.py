@@ -4,9 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from cases import llama_cache_bfloat16
 from truth import Rounding, Sides
-
-from . import llama_cache_bfloat16
 
 CASE = replace(
     llama_cache_bfloat16.CASE,

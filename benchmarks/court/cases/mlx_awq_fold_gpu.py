@@ -4,11 +4,10 @@ from pathlib import Path
 
 import torch
 from blocks import LanguageModel
+from cases.mlx_awq_fold import folded
 from editing import settled
 from truth import Case, Rounding, Sides
 from units import tf32, with_products
-
-from .mlx_awq_fold import folded
 
 CASE = Case(
     thread="https://github.com/Blaizzy/mlx-vlm/issues/1722",
