@@ -5,7 +5,7 @@ BIN := .venv/bin
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable
 PARALLEL := --numprocesses=auto --dist=worksteal
 
-.PHONY: demo test slow test-all test-libraries test-versions quick faults mutants cuda browser bench hunt first-picture pictures docs formal coq checker venv check format lint types clean
+.PHONY: demo test slow test-all test-libraries test-versions quick faults mutants cuda browser bench hunt court first-picture pictures docs formal coq checker venv check format lint types clean
 
 demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
 	$(BIN)/conv2attn demo
@@ -80,6 +80,9 @@ MINUTES := 60
 hunt: .venv/dev  ## Compare random small networks in torch, compiled and ONNX Runtime, and list what is no rounding: MINUTES=480 is a night.
 	$(BIN)/python benchmarks/hunt.py build/hunt.jsonl --minutes $(MINUTES)
 	$(BIN)/python benchmarks/hunt.py build/hunt.jsonl --table
+
+court: .venv/dev  ## Ask each tool about public questions, and write benchmarks/COURT.md: KIND=ports chooses a kind.
+	$(BIN)/python benchmarks/court/court.py build/court.jsonl $(if $(KIND),--kind $(KIND))
 
 bench: .venv/runtime  ## Measure networks of torchvision, which must be installed, beside their attention.
 	$(BIN)/python benchmarks/bench.py
