@@ -3,40 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..convert.arguments import USUAL_SIZES, Size
+from ..convert.arguments import USUAL_SIZES
 from ..convert.errors import CheckpointError, OptionError
 from ..convert.files.open import Network
-from ..convert.files.preprocessing import Normalization
 from ..convert.files.readers import kind_of, read_contents
 from ..convert.files.weights import Opening
-from ..convert.inputs import InputSpec, example_image, program_shape, random_inputs
+from ..convert.inputs import example_image, program_shape, random_inputs
 from ..convert.onnx.run import random_feeds, session
 from ..convert.sameness.same import STEPS, compare
 from ..convert.sameness.sides import ONNX
 from ..convert.sameness.verdict import LEGEND, Sameness
-from ..learn.data.pictures import picture_reader, read_picture
 from ..show.text import Table
-from .inputs import FolderImages
+from .inputs import InputOptions, folder_images
 from .opening import opened
+from .terminal import progress
 
 _IMAGES = 8  # of a folder
 _DRAWN = 2  # random images
-
-
-class Progress(Protocol):
-    """Shows a progress bar with a total."""
-
-    def __call__(self, *, total: int) -> AbstractContextManager[Any]:
-        """The bar, as a context that gives what advances it."""
 
 
 @dataclass(frozen=True)
@@ -73,15 +64,9 @@ def same_files(
     b: Path,
     *,
     opening: Opening,
-    data: Path | None,
-    count: int | None,
-    size: Size | None,
-    seed: int,
-    specs: Sequence[InputSpec],
-    normalization: Normalization | None,
+    chosen: InputOptions,
     dtype: torch.dtype | None,
     prove: bool,
-    progress: Progress,
 ) -> SameCheck:
     """``conv2attn same``. The arguments are the command's options.
 
@@ -89,18 +74,19 @@ def same_files(
         OptionError: Inputs are chosen in two ways, or a picture is to be read for an ONNX file.
         ConversionError: A file cannot be opened or run.
     """
-    if data is not None and (count is not None or specs):
+    data = chosen.data
+    if data is not None and (chosen.count is not None or chosen.specs):
         raise OptionError("inputs are read with --data, or drawn with --random and --input; give one of the two")
     sides = [_opened(path, opening) for path in (a, b)]
     if data is None:
-        inputs = _random(sides, (a, b), count, size, seed, specs)
+        inputs = _random(sides, (a, b), chosen)
     elif data.is_dir():
-        inputs = _pictures(data, sides, size, normalization)
+        inputs = _pictures(data, sides, chosen)
     else:
         inputs = read_inputs(data)
     one, other = (_network(each) for each in sides)
-    with progress(total=STEPS) as advance:
-        found = compare(one, other, inputs, dtype=dtype, seed=seed, progress=advance, prove=prove)
+    with progress("Running both networks, and rounding", total=STEPS) as advance:
+        found = compare(one, other, inputs, dtype=dtype, seed=chosen.seed or 0, progress=advance, prove=prove)
         return SameCheck(found, (a, b))
 
 
@@ -139,35 +125,20 @@ def read_inputs(path: Path) -> Any:
     return found
 
 
-def _pictures(
-    folder: Path, sides: Sequence[Network | Path], size: Size | None, normalization: Normalization | None
-) -> Tensor:
+def _pictures(folder: Path, sides: Sequence[Network | Path], chosen: InputOptions) -> Tensor:
     """The first images of a folder, as the first of the two networks takes them that is no ONNX file."""
     network = next((side for side in sides if not isinstance(side, Path)), None)
     if network is None:
         raise OptionError("two ONNX files do not say how they take pictures; a file of inputs is needed")
     known = network.preprocessing
-    channels = (known and known.channels) or example_image(network.read, size or USUAL_SIZES[2]).shape[1]
-
-    def read(path: Path) -> Tensor:
-        picture = read_picture(path, channels, size)
-        return picture if normalization is None else normalization(picture)
-
-    prepared = known if known is None or normalization is None else known.with_normalization(normalization)
-    reader = read if prepared is None else picture_reader(prepared, size)
-    found: Tensor = FolderImages(folder, channels, reader, batch_size=_IMAGES)[0]
+    channels = None if known is None else known.channels
+    found: Tensor = folder_images(folder, network.read, known, channels, chosen, batch_size=_IMAGES)[0]
     return found
 
 
-def _random(
-    sides: Sequence[Network | Path],
-    paths: tuple[Path, Path],
-    count: int | None,
-    size: Size | None,
-    seed: int,
-    specs: Sequence[InputSpec],
-) -> Any:
+def _random(sides: Sequence[Network | Path], paths: tuple[Path, Path], chosen: InputOptions) -> Any:
     """Normal numbers, as an ONNX file declares its inputs, or images of the usual size."""
+    specs, size, count, seed = chosen.specs, chosen.size, chosen.count, chosen.seed or 0
     if specs:
         return random_inputs(specs, seed=seed)
     network = next((side for side in sides if not isinstance(side, Path)), None)

@@ -11,6 +11,7 @@ import pytest
 from onnx import helper, numpy_helper, version_converter
 
 from conv2attn.commands.convert import convert_checkpoint
+from conv2attn.commands.inputs import InputOptions
 from conv2attn.commands.verify_onnx import OnnxCheck, verify_onnx_file
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import CheckpointError, OptionError
@@ -43,9 +44,8 @@ def save(path: Path) -> Path:
 def verify(
     path: Path, *, original: Path | None = None, form: str | None = None, alpha: float | None = None
 ) -> OnnxCheck:
-    return verify_onnx_file(
-        path, original=original, form=form, alpha=alpha, skip_unsupported=False, count=2, size=Size(9, 11), seed=1
-    )
+    inputs = InputOptions(count=2, size=Size(9, 11), seed=1)
+    return verify_onnx_file(path, original=original, form=form, alpha=alpha, skip_unsupported=False, inputs=inputs)
 
 
 def save_channels_last(path: Path) -> Path:
