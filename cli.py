@@ -223,7 +223,7 @@ def verify(
     """Compare a converted network with its CNN. Checks each difference against its proved bound.
 
     An ONNX file without --arch runs in ONNX Runtime, beside its converted form. Without CHECKPOINT, --random N
-    verifies N random layers, as soak does.
+    verifies N random layers, as soak does. The size of random images may begin with channels: 3x224x224.
     """
     from .commands.verify import verify_chosen
 
@@ -315,12 +315,7 @@ def restore(
     """Write the state dict of the original CNN, bit for bit."""
     from .commands.restore import restore_file
 
-    state, is_layers, ungrafted = restore_file(source, out, opening, ungraft=ungraft, force=force)
-    what = "convolution weights only" if is_layers else "the state dict of the CNN, bit for bit"
-    if ungrafted:
-        what = f"the state dict of the trained CNN, without the spare heads of {', '.join(ungrafted)}"
-    content = "layers" if is_layers else "network"
-    return wrote(out, what, tensors=list(state), content=content, ungrafted=ungrafted)
+    return restore_file(source, out, opening, ungraft=ungraft, force=force)
 
 
 @command(app, CONVERT, computes=True, example="attention --out attention.onnx")

@@ -63,7 +63,6 @@ def run_demo(folder: Path, *, count: int, seed: int, progress: Callable[[int], N
 
 
 def _conclusion(agreements: Sequence[Agreement]) -> str:
-    """The result in a sentence."""
     engines = [engine for agreement in agreements for engine in agreement.engines]
     layers = [layer for engine in engines for layer in engine.layers]
     beyond = sum(not layer.own <= layer.bound for layer in layers)

@@ -314,7 +314,7 @@ def _numbers(
     *,
     separator: str = ",",
 ) -> tuple[_Number, ...]:
-    """Parses numbers, of which there may be so many."""
+    """Parses numbers; ``counts`` are the numbers of them that are allowed, all if it is empty."""
     try:
         found = tuple(map(kind, text.split(separator)))
         if not counts or len(found) in counts:
@@ -378,8 +378,8 @@ class Program(TyperGroup):
         except Exception as usage:
             error: Any = usage
             if is_usage(error) and args[0] not in self.commands:
-                told, lists = error.message.removesuffix("."), "conv2attn --help lists all."
-                error.message = f"{told} {lists}" if told.endswith("?") else f"{told}; {lists}"
+                said, lists = error.message.removesuffix("."), "conv2attn --help lists all."
+                error.message = f"{said} {lists}" if said.endswith("?") else f"{said}; {lists}"
             raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -389,8 +389,8 @@ class Program(TyperGroup):
         for name, each in self.commands.items():
             if each.hidden:
                 continue
-            told = each.get_short_help_str(formatter.width - 6 - widest)
-            panels.setdefault(cast(Any, each).rich_help_panel, []).append((name.ljust(widest), told))
+            short = each.get_short_help_str(formatter.width - 6 - widest)
+            panels.setdefault(cast(Any, each).rich_help_panel, []).append((name.ljust(widest), short))
         for panel, rows in panels.items():
             with formatter.section(panel):
                 formatter.write_dl(rows)

@@ -91,7 +91,7 @@ def same_files(
 
 
 def _opened(path: Path, opening: Opening) -> Network | Path:
-    """The network of a file; an ONNX file, which ONNX Runtime runs whatever the architecture, stays a path."""
+    """The network of a file; an ONNX file, which ONNX Runtime runs even if an architecture is given, stays a path."""
     if path.suffix == ONNX:
         kind_of(path)
         return path

@@ -38,7 +38,7 @@ def verify_chosen(
         MisuseError: Options that have no meaning for what is verified, or one is missing.
         ConversionError: As the check.
     """
-    of_images = {
+    of_images: dict[str, object] = {
         "--arch": opening.architecture,
         "--data": inputs.data,
         "--mean": inputs.normalization,
@@ -50,7 +50,13 @@ def verify_chosen(
                 "CHECKPOINT is missing: conv2attn verify attention checks what convert wrote, "
                 "conv2attn verify --random 100 checks random layers"
             )
-        others = {"--all": whole, "--alpha": alpha, "--size": inputs.size, "--original": original, "--form": form}
+        others: dict[str, object] = {
+            "--all": whole,
+            "--alpha": alpha,
+            "--size": inputs.size,
+            "--original": original,
+            "--form": form,
+        }
         refuse_options("random layers", of_images | others)
         settings = Settings.of(engines, [] if dtype is None else [dtype], device=device)
         return soak_layers(settings, inputs.count, seed=inputs.seed or 0, out=out, name="verify")

@@ -208,9 +208,9 @@ def cost_lines(pair: Pair, images: Any, engines: Sequence[str], *, count: int) -
         taken = seconds(engine, 0)
         shorter = next((n for n in (1, 2, 3) if seconds(engine, n) < _SHORT), None)
         smaller, less = (None, 1.0) if shorter is None else (_halved(size, shorter), taken / seconds(engine, shorter))
-        told = "" if smaller is None else f"; --size {smaller} takes {less:,.0f} times less"
+        hint = "" if smaller is None else f"; --size {smaller} takes {less:,.0f} times less"
         about = format_seconds(count * taken)
-        lines.append(f"warning: {engine} takes about {about} of the processor for {count} images of {size}{told}")
+        lines.append(f"warning: {engine} takes about {about} of the processor for {count} images of {size}{hint}")
     return lines
 
 
