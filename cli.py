@@ -60,7 +60,7 @@ from .commands.terminal import (
 from .commands.topics import TOPICS
 
 if TYPE_CHECKING:
-    from .commands.inputs import InputOptions, Pictures
+    from .commands.inputs import InputOptions
     from .convert.files.weights import Opening
     from .learn.training.recipe import Session
 
@@ -266,7 +266,7 @@ def show(
         Path | None, typer.Option(metavar="FILE", help="Image to show attention on (default: a generated one).")
     ] = None,
     *,
-    pictures: Pictures,
+    pictures: InputOptions,
     query: Annotated[
         str | None, typer.Option(metavar="ROW,COLUMN", help="Query pixel of the image (default: its centre).")
     ] = None,
@@ -434,7 +434,7 @@ def graft(
             help="Data to compare on: digits, drawn (generated), cifar10:PATH or folder:PATH (needs conv2attn[learn]).",
         ),
     ] = None,
-    pictures: Pictures,
+    pictures: InputOptions,
     epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Epochs.")] = 10,
     batch: Annotated[int, typer.Option(metavar="N", min=1, help="Global batch size.")] = 64,
     lr: Annotated[

@@ -1,6 +1,6 @@
 """``conv2attn convert`` makes a checkpoint a folder with attention, bounds and page; ``conv2attn plan`` previews it.
 
-Of a network in an ONNX file, the folder also has a whole ONNX file with attention (``Program``).
+Of a network in an ONNX file, the folder also has a whole ONNX file with attention (``OnnxFile``).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def convert_checkpoint(
 
         text, left_out = make_page(model, certified, title=checkpoint.name, limit=QUICK, summary=certified.summary)
         certified = certified.noted(left_out)
-    program = program_of(network, model, certified, form=form, skip_unsupported=skip_unsupported)
+    program = onnx_file_of(network, model, certified, form=form, skip_unsupported=skip_unsupported)
     with progress("Writing", total=None):
         save_converted(
             model,
@@ -108,7 +108,7 @@ class Conversion:
     folder: Path
     network: Network
     certified: CertifiedReport
-    program: Program | None
+    program: OnnxFile | None
     page: str | None
 
     exit_code = 0
@@ -287,7 +287,7 @@ def plan_checkpoint(
 
 
 @dataclass
-class Program:
+class OnnxFile:
     """A network as an ONNX file in which convolutions are attention."""
 
     source: Path  # the original file
@@ -330,9 +330,9 @@ class Program:
         }
 
 
-def program_of(
+def onnx_file_of(
     network: Network, model: nn.Module, certified: CertifiedReport, *, form: str | None, skip_unsupported: bool
-) -> Program | None:
+) -> OnnxFile | None:
     """The program to write beside a converted network, with each layer's certificate; None for other than ONNX files.
 
     Raises:
@@ -347,7 +347,7 @@ def program_of(
     remarks = {layer.name: layer.certificate_json() for layer in certified.layers}
     whole = attention_model(path, named, form=form or DEFAULT_FORM, source_sha256=sha256, remarks=remarks)
     is_whole = bool(whole.layers) and (skip_unsupported or not whole.refused)
-    return Program(path, whole if is_whole else None, (*whole.refused, *whole.left))
+    return OnnxFile(path, whole if is_whole else None, (*whole.refused, *whole.left))
 
 
 def is_onnx(path: Path) -> bool:

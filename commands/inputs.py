@@ -52,16 +52,9 @@ def refuse_conversion(path: Path, *, alpha: float | None, skip_unsupported: bool
         raise OptionError(f"{path} is converted already, so {given} has no meaning")
 
 
-class Pictures(NamedTuple):
-    """How pictures are prepared, where that is not left to the network: by the options ``PICTURES``."""
-
-    size: Size | None = None  # rows and columns to scale them to
-    normalization: Normalization | None = None
-
-
 @dataclass(frozen=True)
 class InputOptions:
-    """Choice of what networks are run on: by the options ``INPUTS``.
+    """Choice of what networks are run on: by the options ``INPUTS``, or ``PICTURES`` alone.
 
     Attributes:
         data: Folder of images, or file of inputs; None means random inputs.

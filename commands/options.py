@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..convert.arguments import Size
     from ..convert.files.preprocessing import Normalization
     from ..convert.files.weights import Opening
-    from .inputs import InputOptions, Pictures
+    from .inputs import InputOptions
 
 
 _Number = TypeVar("_Number", int, float)
@@ -192,11 +192,11 @@ PICTURES: dict[str, tuple[Any, Any]] = {
 }
 
 
-def pictures_of(*, size: str | None, mean: str | None, std: str | None) -> Pictures:
-    """Returns the ``Pictures`` that the options of these names describe."""
-    from .inputs import Pictures
+def pictures_of(*, size: str | None, mean: str | None, std: str | None) -> InputOptions:
+    """Returns the ``InputOptions`` that the options of these names describe."""
+    from .inputs import InputOptions
 
-    return Pictures(size_of(size, axes=2), normalization_of(mean, std))
+    return InputOptions(size=size_of(size, axes=2), normalization=normalization_of(mean, std))
 
 
 INPUTS: dict[str, tuple[Any, Any]] = {
@@ -330,7 +330,7 @@ GROUPS: dict[str, tuple[dict[str, tuple[Any, Any]], Callable[..., Any]]] = {
     "inputs": (INPUTS, inputs_of),
 }
 """Options that several commands have together: each with its default, and the function that makes one value of them."""
-_GROUP_TYPES = ("Opening", "Pictures", "InputOptions")
+_GROUP_TYPES = ("Opening", "InputOptions")
 Run = Callable[..., Outcome]
 _READ = {"checkpoint", "source", "a", "b", "folder", "original"}  # parameters that are paths to read
 _JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
