@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from conv2attn.convert.files.weights import Opening
 from conv2attn.convert.onnx import forms, lift
 from conv2attn.convert.onnx.run import random_feeds, session
 from conv2attn.convert.onnx.write import FORMS
+from conv2attn.show.text import Table
 from tests.onnx_files import network, port, tensor
 
 
@@ -79,6 +81,10 @@ def test_every_layer_has_its_certificate_and_outputs_are_run_beside_each_other(
     assert all(0 < bound < float("inf") for bound in check.bounds.values())
     (apart, largest), *_ = check.outputs.values()
     assert 0 < apart < largest
+    verdict, table = check.shown()
+    assert str(verdict).startswith("Verified: ")
+    assert isinstance(table, Table)
+    assert len(replace(check, is_whole=True).shown()) == 4  # and the output and the seed
 
 
 def test_a_folder_is_verified_beside_its_file(tmp_path: Path) -> None:
