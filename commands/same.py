@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,43 +19,14 @@ from ..convert.inputs import example_image, program_shape, random_inputs
 from ..convert.onnx.run import random_feeds, session
 from ..convert.sameness.same import STEPS, compare
 from ..convert.sameness.sides import ONNX
-from ..convert.sameness.verdict import LEGEND, Sameness
+from ..convert.sameness.verdict import LEGEND
 from ..show.text import Table
 from .inputs import InputOptions, folder_images
 from .opening import opened
-from .terminal import progress
+from .terminal import Done, progress
 
 _IMAGES = 8  # of a folder
 _DRAWN = 2  # random images
-
-
-@dataclass(frozen=True)
-class SameCheck:
-    """A comparison of two files.
-
-    Attributes:
-        found: The comparison.
-        paths: The two files or folders.
-    """
-
-    found: Sameness
-    paths: tuple[Path, Path]
-
-    @property
-    def exit_code(self) -> int:
-        """0 for the same bits and rounding, 1 for what is not, 5 where it cannot be said."""
-        return self.found.exit_code
-
-    def to_json(self) -> dict[str, Any]:
-        """The comparison as plain data."""
-        return {"a": str(self.paths[0]), "b": str(self.paths[1]), **self.found.to_dict()}
-
-    def shown(self) -> list[Table | str]:
-        """The comparison as lines and a table."""
-        header, *rows = self.found.table()
-        table = [Table(header, tuple(rows))] if rows else []
-        legend = [LEGEND] if table else []
-        return [*self.found.lines(), *table, *legend, f"Seed: {self.found.seed}"]
 
 
 def same_files(
@@ -67,7 +37,7 @@ def same_files(
     chosen: InputOptions,
     dtype: torch.dtype | None,
     prove: bool,
-) -> SameCheck:
+) -> Done:
     """``conv2attn same``. The arguments are the command's options.
 
     Raises:
@@ -87,7 +57,12 @@ def same_files(
     one, other = (_network(each) for each in sides)
     with progress("Running both networks, and rounding", total=STEPS) as advance:
         found = compare(one, other, inputs, dtype=dtype, seed=chosen.seed or 0, progress=advance, prove=prove)
-        return SameCheck(found, (a, b))
+    parts: list[Table | str] = [*found.lines()]
+    header, *rows = found.table()
+    if rows:
+        parts += [Table(header, tuple(rows)), LEGEND]
+    facts = {"a": str(a), "b": str(b), **found.to_dict()}
+    return Done(facts, [*parts, f"Seed: {found.seed}"], exit_code=found.exit_code)
 
 
 def _opened(path: Path, opening: Opening) -> Network | Path:

@@ -101,26 +101,26 @@ class NetworkCheck:
     def outcome(self) -> list[str]:
         """Whether the network is verified, and if not, why; of soft attention first how far it is from the CNN."""
         engines, beyond = self.agreement.engines, self._beyond
-        count = len(self._layers) // max(1, len(engines))
-        many = "s" * (count != 1)
-        idle = [f"{each.name} {each.reason}." for each in self.agreement.idle]
+        reasons = [f"{each.name} {each.reason}." for each in self.agreement.idle]
         if not self._layers:
-            return ["Not verified: no layer ran.", *idle]
-        same = self.sameness.sentence if isinstance(self.sameness, Sameness) else f"Cannot say: {self.sameness}."
-        reasons = [*idle, f"CNN and attention ({self.engine}): {same}"]
+            return ["Not verified: no layer ran.", *reasons]
         if beyond:
             reasons.insert(0, f"Beyond the worst case, or not finite: {', '.join(beyond)}.")
-        apart = max(engine.logit_difference for engine in engines)
         if any(math.isnan(each.logit_difference) or math.isnan(each.top1_agreement or 0.0) for each in engines):
-            return ["Not verified: outputs are NaN or infinite, so agreement is undefined.", *reasons[:-1]]
+            return ["Not verified: outputs are NaN or infinite, so agreement is undefined.", *reasons]
+        same = self.sameness.sentence if isinstance(self.sameness, Sameness) else f"Cannot say: {self.sameness}."
+        reasons.append(f"CNN and attention ({self.engine}): {same}")
+        # one sentence, before which soft attention is named
+        count = len(self._layers) // len(engines)
+        layers = "1 layer within its worst case" if count == 1 else f"{count} layers within their worst case"
         if beyond:
             said = f"Not verified: {len(beyond)} of {len(self._layers)} comparisons are beyond their worst case."
-        elif self.exit_code:
-            said = f"Not verified, though {count} layer{many} stayed within the worst case:"
         else:
-            said = f"Verified: {count} layer{many} within {'their' if many else 'its'} worst case."
-        soft = f"Soft: outputs differ from the CNN's by {number(apart)}; alpha_for gives the alpha of a tolerance. "
-        return [soft * self._is_soft + said, *reasons]
+            said = f"Not verified, though {layers}:" if self.exit_code else f"Verified: {layers}."
+        if self._is_soft:
+            apart = number(max(engine.logit_difference for engine in engines))
+            said = f"Soft: outputs differ from the CNN's by {apart}; alpha_for gives the alpha of a tolerance. {said}"
+        return [said, *reasons]
 
     @property
     def _layers(self) -> list[tuple[str, float, float]]:
@@ -252,9 +252,10 @@ def verify_network(
                 places=None if whole else PLACES,
                 progress=progress,
             )
-        # "auto" is what a user runs
+        # the whole networks, in the engine that a user runs
         used = next((each for each in agreement.engines if each.engine == AUTO), agreement.engines[0])
         same = _found_or_reason(lambda: sameness_of(pair.cnn, pair.attention, shown, used))
+    # what is proved for these images, and for all within their ranges
     images: ImagesCertificate | str | None = None
     if whole and isinstance(inputs.batches, FolderImages):
         some = torch.cat([inputs.batches[place] for place in range(min(len(inputs.batches), IMAGES))])[:IMAGES]
