@@ -38,12 +38,14 @@ def verify_chosen(
         MisuseError: Options that have no meaning for what is verified, or one is missing.
         ConversionError: As the check.
     """
+    # options that have no meaning for the first two kinds
     of_images: dict[str, object] = {
         "--arch": opening.architecture,
         "--data": inputs.data,
         "--mean": inputs.normalization,
         "--input": inputs.specs,
     }
+    # random layers
     if checkpoint is None:
         if inputs.count is None:
             raise MisuseError(
@@ -60,6 +62,7 @@ def verify_chosen(
         refuse_options("random layers", of_images | others)
         settings = Settings.of(engines, [] if dtype is None else [dtype], device=device)
         return soak_layers(settings, inputs.count, seed=inputs.seed or 0, out=out, name="verify")
+    # a network that ONNX Runtime runs, or PyTorch
     if original is None and opening.architecture is None and (checkpoint / PROGRAM).is_file():
         raise MisuseError(
             f"--original is missing, the ONNX file that {checkpoint} was converted from: "
