@@ -31,21 +31,17 @@ from .commands.options import (
     ImageSizeOption,
     IncludeOption,
     InputOption,
-    MeanOption,
     MisuseError,
     Picture,
-    PictureSizeOption,
     PrecisionOption,
     Program,
     ProofFormat,
     ResultOption,
     SkipOption,
-    StdOption,
     alpha_of,
     check_data,
     command,
     named_after,
-    normalization_of,
     pixel_of,
     positive,
     range_of,
@@ -64,6 +60,7 @@ from .commands.terminal import (
 from .commands.topics import TOPICS
 
 if TYPE_CHECKING:
+    from .commands.inputs import InputOptions
     from .convert.files.weights import Opening
     from .learn.training.recipe import Session
 
@@ -211,63 +208,39 @@ def verify(
     engine: EngineOption = None,
     device: DeviceOption = "cpu",
     dtype: DtypeOption = None,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            help="Folder of images, or of one folder per class.",
-        ),
-    ] = None,
-    random: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Random inputs (default 2), or random layers."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(metavar="N", min=0, help="Random seed (default 0).")] = None,
-    size: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ROWSxCOLUMNS",
-            help="Size of inputs; CHANNELSxROWSxCOLUMNS if random.",
-        ),
-    ] = None,
-    input_: InputOption = None,
-    mean: MeanOption = None,
-    std: StdOption = None,
+    inputs: InputOptions,
     original: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="ONNX file that the folder was converted from."),
     ] = None,
     form: FormOption = None,
-    whole: Annotated[bool, typer.Option("--all", help="Compare all elements of outputs, not a sample.")] = False,
+    whole: Annotated[
+        bool,
+        typer.Option("--all", help="Compare all elements of outputs, not a sample, and print all that was measured."),
+    ] = False,
     out: ResultOption = None,
 ) -> Outcome:
     """Compare a converted network with its CNN. Checks each difference against its proved bound.
 
     An ONNX file without --arch runs in ONNX Runtime, beside its converted form. Without CHECKPOINT, --random N
-    verifies N random layers, as soak does.
+    verifies N random layers, as soak does. The size of random images may begin with channels: 3x224x224.
     """
-    from .commands.verify import VerifyOptions, verify_chosen
+    from .commands.verify import verify_chosen
 
-    options = VerifyOptions(
-        checkpoint=checkpoint,
+    return verify_chosen(
+        checkpoint,
         opening=opening,
+        inputs=inputs,
         alpha=alpha,
         skip_unsupported=skip_unsupported,
-        engine=engine,
+        engines=engine,
         device=device,
         dtype=dtype,
-        data=data,
-        random=random,
-        seed=seed,
-        size=size,
-        input_=input_,
-        mean=mean,
-        std=std,
         original=original,
         form=form,
         whole=whole,
+        out=out,
     )
-    return verify_chosen(options, out=out)
 
 
 @command(app, CONVERT, computes=True, example="attention --out page.html")
@@ -292,9 +265,8 @@ def show(
     image: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Image to show attention on (default: a generated one).")
     ] = None,
-    size: Annotated[str | None, typer.Option(metavar="ROWSxCOLUMNS", help="Scale the image to this size.")] = None,
-    mean: MeanOption = None,
-    std: StdOption = None,
+    *,
+    pictures: InputOptions,
     query: Annotated[
         str | None, typer.Option(metavar="ROW,COLUMN", help="Query pixel of the image (default: its centre).")
     ] = None,
@@ -320,9 +292,8 @@ def show(
         )
 
     out = out or named_after(source, ".html")
-    scaled = size_of(size, axes=2)
     pixel = None if query is None else pixel_of(query)
-    view = View(layer, image, scaled, pixel, alpha, picture, normalization_of(mean, std))
+    view = View(layer, image, pictures.size, pixel, alpha, picture, pictures.normalization)
     return wrote(out, layers=show(source, out, view, opening, force=force))
 
 
@@ -344,12 +315,7 @@ def restore(
     """Write the state dict of the original CNN, bit for bit."""
     from .commands.restore import restore_file
 
-    state, is_layers, ungrafted = restore_file(source, out, opening, ungraft=ungraft, force=force)
-    what = "convolution weights only" if is_layers else "the state dict of the CNN, bit for bit"
-    if ungrafted:
-        what = f"the state dict of the trained CNN, without the spare heads of {', '.join(ungrafted)}"
-    content = "layers" if is_layers else "network"
-    return wrote(out, what, tensors=list(state), content=content, ungrafted=ungrafted)
+    return restore_file(source, out, opening, ungraft=ungraft, force=force)
 
 
 @command(app, CONVERT, computes=True, example="attention --out attention.onnx")
@@ -390,21 +356,8 @@ def same(
     ],
     b: Annotated[Path, typer.Argument(metavar="B", help="The other. At most one of the two may be ONNX.")],
     opening: Opening,
-    data: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PATH", help="Folder of images, whose first eight are used, or file of inputs: .npy, .npz or .pt."
-        ),
-    ] = None,
-    random: Annotated[int | None, typer.Option(metavar="N", min=1, help="Number of random inputs (default 2).")] = None,
-    input_: InputOption = None,
-    size: ImageSizeOption = None,
-    mean: MeanOption = None,
-    std: StdOption = None,
+    inputs: InputOptions,
     dtype: DtypeOption = None,
-    seed: Annotated[
-        int, typer.Option(metavar="N", min=0, help="Seed of random inputs, and of the noise that models rounding.")
-    ] = 0,
     prove: Annotated[
         bool,
         typer.Option(
@@ -415,26 +368,13 @@ def same(
 ) -> Outcome:
     """Say whether two networks differ only by rounding.
 
+    Of a folder, the first eight images are used; --data also takes a file of inputs (.npy, .npz or .pt).
     Exit code 0: rounding, or the same bits. 1: not rounding, or quantised. 5: cannot tell.
     """
     from .commands.same import same_files
-    from .convert.inputs import parse_inputs
 
     with result_file(out, "same", sources=[a, b]) as write:
-        found = same_files(
-            a,
-            b,
-            opening=opening,
-            data=data,
-            count=random,
-            size=size_of(size),
-            seed=seed,
-            specs=parse_inputs(input_ or ()),
-            normalization=normalization_of(mean, std),
-            dtype=torch_dtype(dtype),
-            prove=prove,
-            progress=partial(progress, "Running both networks, and rounding"),
-        )
+        found = same_files(a, b, opening=opening, chosen=inputs, dtype=torch_dtype(dtype), prove=prove)
         write(found)
     return found
 
@@ -494,9 +434,7 @@ def graft(
             help="Data to compare on: digits, drawn (generated), cifar10:PATH or folder:PATH (needs conv2attn[learn]).",
         ),
     ] = None,
-    size: PictureSizeOption = None,
-    mean: MeanOption = None,
-    std: StdOption = None,
+    pictures: InputOptions,
     epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Epochs.")] = 10,
     batch: Annotated[int, typer.Option(metavar="N", min=1, help="Global batch size.")] = 64,
     lr: Annotated[
@@ -523,8 +461,7 @@ def graft(
     from .learn.grafting import GRAFTING, RATES
 
     options = {"heads": heads, "key_dim": key_dim, "value_dim": value_dim, "beside": beside, "positions": positions}
-    chosen: dict[str, Any] = {"opening": opening, "where": where or (), "options": options}
-    chosen["size"] = size_of(size, axes=2)
+    chosen: dict[str, Any] = {"opening": opening, "where": where or (), "options": options, "size": pictures.size}
     if data is None:
         if checkpoint is None:
             raise MisuseError(
@@ -532,7 +469,7 @@ def graft(
                 "conv2attn graft --data digits --out compared trains a small one"
             )
         return graft_checkpoint(checkpoint, out or named_after(checkpoint, "-grafted"), force=force, **chosen)
-    check_data(data, chosen["size"])
+    check_data(data, pictures.size)
     if out is None:
         command = shlex.join(["conv2attn", *_arguments(), "--out", "compared"])
         raise MisuseError(f"--out is missing, the folder of the runs that --data makes: {command}")
@@ -544,7 +481,7 @@ def graft(
         checkpoint,
         out,
         data=data,
-        normalization=normalization_of(mean, std),
+        normalization=pictures.normalization,
         recipe=recipe,
         rates=tuple(lr or RATES),
         seeds=seeds,

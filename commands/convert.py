@@ -1,6 +1,6 @@
 """``conv2attn convert`` makes a checkpoint a folder with attention, bounds and page; ``conv2attn plan`` previews it.
 
-The whole network that ``conv2attn convert`` writes where the network came as an ONNX file.
+Of a network in an ONNX file, the folder also has a whole ONNX file with attention (``OnnxFile``).
 """
 
 from __future__ import annotations
@@ -56,25 +56,28 @@ def convert_checkpoint(
         OptionError: A form is given, and no ONNX file is converted.
         ConversionError: The checkpoint cannot be opened or converted, or the folder cannot be written.
     """
+    # read the CNN
     check_places(check_target, out, checkpoint, force=force)
     with progress("Reading", total=None):
         network = opened(checkpoint, opening)
         cnn = network.cnn()
     say(*non_finite_lines(network.non_finite), err=True)
     cnn = placed(cnn, device=device, dtype=dtype)
+    # convert the layers that are chosen, and certify them
     chosen = name_filter(cnn, include=include, exclude=exclude)
     model, report = convert_model(cnn, filter_fn=chosen, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported)
     report = report.noted(network.notes, network.originals)
     size = None if size is None else size.along(report.layers[0].spec.axes)
     with progress("Certifying", total=len(report.layers)) as advance:
         certified = certify_report(model, report, input_range=input_range, size=size, progress=advance)
+    # draw the page, and write all into the folder
     text = None
     if page:
         from ..show.page.write import QUICK, make_page  # with what it imports, a tenth of the time without a page
 
         text, left_out = make_page(model, certified, title=checkpoint.name, limit=QUICK, summary=certified.summary)
         certified = certified.noted(left_out)
-    program = program_of(network, model, certified, form=form, skip_unsupported=skip_unsupported)
+    program = onnx_file_of(network, model, certified, form=form, skip_unsupported=skip_unsupported)
     with progress("Writing", total=None):
         save_converted(
             model,
@@ -105,7 +108,7 @@ class Conversion:
     folder: Path
     network: Network
     certified: CertifiedReport
-    program: Program | None
+    program: OnnxFile | None
     page: str | None
 
     exit_code = 0
@@ -171,8 +174,8 @@ class Conversion:
             return []
         where = f"in {PROGRAM} alone" if self._is_whole_program else f"not in {self.folder}"
         others = f"{left_out} other tensor{'s are' if left_out != 1 else ' is'}"
-        told = f"{layers} convolution{'s' * (layers != 1)}; {others} {where}"
-        return [f"Layers only: {told}. Pass --arch to convert the network."]
+        counts = f"{layers} convolution{'s' * (layers != 1)}; {others} {where}"
+        return [f"Layers only: {counts}. Pass --arch to convert the network."]
 
     @property
     def next_command(self) -> str:
@@ -284,7 +287,7 @@ def plan_checkpoint(
 
 
 @dataclass
-class Program:
+class OnnxFile:
     """A network as an ONNX file in which convolutions are attention."""
 
     source: Path  # the original file
@@ -313,8 +316,8 @@ class Program:
         if self.whole is None:
             return [f"No {PROGRAM} was written:", *problem_lines("cannot be replaced", self.left)]
         count = len(self.whole.layers)
-        told = f"{PROGRAM} runs by itself, with attention in the form {self.whole.form} for {count} convolution nodes."
-        return [told, *problem_lines("left in it", self.left), *self.notes]
+        first = f"{PROGRAM} runs by itself, with attention in the form {self.whole.form} for {count} convolution nodes."
+        return [first, *problem_lines("left in it", self.left), *self.notes]
 
     def to_json(self) -> dict[str, Any]:
         """The file as plain data."""
@@ -327,9 +330,9 @@ class Program:
         }
 
 
-def program_of(
+def onnx_file_of(
     network: Network, model: nn.Module, certified: CertifiedReport, *, form: str | None, skip_unsupported: bool
-) -> Program | None:
+) -> OnnxFile | None:
     """The program to write beside a converted network, with each layer's certificate; None for other than ONNX files.
 
     Raises:
@@ -344,7 +347,7 @@ def program_of(
     remarks = {layer.name: layer.certificate_json() for layer in certified.layers}
     whole = attention_model(path, named, form=form or DEFAULT_FORM, source_sha256=sha256, remarks=remarks)
     is_whole = bool(whole.layers) and (skip_unsupported or not whole.refused)
-    return Program(path, whole if is_whole else None, (*whole.refused, *whole.left))
+    return OnnxFile(path, whole if is_whole else None, (*whole.refused, *whole.left))
 
 
 def is_onnx(path: Path) -> bool:

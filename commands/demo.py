@@ -19,7 +19,7 @@ from ..convert.write import PAGE, check_target, file_system_errors
 from ..show.page.write import make_page
 from ..show.text import Table
 from .terminal import Done
-from .verify_network import agreement_shown
+from .verify_network import layers_shown, networks_table
 
 DEFAULT_FOLDER = Path("conv2attn-demo")
 ENGINES = ("literal", "factored")  # the definition, and what "auto" takes
@@ -55,7 +55,7 @@ def run_demo(folder: Path, *, count: int, seed: int, progress: Callable[[int], N
         shown = target / PAGE
         found.append({"network": name, "folder": str(target), "page": str(shown), **asdict(agreement)})
         agreements.append(agreement)
-        parts += agreement_shown(name, agreement)
+        parts += [*layers_shown(name, agreement), networks_table(agreement)]
         parts += [f"Wrote {target}; open {shown} to look at it", ""]
     return Done(
         {"seed": seed, "networks": found}, [*parts, f"Seed of the images: {seed}", _conclusion(agreements), *_NEXT]
@@ -63,7 +63,6 @@ def run_demo(folder: Path, *, count: int, seed: int, progress: Callable[[int], N
 
 
 def _conclusion(agreements: Sequence[Agreement]) -> str:
-    """The result in a sentence."""
     engines = [engine for agreement in agreements for engine in agreement.engines]
     layers = [layer for engine in engines for layer in engine.layers]
     beyond = sum(not layer.own <= layer.bound for layer in layers)

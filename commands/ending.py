@@ -1,4 +1,4 @@
-"""How a run ends early: by an error, told in one sentence on stderr with its exit code, or by a signal."""
+"""How a run ends early: by an error, which is one sentence on stderr with its exit code, or by a signal."""
 
 from __future__ import annotations
 
@@ -154,8 +154,8 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
     from ..learn.data.pictures import ImageSizesError
 
     if not isinstance(error, errors.ConversionError):
-        culprit, told = _culprit(error), errors.first_line(error)
-        return (f"internal error: {told}", BUG) if culprit is None else (f"{culprit}: {told}", WRONG_INPUT)
+        culprit, said = _culprit(error), errors.first_line(error)
+        return (f"internal error: {said}", BUG) if culprit is None else (f"{culprit}: {said}", WRONG_INPUT)
     command = f"conv2attn {shlex.join(arguments)}"
     if isinstance(error, errors.ArchitectureNeededError):
         return f"{_missing_architecture(error, arguments)}; {error}", WRONG_USE
@@ -172,10 +172,10 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
     }
     hint = next((f" ({hint})" for kind, hint in hints.items() if isinstance(error, kind)), "")
     wrong_use = errors.SelectionError | errors.OptionError | errors.UnknownEngineError
-    told = f"{error.sentence if hint else error}{hint}"  # one cure, the command line's own where there is one
+    sentence = f"{error.sentence if hint else error}{hint}"  # one cure, the command line's own where there is one
     if isinstance(error, wrong_use):
-        return told, WRONG_USE
-    return told, UNSUPPORTED if isinstance(error, errors.UnsupportedLayerError) else WRONG_INPUT
+        return sentence, WRONG_USE
+    return sentence, UNSUPPORTED if isinstance(error, errors.UnsupportedLayerError) else WRONG_INPUT
 
 
 def _missing_architecture(error: Exception, arguments: Sequence[str]) -> str:
@@ -214,9 +214,9 @@ def _culprit(error: Exception) -> str | None:
 def _plain(error: Any) -> str:
     """The message about a value without the words of pydantic, with which typer reads values, and with the value."""
     message = re.sub(r", unable to parse string as an? \w+", "", error.message.replace("Value error, ", ""))
-    told = message.replace("Input should be", "must be")
+    plain = message.replace("Input should be", "must be")
     errors = getattr(error.__cause__, "errors", None)  # pydantic's, unless a function of ours raised its own
-    return f"{told}; got {errors()[0]['input']}" if errors is not None and told != message else told
+    return f"{plain}; got {errors()[0]['input']}" if errors is not None and plain != message else plain
 
 
 def _abandon_stdout() -> None:
@@ -247,7 +247,7 @@ def _end(number: int, _: object) -> None:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Has signals that end a run raise what Ctrl-C raises, so that it ends alike; their former handlers come back."""
+    """Makes signals that end a run raise what Ctrl-C raises; afterwards their former handlers are back."""
     heard = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores one
     before = [signal.signal(number, _end) for number in heard]
     _heard.clear()

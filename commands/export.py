@@ -57,9 +57,9 @@ def export_network(
         {"inputs": random_inputs(inputs)} if inputs else {"size": (size or known or USUAL_SIZES[axes]).along(axes)}
     )
     made = export_onnx(model, out, **given, form=form or DEFAULT_FORM, force=force, sources=sources)
-    told = f"{len(made.layers)} attention layers in the {made.form} form, in place of their convolutions"
-    told += f"; without {', '.join(made.unused)}, which no output depends on" if made.unused else ""
-    told += f"; of one length: {', '.join(made.closed)}" if made.closed else ""
-    told += f"; not compared with the network: {made.unchecked}" if made.unchecked else ""
+    content = f"{len(made.layers)} attention layers in the {made.form} form, in place of their convolutions"
+    content += f"; without {', '.join(made.unused)}, which no output depends on" if made.unused else ""
+    content += f"; of one length: {', '.join(made.closed)}" if made.closed else ""
+    content += f"; not compared with the network: {made.unchecked}" if made.unchecked else ""
     checked: dict[str, Any] = {"unused": list(made.unused), "closed": list(made.closed), "unchecked": made.unchecked}
-    return wrote(out, told, form=made.form, layers=list(made.layers), **checked)
+    return wrote(out, content, form=made.form, layers=list(made.layers), **checked)

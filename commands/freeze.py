@@ -48,6 +48,7 @@ def freeze_checkpoint(
         raise OptionError(
             f"{out} must end in {', '.join(ENDINGS)}: a program of torch.export's, or the state dict of the frozen CNN"
         )
+    # everything that can be refused before the network is read
     check_places(check_file, out, checkpoint, force=force)
     if data is not None:
         data_kind(data)  # which refuses data that there is not, before anything is read
@@ -55,12 +56,14 @@ def freeze_checkpoint(
     sources = [checkpoint, *network.files]
     check_file(out, force=force, sources=sources)
     model = network.whole().as_saved()
+    # the data to test on
     known, images = network.preprocessing, None
     if data is not None:
         scaled = size if data.startswith("folder:") else None  # images of other kinds have their size
         channels = None if known is None else known.channels
         say(*caveats(known), err=True)
         images = load_data(data, channels=channels, size=scaled, preprocessing=known)
+    # freeze, write, and test before and after
     frozen = freeze(model, tolerance, input_range=input_range)
     write_file(
         out,
@@ -74,18 +77,18 @@ def freeze_checkpoint(
         "range": list(input_range),
         "layers": [{"names": list(each.names), **asdict(each.certificate)} for each in frozen.layers],
     }
-    told = _shown(out, frozen, input_range)
+    shown = _shown(out, frozen, input_range)
     if images is not None:
         before, after = accuracy(model, images.test), accuracy(frozen.model, images.test)
         found["accuracy"] = [before, after]
-        told.insert(-1, f"Test accuracy: {before:.1%} as attention, {after:.1%} frozen")
-    return Done(found, told)
+        shown.insert(-1, f"Test accuracy: {before:.1%} as attention, {after:.1%} frozen")
+    return Done(found, shown)
 
 
 def _shown(out: Path, frozen: FrozenModel, input_range: tuple[float, float]) -> list[Table | str]:
     """A row for each layer, and what was written."""
     low, high = input_range
-    told = (
+    content = (
         f": torch.export.load({str(out)!r}).module() computes it" if out.suffix == PROGRAM else ", the frozen weights"
     )
     rows = tuple(
@@ -101,7 +104,7 @@ def _shown(out: Path, frozen: FrozenModel, input_range: tuple[float, float]) -> 
         Table(("layer", "kernel", "cut-off", "with borders"), rows),
         f"Bounds on how far a layer's outputs are from its attention's, in exact arithmetic, for its inputs on "
         f"[{low:g}, {high:g}]: away from borders, and anywhere",
-        f"Wrote {out}{told}",
+        f"Wrote {out}{content}",
     ]
 
 

@@ -111,6 +111,7 @@ def compare_on_data(
         ToolError: Packages that training needs are not installed.
         ConversionError: The checkpoint or the data cannot be opened, or do not fit, or the folder cannot be written.
     """
+    # the CNN, if one is given
     check_packages(data)
     network = None if checkpoint is None else opened(checkpoint, opening).whole()
     cnn = None if network is None else network.cnn()
@@ -119,15 +120,18 @@ def compare_on_data(
     check_apart(out, sources)
     check_apart(out / NETWORK, sources)  # which may be a link
     preprocessing = None if network is None else network.preprocessing
+    # the data, and the small CNN for them if none is given
     images = _images(data, cnn, preprocessing, normalization, size=size, out=out)
     if cnn is None:
         arguments = {"channels": images.channels, "classes": len(images.classes)}
         architecture = Architecture("conv2attn.learn.comparison:small_cnn", arguments)
+    # train every side with every seed, and keep the first seed's graft
     side = GRAFTS[bool(options.get("beside"))]
     comparison = of_images(images, cnn=cnn, recipe=recipe, rates=rates)
     outcomes = compare_grafts(comparison, out, where=_where(where), options=options, seeds=seeds, session=session)
     kept = outcomes.networks[side]
     save_converted(kept, out / NETWORK, architecture=architecture, preprocessing=preprocessing, force=True)
+    # the result, as a file and as a table with the next commands
     following = _following(checkpoint, out, network, opening, str(images.size))
     grafted = [names[0] for names, layer in modules_of(kept, SelfAttention).items() if layer.spare]
     found = {
@@ -289,9 +293,9 @@ def cautions_of(outcomes: Outcomes) -> list[str]:
     if count < _FEW:
         found.append(f"{count} seed{'s are' if count > 1 else ' is'} few: --seeds 5")
     if late := sum(run.is_improving for run in runs):
-        told = f"the CNN was still improving after {epochs} epoch{'s' * (epochs > 1)}"
+        still = f"the CNN was still improving after {epochs} epoch{'s' * (epochs > 1)}"
         where = f"the last one was the best on the validation data for {late} of {count} seed{'s' * (count > 1)}"
-        found.append(f"{told} ({where}): --epochs {max(10, 2 * epochs)}")
+        found.append(f"{still} ({where}): --epochs {max(10, 2 * epochs)}")
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -52,6 +52,28 @@ def refuse_conversion(path: Path, *, alpha: float | None, skip_unsupported: bool
         raise OptionError(f"{path} is converted already, so {given} has no meaning")
 
 
+@dataclass(frozen=True)
+class InputOptions:
+    """Choice of what networks are run on: by the options ``INPUTS``, or ``PICTURES`` alone.
+
+    Attributes:
+        data: Folder of images, or file of inputs; None means random inputs.
+        count: Number of random inputs; None means ``DEFAULT_IMAGES``, or one batch of described inputs.
+        seed: Seed of random inputs; None means 0.
+        specs: The networks' inputs by name, to be drawn at random.
+        size: Size of random images and of pictures: rows and columns, perhaps after channels; None means the size that
+            the network was trained on, or the usual one (``USUAL_SIZES``).
+        normalization: Normalization of a folder's pictures; None means the network's own, or values from -1 to 1.
+    """
+
+    data: Path | None = None
+    count: int | None = None
+    seed: int | None = None
+    specs: tuple[InputSpec, ...] = ()
+    size: Size | None = None
+    normalization: Normalization | None = None
+
+
 class Inputs(NamedTuple):
     """Inputs that networks are run on."""
 
@@ -68,88 +90,79 @@ class Inputs(NamedTuple):
         return own.number if isinstance(own, FolderImages) else sum(map(batch_length, own))
 
 
-def choose_inputs(
-    pair: Pair,
-    *,
-    folder: Path | None = None,
-    count: int | None = None,
-    size: Size | None = None,
-    seed: int | None = None,
-    normalization: Normalization | None = None,
-    specs: Sequence[InputSpec] = (),
-) -> Inputs:
-    """Chooses images from a folder, random images, or the described inputs, as the networks take them.
-
-    Args:
-        pair: The networks.
-        folder: Folder of images; None means random images.
-        count: Number of random images; None means ``DEFAULT_IMAGES``, or one batch of described inputs.
-        size: Size of random images and of pictures: rows and columns, perhaps after channels; None means the size that
-            the network was trained on, or the usual one (``USUAL_SIZES``).
-        seed: Seed of random images; None means 0.
-        normalization: Normalization of a folder's pictures; None means the network's own, or values from -1 to 1.
-        specs: The networks' inputs by name, to be drawn at random.
+def choose_inputs(pair: Pair, chosen: InputOptions) -> Inputs:
+    """Reads images from a folder, or draws random images or the described inputs, as the networks take them.
 
     Raises:
         OptionError: A folder is given, and a count or a seed of random images too; or a normalization without one; or
             inputs are described, and images asked for.
         CheckpointError: The folder's images cannot be read.
     """
-    if specs:
-        if folder is not None or size is not None or normalization is not None:
+    folder, normalization = chosen.data, chosen.normalization
+    if chosen.specs:
+        if folder is not None or chosen.size is not None or normalization is not None:
             raise OptionError("described inputs are random; a folder, a size and a normalization apply to images only")
-        seed = seed or 0
-        return Inputs([random_inputs(specs, seed=seed + each) for each in range(count or 1)], seed)
-    axes = pair.first.spec.axes
-    channels = None if pair.preprocessing is None else pair.preprocessing.channels
-    size = None if size is None else size.along(axes)
+        seed = chosen.seed or 0
+        drawn = [random_inputs(chosen.specs, seed=seed + each) for each in range(chosen.count or 1)]
+        return Inputs(drawn, seed)
+    # a size may begin with the channels
+    axes, channels = pair.first.spec.axes, None if pair.preprocessing is None else pair.preprocessing.channels
+    size = None if chosen.size is None else chosen.size.along(axes)
     if size is not None and len(size) == axes + 1:
         channels, size = size[0], Size(*size[1:])
     if size is not None and len(size) != axes:
         raise OptionError(f"the network takes inputs of {axes} axes; got the size {size}")
+    chosen = replace(chosen, size=size)
     if folder is None:
         if normalization is not None:
             raise OptionError("mean and std are for the pictures of a folder; random images are normal numbers already")
-        return _random_images(pair, channels, size, count, seed or 0)
+        return _random_images(pair, channels, chosen)
     if axes != 2:
         raise OptionError(f"the network takes inputs of {axes} axes, which pictures are not")
-    if count is not None or seed is not None:
-        what = "a number of random images" if count is not None else "a seed"
+    if chosen.count is not None or chosen.seed is not None:
+        what = "a number of random images" if chosen.count is not None else "a seed"
         raise OptionError(f"the images are those of {folder}, so {what} has no meaning")
-    return _pictures(pair, folder, channels, size, normalization)
+    pictures = folder_images(folder, pair.cnn, pair.preprocessing, channels, chosen)
+    return Inputs(pictures, labels=pictures.labels)
 
 
-def _pictures(
-    pair: Pair, folder: Path, channels: int | None, size: Size | None, normalization: Normalization | None
-) -> Inputs:
-    """The images of a folder, prepared by the network's owner or by the usual steps."""
-    known = pair.preprocessing
-    taken: int = channels or example_image(pair.cnn, size or USUAL_SIZES[2]).shape[1]
+def folder_images(
+    folder: Path,
+    network: nn.Module,
+    known: Preprocessing | None,
+    channels: int | None,
+    chosen: InputOptions,
+    *,
+    batch_size: int = BATCH,
+) -> FolderImages:
+    """The images of a folder, whose pictures are prepared as the network's owner does, or scaled and normalised."""
+    size, normalization = chosen.size, chosen.normalization
+    taken: int = channels or example_image(network, size or USUAL_SIZES[2]).shape[1]
 
     def read(path: Path) -> Tensor:
         picture = read_picture(path, taken, size)
         return picture if normalization is None else normalization(picture)
 
-    prepared = known if known is None or normalization is None else known.with_normalization(normalization)
-    reader = read if prepared is None else picture_reader(prepared, size)
-    say(*caveats(prepared), err=True)
-    pictures = FolderImages(folder, taken, reader, batch_size=BATCH)
-    return Inputs(pictures, labels=pictures.labels)
+    if known is not None and normalization is not None:
+        known = known.with_normalization(normalization)
+    say(*caveats(known), err=True)
+    reader = read if known is None else picture_reader(known, size)
+    return FolderImages(folder, taken, reader, batch_size=batch_size)
 
 
-def _random_images(pair: Pair, channels: int | None, size: Size | None, count: int | None, seed: int) -> Inputs:
+def _random_images(pair: Pair, channels: int | None, chosen: InputOptions) -> Inputs:
     """Normal numbers, of the size that is given, or the network's own, or the usual one."""
     axes, known = pair.first.spec.axes, pair.preprocessing
     images, *lengths = program_shape(pair.cnn) or (None,)  # of a program that takes one shape
     own = [length for length in lengths[1:] if length is not None]
     fixed = Size(*own) if len(own) == axes else None
-    said = size or (known and known.size) or fixed
+    said = chosen.size or (known and known.size) or fixed
     grid = said or USUAL_SIZES[axes]
     channels = channels or example_image(pair.cnn, grid).shape[1]
-    generator, batch, count = torch.Generator().manual_seed(seed), images or BATCH, count or DEFAULT_IMAGES
+    seed, batch, count = chosen.seed or 0, images or BATCH, chosen.count or DEFAULT_IMAGES
     count = count if images is None else -(-count // images) * images  # whole batches
     check_memory(4 * count * channels * math.prod(grid), f"{count:,} random images of {grid}")
-    drawn = torch.randn(count, channels, *grid, generator=generator)
+    drawn = torch.randn(count, channels, *grid, generator=torch.Generator().manual_seed(seed))
     return Inputs(torch.split(drawn.to(pair.first.weight), batch), seed, usual=None if said else grid)
 
 

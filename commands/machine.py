@@ -25,7 +25,7 @@ def prepare() -> None:
 
 
 def use_threads(count: int) -> None:
-    """Has torch compute with so many threads, whether it is imported yet or not."""
+    """Makes torch compute with this number of threads, whether it is imported yet or not."""
     os.environ["OMP_NUM_THREADS"] = str(count)
     if "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(count)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from ..convert.arguments import Size
     from ..convert.files.preprocessing import Normalization
     from ..convert.files.weights import Opening
+    from .inputs import InputOptions
 
 
 _Number = TypeVar("_Number", int, float)
@@ -141,6 +142,13 @@ EngineOption = Annotated[
 ResultOption = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write the result as JSON.")
 ]
+DataOption = Annotated[
+    Path | None, typer.Option("--data", metavar="PATH", help="Folder of images, or of one folder per class.")
+]
+RandomOption = Annotated[
+    int | None, typer.Option("--random", metavar="N", min=1, help="Number of random inputs (default 2).")
+]
+SeedOption = Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="Random seed (default 0).")]
 ImageSizeOption = Annotated[
     str | None,
     typer.Option(
@@ -164,7 +172,6 @@ OPENING: dict[str, tuple[Any, Any]] = {
     "weights": (WeightsOption, None),
     "trust": (TrustOption, False),
 }
-"""Options for opening a checkpoint, each with its default."""
 
 
 def opening_of(*, arch: str | None, arch_arg: list[str] | None, ema: bool, weights: str | None, trust: bool) -> Opening:
@@ -176,6 +183,49 @@ def opening_of(*, arch: str | None, arch_arg: list[str] | None, ema: bool, weigh
         raise MisuseError("--arch-arg goes with --arch, whose network takes the argument")
     architecture = None if arch is None else Architecture(arch, parse_arguments(arch_arg or ()))
     return Opening(architecture, ema, weights, trust)
+
+
+PICTURES: dict[str, tuple[Any, Any]] = {
+    "size": (PictureSizeOption, None),
+    "mean": (MeanOption, None),
+    "std": (StdOption, None),
+}
+
+
+def pictures_of(*, size: str | None, mean: str | None, std: str | None) -> InputOptions:
+    """Returns the ``InputOptions`` that the options of these names describe."""
+    from .inputs import InputOptions
+
+    return InputOptions(size=size_of(size, axes=2), normalization=normalization_of(mean, std))
+
+
+INPUTS: dict[str, tuple[Any, Any]] = {
+    "data": (DataOption, None),
+    "random": (RandomOption, None),
+    "seed": (SeedOption, None),
+    "input_": (InputOption, None),
+    "size": (ImageSizeOption, None),
+    "mean": (MeanOption, None),
+    "std": (StdOption, None),
+}
+
+
+def inputs_of(
+    *,
+    data: Path | None,
+    random: int | None,
+    seed: int | None,
+    input_: list[str] | None,
+    size: str | None,
+    mean: str | None,
+    std: str | None,
+) -> InputOptions:
+    """Returns the ``InputOptions`` that the options of these names describe."""
+    from ..convert.inputs import parse_inputs
+    from .inputs import InputOptions
+
+    specs, normalization = tuple(parse_inputs(input_ or ())), normalization_of(mean, std)
+    return InputOptions(data, random, seed, specs, size_of(size), normalization)
 
 
 def named_after(source: Path, ending: str) -> Path:
@@ -264,7 +314,7 @@ def _numbers(
     *,
     separator: str = ",",
 ) -> tuple[_Number, ...]:
-    """Parses numbers, of which there may be so many."""
+    """Parses numbers; ``counts`` are the numbers of them that are allowed, all if it is empty."""
     try:
         found = tuple(map(kind, text.split(separator)))
         if not counts or len(found) in counts:
@@ -274,6 +324,13 @@ def _numbers(
     raise typer.BadParameter(f"must be {wanted}; got {text}", param_hint=option)
 
 
+GROUPS: dict[str, tuple[dict[str, tuple[Any, Any]], Callable[..., Any]]] = {
+    "opening": (OPENING, opening_of),
+    "pictures": (PICTURES, pictures_of),
+    "inputs": (INPUTS, inputs_of),
+}
+"""Options that several commands have together: each with its default, and the function that makes one value of them."""
+_GROUP_TYPES = ("Opening", "InputOptions")
 Run = Callable[..., Outcome]
 _READ = {"checkpoint", "source", "a", "b", "folder", "original"}  # parameters that are paths to read
 _JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
@@ -321,8 +378,8 @@ class Program(TyperGroup):
         except Exception as usage:
             error: Any = usage
             if is_usage(error) and args[0] not in self.commands:
-                told, lists = error.message.removesuffix("."), "conv2attn --help lists all."
-                error.message = f"{told} {lists}" if told.endswith("?") else f"{told}; {lists}"
+                said, lists = error.message.removesuffix("."), "conv2attn --help lists all."
+                error.message = f"{said} {lists}" if said.endswith("?") else f"{said}; {lists}"
             raise
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -332,8 +389,8 @@ class Program(TyperGroup):
         for name, each in self.commands.items():
             if each.hidden:
                 continue
-            told = each.get_short_help_str(formatter.width - 6 - widest)
-            panels.setdefault(cast(Any, each).rich_help_panel, []).append((name.ljust(widest), told))
+            short = each.get_short_help_str(formatter.width - 6 - widest)
+            panels.setdefault(cast(Any, each).rich_help_panel, []).append((name.ljust(widest), short))
         for panel, rows in panels.items():
             with formatter.section(panel):
                 formatter.write_dl(rows)
@@ -344,7 +401,7 @@ def command(
 ) -> Callable[[Run], Run]:
     """Registers a function as a command that prints the returned outcome and ends with its exit code.
 
-    The command also has the option ``--json``, and the options ``OPENING`` in place of a parameter ``opening``.
+    The command also has the option ``--json``, and a group's options (``GROUPS``) in place of a parameter of its name.
 
     Args:
         app: The program.
@@ -354,8 +411,8 @@ def command(
     """
 
     def register(run: Run) -> Run:
-        types = get_type_hints(run, include_extras=True, localns={"Opening": object})
-        opens = "opening" in types
+        types = get_type_hints(run, include_extras=True, localns=dict.fromkeys(_GROUP_TYPES, object))
+        groups = {name: group for name, group in GROUPS.items() if name in types}
 
         def called(*, as_json: bool, threads: int | None = None, **given: Any) -> None:
             if threads is not None:
@@ -363,8 +420,8 @@ def command(
             for name in _READ & given.keys():
                 if given[name] is not None:
                     check_there(given[name])
-            if opens:
-                given["opening"] = opening_of(**{name: given.pop(name) for name in OPENING})
+            for group, (members, parse) in groups.items():
+                given[group] = parse(**{name: given.pop(name) for name in members})
             outcome = run(**given)
             print_outcome(run.__name__, outcome, as_json=as_json)
             if outcome.exit_code:
@@ -372,7 +429,7 @@ def command(
 
         options: dict[str, tuple[Any, Any]] = {}
         for name, parameter in inspect.signature(run).parameters.items():
-            options |= OPENING if name == "opening" else {name: (types[name], parameter.default)}
+            options |= groups[name][0] if name in groups else {name: (types[name], parameter.default)}
         options |= {"threads": (_THREADS, None)} if computes else {}
         options["as_json"] = (_JSON, False)
         kind = inspect.Parameter.KEYWORD_ONLY

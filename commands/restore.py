@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import torch
 
@@ -22,28 +21,14 @@ from ..convert.write import (
     write_stream,
 )
 from .opening import check_places, opened
-
-
-class Restored(NamedTuple):
-    """Record of the file that was written.
-
-    Attributes:
-        state: The state dict, with extra state where modules have some.
-        is_layers: Whether it is the weights of convolutions alone, without the rest of their network.
-        ungrafted: Names of the layers whose trained spare heads were taken off.
-    """
-
-    state: dict[str, Any]
-    is_layers: bool
-    ungrafted: tuple[str, ...]
-
+from .terminal import Done, wrote
 
 _SUFFIXES = (".safetensors", ".pth", ".pt")
 
 
 def restore_file(
     source: Path, out: Path, opening: Opening | None = None, *, ungraft: bool = False, force: bool = False
-) -> Restored:
+) -> Done:
     """Writes the CNN's state dict, bit for bit and in its order, to a file.
 
     Args:
@@ -69,5 +54,10 @@ def restore_file(
     else:  # which would write all of a storage for a part of it
         write = partial(write_stream, partial(torch.save, copies(state)))
     write_file(out, write, force=force, sources=network.files)
-    lost = [name or "the model itself" for name, trained in network.spare_heads.items() if trained]
-    return Restored(state, network.content == LAYERS_CONTENT, tuple(lost))
+    ungrafted = [name or "the model itself" for name, trained in network.spare_heads.items() if trained]
+    is_layers = network.content == LAYERS_CONTENT
+    what = "convolution weights only" if is_layers else "the state dict of the CNN, bit for bit"
+    if ungrafted:
+        what = f"the state dict of the trained CNN, without the spare heads of {', '.join(ungrafted)}"
+    content = "layers" if is_layers else "network"
+    return wrote(out, what, tensors=list(state), content=content, ungrafted=ungrafted)

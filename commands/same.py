@@ -3,69 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..convert.arguments import USUAL_SIZES, Size
+from ..convert.arguments import USUAL_SIZES
 from ..convert.errors import CheckpointError, OptionError
 from ..convert.files.open import Network
-from ..convert.files.preprocessing import Normalization
 from ..convert.files.readers import kind_of, read_contents
 from ..convert.files.weights import Opening
-from ..convert.inputs import InputSpec, example_image, program_shape, random_inputs
+from ..convert.inputs import example_image, program_shape, random_inputs
 from ..convert.onnx.run import random_feeds, session
 from ..convert.sameness.same import STEPS, compare
 from ..convert.sameness.sides import ONNX
-from ..convert.sameness.verdict import LEGEND, Sameness
-from ..learn.data.pictures import picture_reader, read_picture
+from ..convert.sameness.verdict import LEGEND
 from ..show.text import Table
-from .inputs import FolderImages
+from .inputs import InputOptions, folder_images
 from .opening import opened
+from .terminal import Done, progress
 
 _IMAGES = 8  # of a folder
 _DRAWN = 2  # random images
-
-
-class Progress(Protocol):
-    """Shows a progress bar with a total."""
-
-    def __call__(self, *, total: int) -> AbstractContextManager[Any]:
-        """The bar, as a context that gives what advances it."""
-
-
-@dataclass(frozen=True)
-class SameCheck:
-    """A comparison of two files.
-
-    Attributes:
-        found: The comparison.
-        paths: The two files or folders.
-    """
-
-    found: Sameness
-    paths: tuple[Path, Path]
-
-    @property
-    def exit_code(self) -> int:
-        """0 for the same bits and rounding, 1 for what is not, 5 where it cannot be said."""
-        return self.found.exit_code
-
-    def to_json(self) -> dict[str, Any]:
-        """The comparison as plain data."""
-        return {"a": str(self.paths[0]), "b": str(self.paths[1]), **self.found.to_dict()}
-
-    def shown(self) -> list[Table | str]:
-        """The comparison as lines and a table."""
-        header, *rows = self.found.table()
-        table = [Table(header, tuple(rows))] if rows else []
-        legend = [LEGEND] if table else []
-        return [*self.found.lines(), *table, *legend, f"Seed: {self.found.seed}"]
 
 
 def same_files(
@@ -73,39 +34,39 @@ def same_files(
     b: Path,
     *,
     opening: Opening,
-    data: Path | None,
-    count: int | None,
-    size: Size | None,
-    seed: int,
-    specs: Sequence[InputSpec],
-    normalization: Normalization | None,
+    chosen: InputOptions,
     dtype: torch.dtype | None,
     prove: bool,
-    progress: Progress,
-) -> SameCheck:
+) -> Done:
     """``conv2attn same``. The arguments are the command's options.
 
     Raises:
         OptionError: Inputs are chosen in two ways, or a picture is to be read for an ONNX file.
         ConversionError: A file cannot be opened or run.
     """
-    if data is not None and (count is not None or specs):
+    data = chosen.data
+    if data is not None and (chosen.count is not None or chosen.specs):
         raise OptionError("inputs are read with --data, or drawn with --random and --input; give one of the two")
     sides = [_opened(path, opening) for path in (a, b)]
     if data is None:
-        inputs = _random(sides, (a, b), count, size, seed, specs)
+        inputs = _random(sides, (a, b), chosen)
     elif data.is_dir():
-        inputs = _pictures(data, sides, size, normalization)
+        inputs = _pictures(data, sides, chosen)
     else:
         inputs = read_inputs(data)
     one, other = (_network(each) for each in sides)
-    with progress(total=STEPS) as advance:
-        found = compare(one, other, inputs, dtype=dtype, seed=seed, progress=advance, prove=prove)
-        return SameCheck(found, (a, b))
+    with progress("Running both networks, and rounding", total=STEPS) as advance:
+        found = compare(one, other, inputs, dtype=dtype, seed=chosen.seed or 0, progress=advance, prove=prove)
+    parts: list[Table | str] = [*found.lines()]
+    header, *rows = found.table()
+    if rows:
+        parts += [Table(header, tuple(rows)), LEGEND]
+    facts = {"a": str(a), "b": str(b), **found.to_dict()}
+    return Done(facts, [*parts, f"Seed: {found.seed}"], exit_code=found.exit_code)
 
 
 def _opened(path: Path, opening: Opening) -> Network | Path:
-    """The network of a file; an ONNX file, which ONNX Runtime runs whatever the architecture, stays a path."""
+    """The network of a file; an ONNX file, which ONNX Runtime runs even if an architecture is given, stays a path."""
     if path.suffix == ONNX:
         kind_of(path)
         return path
@@ -139,35 +100,20 @@ def read_inputs(path: Path) -> Any:
     return found
 
 
-def _pictures(
-    folder: Path, sides: Sequence[Network | Path], size: Size | None, normalization: Normalization | None
-) -> Tensor:
+def _pictures(folder: Path, sides: Sequence[Network | Path], chosen: InputOptions) -> Tensor:
     """The first images of a folder, as the first of the two networks takes them that is no ONNX file."""
     network = next((side for side in sides if not isinstance(side, Path)), None)
     if network is None:
         raise OptionError("two ONNX files do not say how they take pictures; a file of inputs is needed")
     known = network.preprocessing
-    channels = (known and known.channels) or example_image(network.read, size or USUAL_SIZES[2]).shape[1]
-
-    def read(path: Path) -> Tensor:
-        picture = read_picture(path, channels, size)
-        return picture if normalization is None else normalization(picture)
-
-    prepared = known if known is None or normalization is None else known.with_normalization(normalization)
-    reader = read if prepared is None else picture_reader(prepared, size)
-    found: Tensor = FolderImages(folder, channels, reader, batch_size=_IMAGES)[0]
+    channels = None if known is None else known.channels
+    found: Tensor = folder_images(folder, network.read, known, channels, chosen, batch_size=_IMAGES)[0]
     return found
 
 
-def _random(
-    sides: Sequence[Network | Path],
-    paths: tuple[Path, Path],
-    count: int | None,
-    size: Size | None,
-    seed: int,
-    specs: Sequence[InputSpec],
-) -> Any:
+def _random(sides: Sequence[Network | Path], paths: tuple[Path, Path], chosen: InputOptions) -> Any:
     """Normal numbers, as an ONNX file declares its inputs, or images of the usual size."""
+    specs, size, count, seed = chosen.specs, chosen.size, chosen.count, chosen.seed or 0
     if specs:
         return random_inputs(specs, seed=seed)
     network = next((side for side in sides if not isinstance(side, Path)), None)

@@ -87,11 +87,13 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
         OptionError: A page is asked for one picture.
         ConversionError: A file cannot be read or written, or the network does not run on the image.
     """
+    # an experiment, or a network
     form = form_of(out)
     runs = runs_at(source)
     check_picture(view.picture, form, is_of_network=runs is None)
     if runs is not None:
         return _show_runs(runs, out, view, form, force=force)
+    # the network, and that nothing which is read is overwritten
     if view.image is not None and not view.image.is_file():
         raise CheckpointError(f"there is no file {view.image}, the image to show attention on")
     read = [*(source / name for name in (CONFIG, WEIGHTS, REPORT)), *([view.image] if view.image else [])]
@@ -101,6 +103,7 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
     check_file(out, force=force, sources=sources)
     if isinstance(subject.model, Layers):
         _check_layers_alone(source, view, subject.unbuilt)
+    # the image, and what the layers do with it
     if view.layer is not None:
         find_layer(subject.model, view.layer)
     if view.alpha is not None:
@@ -123,7 +126,6 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
 
 
 def _page(subject: Subject, title: str, image: Tensor | None, view: View) -> bytes:
-    """The page of a network, as the content of its file."""
     from ..show.page.write import DRAWN, make_page
 
     seen = DRAWN if view.image is None else f"the image {view.image.name}"

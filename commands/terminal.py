@@ -51,7 +51,7 @@ def results_alone() -> Iterator[None]:
             with suppress(OSError):  # what was printed to it all the same
                 stream.flush()
             os.dup2(own, _STANDARD_OUTPUT)
-            with suppress(OSError):  # a reader that left early was told of when it was printed to
+            with suppress(OSError):  # that a reader left early was seen when it was printed to
                 _results.close()
         _results = None
 
@@ -169,9 +169,9 @@ class Done:
         return self.parts
 
 
-def wrote(file: Path, told: str = "", /, **about: Any) -> Done:
-    """Outcome of a command that wrote a file: what is told of its content, if anything, and other facts for JSON."""
-    return Done({"file": str(file), **about}, [f"Wrote {file}: {told}" if told else f"Wrote {file}"])
+def wrote(file: Path, content: str = "", /, **about: Any) -> Done:
+    """Outcome of a command that wrote a file: its content in words, if they are given, and other facts for JSON."""
+    return Done({"file": str(file), **about}, [f"Wrote {file}: {content}" if content else f"Wrote {file}"])
 
 
 def print_outcome(command: str, outcome: Outcome, *, as_json: bool) -> None:

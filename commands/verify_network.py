@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,26 +24,26 @@ from ..convert.files.weights import Opening
 from ..convert.layer.layer import SelfAttention
 from ..convert.network.convert import convert_model, restore_model
 from ..convert.network.plan import PASSED_BY, layer_input_sizes
-from ..convert.sameness.agreement import Agreement, EngineAgreement, LayerShape, compare, sameness_of
+from ..convert.sameness.agreement import Agreement, LayerShape, compare, sameness_of
 from ..convert.sameness.layers import PLACES
 from ..convert.sameness.verdict import Sameness
 from ..proofs.campaign.arithmetic import certified_arithmetic, check_device
 from ..proofs.campaign.layers import channel_limits
 from ..show.text import Table, layer_name, note_lines
 from .convert import worst_case_lines
-from .inputs import FolderImages, Inputs, Pair, choose_inputs, refuse_conversion
+from .inputs import FolderImages, InputOptions, Inputs, Pair, choose_inputs, refuse_conversion
 from .opening import opened
-from .terminal import say
+from .terminal import progress, say
 
+_Found = TypeVar("_Found")
 # "separable" shares no step with the convolution and never forms all pairs; "auto" is what a user runs.
 DEFAULT_ENGINES = ("separable", AUTO)
-NOTHING_RAN = "No attention layer ran: nothing is verified."
 IMAGES = 4  # images of a folder with a bound and an estimate of their own: seconds each
 _SMALLEST = 8  # pixels along an axis, of an input whose size is open
 _SOON = 64 * 64  # pixels of an image on which a bound of many layers takes seconds
 _FLOPS = 2e10  # of one second, of one core
 _SHORT = 15.0  # seconds an image that nobody need be warned of
-_NONE = "There is no estimate for single images"
+_MORE = "--all compares all elements, and prints accuracy, times and the worst case of the whole network, too."
 
 
 @dataclass(frozen=True)
@@ -54,14 +53,14 @@ class NetworkCheck:
     agreement: Agreement  # both networks on the same images, layer by layer and end to end
     # bound on the difference of their outputs, for all images within the ranges of these
     certificate: NetworkCertificate
-    limits: tuple[float, float] | None = None  # the smallest and the largest value of these images
-    seed: int | None = None  # seed of the images, if they are random
+    limits: tuple[float, float] | None  # the smallest and the largest value of these images
+    seed: int | None  # seed of the images, if they are random
     # bound and estimate for the first images of a folder, or why there is none
-    images: ImagesCertificate | str | None = None
-    smaller: str | None = None  # that the usual size was too large, and what was taken, if so
+    images: ImagesCertificate | str | None
     # whether the difference of the whole networks is rounding, or why it is not known; in the engine ``engine``
-    sameness: Sameness | str = ""
-    engine: str = AUTO
+    sameness: Sameness | str
+    engine: str
+    is_whole: bool  # whether all elements were compared, and all that was measured is printed
 
     @property
     def exit_code(self) -> int:
@@ -74,11 +73,6 @@ class NetworkCheck:
         return int(not self._layers or passed_by or bool(self._beyond) or is_odd)
 
     @property
-    def _is_undefined(self) -> bool:
-        engines = self.agreement.engines
-        return any(math.isnan(each.logit_difference) or math.isnan(each.top1_agreement or 0.0) for each in engines)
-
-    @property
     def _is_soft(self) -> bool:
         return any(shape.is_soft for shape in self.agreement.shapes.values())
 
@@ -87,77 +81,46 @@ class NetworkCheck:
         images = self.images.to_json() if isinstance(self.images, ImagesCertificate) else self.images
         network = asdict(self.agreement) | {"certificate": self.certificate.to_json(), "on_images": images}
         same = self.sameness.to_dict() if isinstance(self.sameness, Sameness) else self.sameness
-        return {"seed": self.seed, "smaller": self.smaller, "network": network, "same": same}
+        return {"seed": self.seed, "network": network, "same": same}
 
     def shown(self) -> list[Table | str]:
-        """The check as tables and lines."""
-        seed = [] if self.seed is None else [f"The inputs are random (normal numbers), seed {self.seed}."]
-        shown = agreement_shown("layer", self.agreement)
-        return [self.headline, *shown, *self.verdict, *seed, *self.sentence, self._outcome]
-
-    @property
-    def headline(self) -> str:
-        """The outcome in a line, before all numbers; of soft attention first how far it is from the CNN."""
-        apart = max((engine.logit_difference for engine in self.agreement.engines), default=0.0)
-        soft = f"Soft: outputs differ from the CNN's by {number(apart)}; alpha_for gives the alpha of a tolerance. "
-        return (soft if self._is_soft and not self._is_undefined else "") + self._outcome
-
-    @property
-    def _outcome(self) -> str:
-        count = len(self._layers) // max(1, len(self.agreement.engines))
-        if not self._layers:
-            return "Not verified: no layer ran."
-        if self._is_undefined:
-            return "Not verified: outputs are NaN or infinite, so agreement is undefined."
-        if self._beyond:
-            return f"Not verified: {len(self._beyond)} of {len(self._layers)} comparisons are beyond their worst case."
-        if self.exit_code:
-            return f"Not verified, though all {count} layers are within their worst case: the last lines say why."
-        return f"Verified: {count} layer{'s' * (count != 1)} within {'their' if count != 1 else 'its'} worst case."
-
-    @property
-    def sentence(self) -> list[str]:
-        """Whether the difference of the whole networks is rounding; nothing where no layer ran."""
-        if not self._layers:
-            return []
-        said = self.sameness.sentence if isinstance(self.sameness, Sameness) else f"Cannot say: {self.sameness}."
-        if self._is_undefined:
-            said = f"Cannot say: outputs are NaN or infinite; {said[0].lower()}{said[1:]}"
-        return [f"CNN and attention ({self.engine}): {said}"]
-
-    @property
-    def verdict(self) -> tuple[str, ...]:
-        """The result in a few sentences, a line each."""
-        first = [*self._what_it_is, *(f"{each.name} {each.reason}." for each in self.agreement.idle)]
-        if not self._layers:
-            return (*first, NOTHING_RAN)
-        if self._beyond:
-            return (*first, beyond_line(self._beyond))
-        told = self.images.in_words if isinstance(self.images, ImagesCertificate) else f"{_NONE}: {self.images}."
-        return *first, self._of_layers, *self._of_outputs, *([] if self.images is None else [told])
-
-    @property
-    def _of_layers(self) -> str:
-        """The layers' largest measured difference, and the one that comes nearest to its worst case."""
-        share, name = max((found / bound if bound else 0.0, name) for name, found, bound in self._layers)
-        count, unused = len(self._layers) // len(self.agreement.engines), len(self.agreement.idle)
-        whose = f"{count} of {count + unused} layers ({unused} did not run)" if unused else "Layers"
-        largest = number(max(found for _, found, _ in self._layers))
-        near = f"; nearest to its worst case: {name}, at {share:.1%} of it" if share else ""
-        return f"{whose}: measured at most {largest}{near}."
-
-    @property
-    def _of_outputs(self) -> list[str]:
-        """The measured difference of the network's outputs, and the worst case for them."""
+        """The outcome and the layers; with ``is_whole`` all that was measured of the network, too."""
+        shown = [*self.outcome, *layers_shown("layer", self.agreement)]
+        if not self.is_whole:
+            return [*shown, _MORE]
         measured = number(max(engine.logit_difference for engine in self.agreement.engines))
         first, *others = worst_case_lines(self.certificate, self.limits)
-        return [first.replace("Whole network: ", f"Whole network: measured {measured}; "), *others]
+        shown += [networks_table(self.agreement), first.replace(": ", f": measured {measured}; ", 1), *others]
+        if isinstance(self.images, ImagesCertificate):
+            shown.append(self.images.in_words)
+        elif self.images is not None:
+            shown.append(f"There is no estimate for single images: {self.images}.")
+        return shown if self.seed is None else [*shown, f"The inputs are random (normal numbers), seed {self.seed}."]
 
     @property
-    def _what_it_is(self) -> list[str]:
-        """Sentences without which the numbers would be misread."""
-        said = [] if self.smaller is None else [self.smaller]
-        return [*said, "Outputs are NaN or infinite: agreement is undefined."] if self._is_undefined else said
+    def outcome(self) -> list[str]:
+        """Whether the network is verified, and if not, why; of soft attention first how far it is from the CNN."""
+        engines, beyond = self.agreement.engines, self._beyond
+        reasons = [f"{each.name} {each.reason}." for each in self.agreement.idle]
+        if not self._layers:
+            return ["Not verified: no layer ran.", *reasons]
+        if beyond:
+            reasons.insert(0, f"Beyond the worst case, or not finite: {', '.join(beyond)}.")
+        if any(math.isnan(each.logit_difference) or math.isnan(each.top1_agreement or 0.0) for each in engines):
+            return ["Not verified: outputs are NaN or infinite, so agreement is undefined.", *reasons]
+        same = self.sameness.sentence if isinstance(self.sameness, Sameness) else f"Cannot say: {self.sameness}."
+        reasons.append(f"CNN and attention ({self.engine}): {same}")
+        # one sentence, before which soft attention is named
+        count = len(self._layers) // len(engines)
+        layers = "1 layer within its worst case" if count == 1 else f"{count} layers within their worst case"
+        if beyond:
+            said = f"Not verified: {len(beyond)} of {len(self._layers)} comparisons are beyond their worst case."
+        else:
+            said = f"Not verified, though {layers}:" if self.exit_code else f"Verified: {layers}."
+        if self._is_soft:
+            apart = number(max(engine.logit_difference for engine in engines))
+            said = f"Soft: outputs differ from the CNN's by {apart}; alpha_for gives the alpha of a tolerance. {said}"
+        return [said, *reasons]
 
     @property
     def _layers(self) -> list[tuple[str, float, float]]:
@@ -181,14 +144,13 @@ def verify_checkpoint(
     path: Path,
     *,
     opening: Opening,
+    inputs: InputOptions,
     alpha: float | None,
     skip_unsupported: bool,
     device: str,
     dtype: torch.dtype | None,
-    engines: Sequence[str] | None,
-    whole: bool = False,
-    progress: Callable[..., AbstractContextManager[Callable[[int], None]]],
-    **options: Any,
+    engines: Sequence[str],
+    whole: bool,
 ) -> NetworkCheck:
     """``conv2attn verify`` for a network that PyTorch runs. The arguments are the command's options.
 
@@ -198,6 +160,7 @@ def verify_checkpoint(
         ConversionError: It cannot be loaded, converted or restored; or as ``choose_inputs`` and ``verify_network``.
     """
     check_device(device)
+    # the CNN and its attention: one is read, and the other made of it
     network = opened(path, opening)
     model = placed(network.whole().as_saved(), device=device, dtype=dtype)
     if network.is_converted:
@@ -206,20 +169,20 @@ def verify_checkpoint(
     else:
         made = convert_model(model, alpha=alpha, skip_unsupported=skip_unsupported).model.eval()
         pair = Pair(model, made, network.preprocessing)
-    inputs, engines, smaller = choose_inputs(pair, **options), engines or DEFAULT_ENGINES, None
-    usual = taken = inputs.usual
-    say(*cost_lines(pair, inputs.batches[0], engines, count=inputs.number), err=True)
+    found = choose_inputs(pair, inputs)
+    usual = taken = found.usual
+    say(*cost_lines(pair, found.batches[0], engines, count=found.number), err=True)
+    # inputs whose size nobody said are halved until they fit into memory
     while True:
         try:
-            with progress(total=(1 + len(engines)) * inputs.number) as advance:
-                found = verify_network(pair, inputs, engines=engines, whole=whole, progress=advance)
-                return replace(found, smaller=smaller)
+            with progress("Running CNN and attention", total=(1 + len(engines)) * found.number) as advance:
+                return verify_network(pair, found, engines=engines, whole=whole, progress=advance)
         except MemoryLimitError:
             taken = taken and Size(*(length // 2 for length in taken))
             if not taken or min(taken) < _SMALLEST:
                 raise
-            inputs = choose_inputs(pair, **options | {"size": taken})
-            smaller = f"Inputs of {taken}: those of {usual} do not fit into memory_limit."
+            found = choose_inputs(pair, replace(inputs, size=taken))
+            say(f"warning: inputs are of {taken}: those of {usual} do not fit into memory_limit", err=True)
 
 
 def cost_lines(pair: Pair, images: Any, engines: Sequence[str], *, count: int) -> list[str]:
@@ -245,9 +208,9 @@ def cost_lines(pair: Pair, images: Any, engines: Sequence[str], *, count: int) -
         taken = seconds(engine, 0)
         shorter = next((n for n in (1, 2, 3) if seconds(engine, n) < _SHORT), None)
         smaller, less = (None, 1.0) if shorter is None else (_halved(size, shorter), taken / seconds(engine, shorter))
-        told = "" if smaller is None else f"; --size {smaller} takes {less:,.0f} times less"
+        hint = "" if smaller is None else f"; --size {smaller} takes {less:,.0f} times less"
         about = format_seconds(count * taken)
-        lines.append(f"warning: {engine} takes about {about} of the processor for {count} images of {size}{told}")
+        lines.append(f"warning: {engine} takes about {about} of the processor for {count} images of {size}{hint}")
     return lines
 
 
@@ -269,7 +232,8 @@ def verify_network(
         pair: CNN and attention.
         inputs: Images, or other inputs.
         engines: Engines to run the attention in.
-        whole: Whether every output of every layer is compared, and not a sample where bits differ.
+        whole: Whether every output of every layer is compared, not a sample where bits differ, and a folder's first
+            images are certified.
         progress: Called with the number of images that one network has just seen.
 
     Raises:
@@ -288,26 +252,22 @@ def verify_network(
                 places=None if whole else PLACES,
                 progress=progress,
             )
+        # the whole networks, in the engine that a user runs
         used = next((each for each in agreement.engines if each.engine == AUTO), agreement.engines[0])
-        same = _sameness(pair, shown, used)
-    images = _on_images(pair.attention, inputs.batches) if isinstance(inputs.batches, FolderImages) else None
+        same = _found_or_reason(lambda: sameness_of(pair.cnn, pair.attention, shown, used))
+    # what is proved for these images, and for all within their ranges
+    images: ImagesCertificate | str | None = None
+    if whole and isinstance(inputs.batches, FolderImages):
+        some = torch.cat([inputs.batches[place] for place in range(min(len(inputs.batches), IMAGES))])[:IMAGES]
+        images = _found_or_reason(lambda: certify_shown(pair.attention, some))
     certificate, limits = _certificate(pair.attention, inputs.batches, whole=whole)
-    return NetworkCheck(agreement, certificate, limits, inputs.seed, images, sameness=same, engine=used.engine)
+    return NetworkCheck(agreement, certificate, limits, inputs.seed, images, same, used.engine, whole)
 
 
-def _sameness(pair: Pair, inputs: Any, found: EngineAgreement) -> Sameness | str:
-    """Whether the difference of the whole networks is rounding, or why that is not known."""
+def _found_or_reason(find: Callable[[], _Found]) -> _Found | str:
+    """What is found, or the reason why it cannot be."""
     try:
-        return sameness_of(pair.cnn, pair.attention, inputs, found)
-    except ConversionError as refusal:
-        return str(refusal)
-
-
-def _on_images(attention: nn.Module, batches: FolderImages) -> ImagesCertificate | str:
-    """Proofs and estimates for the first images of a folder, or why there are none."""
-    first = torch.cat([batches[place] for place in range(min(len(batches), IMAGES))])
-    try:
-        return certify_shown(attention, first[:IMAGES])
+        return find()
     except ConversionError as refusal:
         return str(refusal)
 
@@ -339,8 +299,8 @@ def _certificate(
     return certify_network(attention, input_range=(low, high), size=size), (float(low.min()), float(high.max()))
 
 
-def agreement_shown(title: str, agreement: Agreement) -> list[Table | str]:
-    """Each layer beside its convolution, notes on them, and the network beside the CNN."""
+def layers_shown(title: str, agreement: Agreement) -> list[Table | str]:
+    """Each layer beside its convolution, and notes on them."""
     engines = {engine.engine: engine.layers for engine in agreement.engines}
     notes = note_lines((layer.name, layer.note) for layer in agreement.engines[0].layers)
     ways = [f"{name}: {_WAYS.get(name, name)}." for name in engines]
@@ -348,7 +308,7 @@ def agreement_shown(title: str, agreement: Agreement) -> list[Table | str]:
         "Measured: the largest difference of a layer from its convolution. In brackets: the worst case for any input "
         f"within the range of values that the layer saw. {' '.join(ways)} (conv2attn help engines)"
     )
-    return [layer_table(title, agreement.shapes, engines), legend, *notes, _networks(agreement)]
+    return [layer_table(title, agreement.shapes, engines), legend, *notes]
 
 
 _WAYS = {
@@ -377,12 +337,7 @@ def _worst_case(layer: LayerComparison) -> str:
     return number(layer.bound) if is_useful(layer.bound, layer.outputs) else "above the outputs"
 
 
-def beyond_line(names: Sequence[str]) -> str:
-    """A line that names the layers beyond their worst case, or with NaN."""
-    return f"Beyond the worst case, or not finite: {', '.join(names)}."
-
-
-def _networks(agreement: Agreement) -> Table:
+def networks_table(agreement: Agreement) -> Table:
     """The whole network beside the CNN, in every engine."""
     images = f"{agreement.images} image{'s' * (agreement.images != 1)}"
     header = (images, "accuracy", "top-1 agreement", "outputs, measured", "seconds")

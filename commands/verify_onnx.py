@@ -7,8 +7,9 @@ outputs, which is reported, is rounding.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,13 +17,11 @@ from typing import Any
 import numpy as np
 from torch import nn
 
-from ..convert.arguments import Size
 from ..convert.certificate.layer import certify_error, number
 from ..convert.errors import OptionError, OtherNetworkError, Problem, refusing
 from ..convert.files.open import open_network
 from ..convert.files.report import CERTIFIED_RANGE
 from ..convert.files.weights import read_checkpoint
-from ..convert.heads.values import LayerValues
 from ..convert.network.convert import convert_model
 from ..convert.onnx import onnx_package
 from ..convert.onnx.run import Feeds, random_feeds, session
@@ -31,7 +30,7 @@ from ..convert.plain import path_in
 from ..convert.sameness.agreement import LayerShape
 from ..convert.write import PROGRAM
 from ..show.text import Table, layer_name, problem_lines
-from .inputs import refuse_conversion
+from .inputs import InputOptions, refuse_conversion
 
 
 @dataclass(frozen=True)
@@ -48,6 +47,7 @@ class OnnxCheck:
         flaw: The first thing that onnx's checker finds wrong with the file with attention, and not with the original.
         is_kept: Whether the existing file gives exactly the same bits as one that is written now.
         difference: Why the file with attention is another network, or None.
+        is_whole: Whether all that was measured is printed.
     """
 
     form: str
@@ -59,6 +59,7 @@ class OnnxCheck:
     flaw: str | None = None
     is_kept: bool = True
     difference: str | None = None
+    is_whole: bool = False
 
     @property
     def exit_code(self) -> int:
@@ -81,33 +82,37 @@ class OnnxCheck:
         }
 
     def shown(self) -> list[Table | str]:
-        """The check as tables and lines."""
+        """The outcome, the layers, and what is left; with ``is_whole`` each output and the seed, too."""
         rows = tuple(
             (layer_name(name), shape.geometry, shape.heads, f"{shape.alpha:g}", number(self.bounds[name]))
             for name, shape in self.layers.items()
         )
         table = Table(("layer", "geometry", "heads", "alpha", "worst case on [-1, 1]"), rows)
-        is_empty = not self.layers and self.difference is None
-        lines = [] if not is_empty else ["No convolution of the file became attention: nothing is verified."]
+        shown: list[Table | str] = [*self.outcome, table, *problem_lines("left as they are", self.left)]
+        if self.is_whole:
+            for name, (apart, largest) in self.outputs.items():
+                values = f"measured {number(apart)}, of values up to {number(largest)}"
+                shown.append(f"Output {name}: {values}; no worst case.")
+            shown.append(f"Seed: {self.seed}")
+        return shown
+
+    @property
+    def outcome(self) -> list[str]:
+        """The outcome in a line, and the reasons if it is not verified."""
+        apart = number(max((apart for apart, _ in self.outputs.values()), default=0.0))
+        if not self.exit_code:
+            what = f"{len(self.layers)} layer{'s' * (len(self.layers) != 1)} in the form {self.form}"
+            return [f"Verified: ONNX Runtime ran the file and its attention, {what}; outputs measured {apart} apart."]
+        lines = ["Not verified:"]
         if self.difference is not None:
             lines.append(f"With attention it is not the same network: {self.difference}")
+        elif not self.layers:
+            lines.append("No convolution of the file became attention.")
         if self.flaw is not None:
             lines.append(f"onnx's checker refuses the file with attention: {self.flaw}")
         if not self.is_kept:
-            lines.append("The folder's ONNX file gives other outputs than its layers give when they are written anew.")
-        for name, (apart, largest) in self.outputs.items():
-            lines.append(f"Output {name}: measured {number(apart)}, of values up to {number(largest)}; no worst case.")
-        left = problem_lines("left as they are", self.left)
-        return [self.headline, table, *left, *lines, f"Seed: {self.seed}", self.headline]
-
-    @property
-    def headline(self) -> str:
-        """The outcome in a line."""
-        if self.exit_code:
-            return "Not verified: the last lines say why."
-        apart = max((apart for apart, _ in self.outputs.values()), default=0.0)
-        what = f"{len(self.layers)} layer{'s' * (len(self.layers) != 1)} in the form {self.form}"
-        return f"Verified: ONNX Runtime ran the file and its attention, {what}; outputs measured {number(apart)} apart."
+            lines.append("The folder's ONNX file gives other outputs than its layers give when they are written again.")
+        return [*lines, f"Outputs: measured {apart} apart."]
 
 
 def verify_onnx_file(
@@ -117,9 +122,8 @@ def verify_onnx_file(
     form: str | None,
     alpha: float | None,
     skip_unsupported: bool,
-    count: int | None,
-    size: Size | None,
-    seed: int | None,
+    inputs: InputOptions,
+    whole: bool = False,
 ) -> OnnxCheck:
     """``conv2attn verify`` of a network in an ONNX file, or of a folder that was converted from the file ``original``.
 
@@ -128,15 +132,10 @@ def verify_onnx_file(
         ToolError: ONNX Runtime is not installed.
         ConversionError: The file cannot be read or run.
     """
-    seed = seed or 0
-
-    def feeds(model: Any) -> Feeds:
-        return random_feeds(model, size=size, count=count, seed=seed)
-
     if original is None:
         cnn = open_network(path).cnn()
         made = convert_model(cnn, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported)
-        return _verified(path, made.model, form or DEFAULT_FORM, feeds, seed)
+        return replace(_verified(path, made.model, form or DEFAULT_FORM, inputs), is_whole=whole)
     refuse_conversion(path, alpha=alpha, skip_unsupported=skip_unsupported)
     if not (path / PROGRAM).is_file():
         raise OptionError(f"{path} holds no {PROGRAM}: it was not converted from an ONNX file, or not as a whole")
@@ -150,11 +149,11 @@ def verify_onnx_file(
     if form not in (None, own):
         raise OptionError(f"{converted} is in the form {own}, not {form}")
     model = open_network(path).as_saved()
-    return _verified(original, model, own, feeds, seed, converted)
+    return replace(_verified(original, model, own, inputs, converted), is_whole=whole)
 
 
 def _verified(
-    path: Path, model: nn.Module, form: str, feeds: Callable[[Any], Feeds], seed: int, converted: Path | None = None
+    path: Path, model: nn.Module, form: str, chosen: InputOptions, converted: Path | None = None
 ) -> OnnxCheck:
     """Runs the network of an ONNX file beside one with attention, whose layers ``model`` has by their names.
 
@@ -163,10 +162,19 @@ def _verified(
     onnx_package("reading ONNX files")
     from ..convert.onnx.beside import Run, run, runtime
 
+    seed = chosen.seed or 0
+    feeds = partial(random_feeds, size=chosen.size, count=chosen.count, seed=seed)
     try:
         whole = attention_model(path, dict(model.named_modules(remove_duplicate=False)).get, form=form)
     except OtherNetworkError as error:
-        return _refused(path, form, feeds, seed, converted, str(error))
+        # it cannot be written as the same network; a file that was written before is run all the same
+        outputs: dict[str, tuple[float, float]] = {}
+        if converted is not None:
+            with refusing(f"ONNX Runtime cannot run {path}, or {converted}"):
+                original = session(path)
+                outputs = _apart(original, session(converted), feeds(original))
+        return OnnxCheck(form, {}, {}, outputs, (), seed, difference=str(error))
+    # run the file, and the same file with attention, on the same inputs
     with TemporaryDirectory() as folder:
         made = Path(folder) / PROGRAM
         whole.save(made)
@@ -179,27 +187,14 @@ def _verified(
         if converted is not None:
             with refusing(f"ONNX Runtime cannot run {converted}"):
                 is_kept = all(apart == 0 for apart, _ in _apart(attention, session(converted), inputs).values())
+    # the certificate of each layer in this form
     layers = {found.layer: layer for found, layer, _ in whole.replaced}
+    bounds = {}
+    for name, layer in layers.items():
+        values = layer.values()
+        bounds[name] = certify_error(values, FORMS[form].error(values), input_range=CERTIFIED_RANGE).bound
     shapes = {name: LayerShape.of(layer) for name, layer in layers.items()}
-    bounds = {name: _bound(layer.values(), form) for name, layer in layers.items()}
     return OnnxCheck(form, shapes, bounds, outputs, (*whole.refused, *whole.left), seed, problem, is_kept, difference)
-
-
-def _refused(
-    path: Path, form: str, feeds: Callable[[Any], Feeds], seed: int, converted: Path | None, reason: str
-) -> OnnxCheck:
-    """The check of a file that cannot be written with attention as the same network; one that was before, is run."""
-    outputs: dict[str, tuple[float, float]] = {}
-    if converted is not None:
-        with refusing(f"ONNX Runtime cannot run {path}, or {converted}"):
-            original = session(path)
-            outputs = _apart(original, session(converted), feeds(original))
-    return OnnxCheck(form, {}, {}, outputs, (), seed, difference=reason)
-
-
-def _bound(layer: LayerValues, form: str) -> float:
-    """The certificate of a layer in a form."""
-    return certify_error(layer, FORMS[form].error(layer), input_range=CERTIFIED_RANGE).bound
 
 
 def _apart(original: Any, converted: Any, inputs: Feeds) -> dict[str, tuple[float, float]]:

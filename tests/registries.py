@@ -50,8 +50,7 @@ TORCHVISION = {
         def get_model_builder(name): return _all[name]
         class ImageClassification:
             def __call__(self, picture): return torch.full((3, picture.height, picture.width), 7.0)
-            mean, std, resize_size, crop_size = [0.5, 0.25, 0.5], [0.5, 0.5, 0.25], [9], [7]
-            class interpolation: value = "bicubic"
+            mean, std, crop_size = [0.5, 0.25, 0.5], [0.5, 0.5, 0.25], [7]
         class ObjectDetection: pass
         class VideoClassification(ImageClassification): pass
         _transforms = {"tiny": ImageClassification, "segmenter": ObjectDetection, "quantized_tiny": VideoClassification}

@@ -21,7 +21,6 @@ from pathlib import Path
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
 
 from ...convert.arguments import Size
 from ...convert.errors import CheckpointError, OptionError, ToolError, importing
@@ -29,7 +28,7 @@ from ...convert.examples.images import CLASSES, HELD_OUT_SEED, IMAGE_SIZE, draw_
 from ...convert.files.preprocessing import Normalization, Preprocessing
 from ...convert.write import check_outside
 from .images import ImageData, Split, divided
-from .pictures import SUFFIXES, ImageSizesError, Reader, owners_reader, read_picture, read_pixels
+from .pictures import SUFFIXES, ImageSizesError, Reader, owners_reader, read_pixels
 
 KINDS = "digits, digits:SIDE, drawn, drawn:SIDE, cifar10:PATH or folder:PATH"
 """Without a colon, the path of a folder means the same as folder:PATH, unless it is one of these words."""
@@ -258,8 +257,8 @@ def folder(
         channels: 1 for grey values, 3 for red, green and blue.
         size: Scale to these rows and columns; None does as the preprocessing says, and takes the first picture's where
             it does not say.
-        preprocessing: The network's preprocessing in training, which scales, cuts and normalises pictures; without a
-            size by its owner's own code, where that is installed.
+        preprocessing: The network's preprocessing in training: without a size its owner's own code, where that is
+            installed; otherwise pictures are scaled and normalised.
 
     Raises:
         CheckpointError: There are fewer than two classes, or a class of fewer than three pictures; one cannot be read;
@@ -273,9 +272,11 @@ def folder(
         )
     _check_counts(path, places[-1] if "" in parts else parts["train"])
     own = None if preprocessing is None or size is not None else owners_reader(preprocessing)
-    if own is None and size is None and (preprocessing is None or preprocessing.size is None):
-        size = Size(*_pixels(places[0].files[0], channels, None, preprocessing).shape[1:])
-    reader = own or (lambda picture: _pixels(picture, channels, size, preprocessing))
+    if preprocessing is not None:
+        channels, size = preprocessing.channels, size or preprocessing.size
+    if own is None and size is None:
+        size = Size(*read_pixels(places[0].files[0], channels).shape[1:])
+    reader = own or (lambda picture: read_pixels(picture, channels, size))
     normalization = None if own or preprocessing is None else preprocessing.normalization
     read = {part: _read(path, each, reader)._replace(normalization=normalization) for part, each in parts.items()}
     classes = places[0].classes
@@ -300,12 +301,6 @@ def _read(path: Path, places: Places, reader: Reader) -> Split:
             raise ImageSizesError(f"{picture} and {places.files[0]} are of different sizes")
         images[place] = pixels
     return Split(images, torch.tensor(places.labels, device="cpu"))
-
-
-def _pixels(path: Path, channels: int, size: Size | None, preprocessing: Preprocessing | None) -> Tensor:
-    if preprocessing is not None:
-        return read_pixels(path, preprocessing, size)
-    return read_picture(path, channels, size).add_(1).mul_(127.5).round_().to(torch.uint8)
 
 
 def _check_counts(path: Path, places: Places) -> None:

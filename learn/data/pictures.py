@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ...convert.arguments import Size
 from ...convert.errors import CheckpointError, ConversionError, importing, refusing
-from ...convert.files.preprocessing import Interpolation, Preprocessing, Transform, owners_transform
+from ...convert.files.preprocessing import Preprocessing, Transform, owners_transform
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -52,10 +52,20 @@ def read_picture(path: Path, channels: int, size: Size | None = None, *, longest
     Raises:
         CheckpointError: The file cannot be read, is no picture, or too large for Pillow; or the channels are others.
     """
+    return read_pixels(path, channels, size, longest=longest).float().div_(127.5).sub_(1)
+
+
+def read_pixels(path: Path, channels: int, size: Size | None = None, *, longest: int | None = None) -> Tensor:
+    """Reads a picture as bytes, 0 to 255; otherwise as ``read_picture``."""
     picture = _opened(path, channels)
     factor = 1.0 if longest is None else min(1.0, longest / max(picture.size))
     scaled = size or Size(*(max(1, round(length * factor)) for length in (picture.height, picture.width)))
-    return _bytes(_resized(picture, scaled, "lanczos")).float().div_(127.5).sub_(1)
+    if scaled != (picture.height, picture.width):
+        from PIL import Image
+
+        picture = picture.resize((scaled.columns, scaled.rows), Image.Resampling.LANCZOS)
+    values = torch.from_numpy(np.array(picture)).view(picture.height, picture.width, -1)
+    return values.permute(2, 0, 1).contiguous()  # training on channels that lie last crashes torch 2.13 on CPUs
 
 
 def owners_reader(preprocessing: Preprocessing) -> Reader | None:
@@ -73,23 +83,13 @@ def _prepared(transform: Transform, channels: int, path: Path) -> Tensor:
 
 
 def picture_reader(preprocessing: Preprocessing, size: Size | None = None) -> Reader:
-    """Reads pictures as a network takes them, float32: by the owner's own code, or as ``read_pixels`` and normalised.
+    """Reads pictures as a network takes them, float32: by the owner's own code, if it is there and no size is given.
 
-    With a size, pictures are only scaled to it and normalised.
+    Otherwise pictures are only scaled, to the given size or the network's, and normalised.
     """
     own = owners_reader(preprocessing) if size is None else None
-    return own or (lambda path: preprocessing.normalization(read_pixels(path, preprocessing, size)))
-
-
-def read_pixels(path: Path, preprocessing: Preprocessing, size: Size | None = None) -> Tensor:
-    """Reads a picture, scaled and cut as a network takes it, or only scaled to a size: bytes, as ``read_picture``."""
-    picture = _opened(path, preprocessing.channels)
-    scaled = size or preprocessing.scaled(Size(picture.height, picture.width))
-    picture = _resized(picture, scaled, preprocessing.interpolation)
-    if size is None and preprocessing.crop is not None:
-        (row, column), (rows, columns) = preprocessing.corner(scaled), preprocessing.crop
-        picture = picture.crop((column, row, column + columns, row + rows))  # Pillow adds zeros outside
-    return _bytes(picture)
+    channels, scaled = preprocessing.channels, size or preprocessing.size
+    return own or (lambda path: preprocessing.normalization(read_pixels(path, channels, scaled)))
 
 
 def _opened(path: Path, channels: int) -> Image:
@@ -116,20 +116,6 @@ def _opened(path: Path, channels: int) -> Image:
         raise CheckpointError(f"{path} is not a picture of a kind that is read: {', '.join(_FORMATS)}") from error
     except Exception as error:  # a damaged file makes Pillow raise many things
         raise CheckpointError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}") from error
-
-
-def _resized(picture: Image, size: Size, interpolation: Interpolation) -> Image:
-    if size == (picture.height, picture.width):
-        return picture
-    from PIL import Image
-
-    return picture.resize((size.columns, size.rows), Image.Resampling[interpolation.upper()])
-
-
-def _bytes(picture: Image) -> Tensor:
-    """The bytes of a picture, [channels, rows, columns]."""
-    values = torch.from_numpy(np.array(picture)).view(picture.height, picture.width, -1)
-    return values.permute(2, 0, 1).contiguous()  # training on channels that lie last crashes torch 2.13 on CPUs
 
 
 def check_plain_file(path: Path) -> None:

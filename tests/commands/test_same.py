@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,8 +13,12 @@ import onnx
 import pytest
 import torch
 from onnx import helper
+from PIL import Image
 from torch import nn
 
+from conv2attn.commands.inputs import InputOptions, folder_images
+from conv2attn.convert.arguments import Size
+from conv2attn.convert.files.preprocessing import Normalization, Owner, Preprocessing
 from tests.command import Run
 from tests.onnx_files import network as onnx_network
 from tests.onnx_files import port, tensor
@@ -59,6 +64,17 @@ def test_images_of_a_folder_are_taken(pair: tuple[nn.Module, Path], run: Run) ->
     ran = run("same", folder / "a.pt", faulty(network, folder / "b.pt"), "--data", folder / "images")
     assert ran.code == 1
     assert "1x4x6x6" in ran.out
+
+
+def test_pictures_of_a_folder_are_scaled_with_a_sentence_where_their_library_is_missing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "timm", None)
+    Image.new("RGB", (5, 4)).save(tmp_path / "a.png")
+    known = Preprocessing(Normalization((0.5,), (0.5,)), size=Size(6, 7), owner=Owner("timm", {}))
+    found = folder_images(tmp_path, nn.Conv2d(3, 1, 1), known, 3, InputOptions())
+    assert found[0].shape == (1, 3, 6, 7)
+    assert "timm is not installed" in capsys.readouterr().err
 
 
 def test_two_onnx_files_cannot_be_judged_with_exit_code_5(run: Run, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from onnx import helper, numpy_helper, version_converter
 
 from conv2attn.commands.convert import convert_checkpoint
+from conv2attn.commands.inputs import InputOptions
 from conv2attn.commands.verify_onnx import OnnxCheck, verify_onnx_file
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import CheckpointError, OptionError
@@ -18,6 +20,7 @@ from conv2attn.convert.files.weights import Opening
 from conv2attn.convert.onnx import forms, lift
 from conv2attn.convert.onnx.run import random_feeds, session
 from conv2attn.convert.onnx.write import FORMS
+from conv2attn.show.text import Table
 from tests.onnx_files import network, port, tensor
 
 
@@ -43,9 +46,8 @@ def save(path: Path) -> Path:
 def verify(
     path: Path, *, original: Path | None = None, form: str | None = None, alpha: float | None = None
 ) -> OnnxCheck:
-    return verify_onnx_file(
-        path, original=original, form=form, alpha=alpha, skip_unsupported=False, count=2, size=Size(9, 11), seed=1
-    )
+    inputs = InputOptions(count=2, size=Size(9, 11), seed=1)
+    return verify_onnx_file(path, original=original, form=form, alpha=alpha, skip_unsupported=False, inputs=inputs)
 
 
 def save_channels_last(path: Path) -> Path:
@@ -79,6 +81,10 @@ def test_every_layer_has_its_certificate_and_outputs_are_run_beside_each_other(
     assert all(0 < bound < float("inf") for bound in check.bounds.values())
     (apart, largest), *_ = check.outputs.values()
     assert 0 < apart < largest
+    verdict, table = check.shown()
+    assert str(verdict).startswith("Verified: ")
+    assert isinstance(table, Table)
+    assert len(replace(check, is_whole=True).shown()) == 4  # and the output and the seed
 
 
 def test_a_folder_is_verified_beside_its_file(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_layers_that_compute_what_no_convolution_computes_are_all_told_with_thei
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
 def test_a_restored_file_holds_the_cnn_and_replaces_another_only_if_told(suffix: str, tmp_path: Path) -> None:
     folder, out, expected = write(tmp_path / "out"), tmp_path / f"r{suffix}", network().state_dict()
-    assert list(restore_file(folder, out)[0]) == list(expected)
+    assert restore_file(folder, out).data["tensors"] == list(expected)
     written = load_file(out) if suffix == ".safetensors" else torch.load(out)
     assert written.keys() == expected.keys()
     assert_the_cnn_s({name: written[name] for name in expected})

@@ -49,7 +49,7 @@ def test_config_describes_the_network_its_layers_and_where_they_came_from(tmp_pa
     model, out = network(), tmp_path / "out"
     architecture = Architecture("module:function", {"classes": 3})
     source = Checkpoint(tmp_path / "w.pt", {}, "0" * 64, {}, files=())
-    preprocessing = Preprocessing(Normalization((0.5,), (0.25,)), channels=1, scale=9, crop=Size(8, 7))
+    preprocessing = Preprocessing(Normalization((0.5,), (0.25,)), channels=1, size=Size(8, 7))
     save_converted(model, out, architecture=architecture, preprocessing=preprocessing, source=source)
     assert read_folder(out)[0].preprocessing == preprocessing
     entries = [LayerRecord.of((name,), model.get_submodule(name)).to_json() for name in ("0", "2")]  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""A picture is read as a network takes it: scaled, cut and normalised, as Pillow and the preprocessing say."""
+"""A picture is read as a network takes it: scaled and normalised, as Pillow and the preprocessing say."""
 
 from __future__ import annotations
 
@@ -20,22 +20,13 @@ def picture_of(path: Path, *, rows: int, columns: int) -> np.ndarray:
     return pixels
 
 
-def test_a_picture_is_scaled_cut_and_normalised(tmp_path: Path) -> None:
+def test_a_picture_is_scaled_and_normalised(tmp_path: Path) -> None:
     path = tmp_path / "a.png"
     pixels = picture_of(path, rows=9, columns=14)
     normalization = Normalization((0.25, 0.5, 0.75), (0.5, 0.25, 2.0))
-    made = picture_reader(Preprocessing(normalization, scale=6, crop=Size(5, 7), interpolation="box"))(path)
-    scaled = np.array(Image.fromarray(pixels).resize((9, 6), Image.Resampling.BOX))  # 6 x int(6 * 14 / 9)
-    cut = torch.from_numpy(scaled[0:5, 1:8]).permute(2, 0, 1)  # margins 1 and 2: half of 1 to even is 0
-    assert torch.equal(made, normalization(cut))
+    made = picture_reader(Preprocessing(normalization, size=Size(5, 7)))(path)
+    scaled = np.array(Image.fromarray(pixels).resize((7, 5), Image.Resampling.LANCZOS))
+    assert torch.equal(made, normalization(torch.from_numpy(scaled).permute(2, 0, 1)))
     assert made.is_contiguous()
-
-
-def test_a_picture_that_is_too_small_is_padded_with_zeros(tmp_path: Path) -> None:
-    path = tmp_path / "a.png"
-    pixels = picture_of(path, rows=3, columns=8)
-    one = Normalization((0.0,), (1.0,))
-    made = picture_reader(Preprocessing(one, crop=Size(6, 4)))(path) * 255
-    wanted = torch.zeros(3, 6, 4)
-    wanted[:, 2:5] = torch.from_numpy(pixels[:, 2:6].copy()).permute(2, 0, 1).float()
-    assert torch.equal(made.round(), wanted)
+    unscaled = picture_reader(Preprocessing(normalization))(path)
+    assert torch.equal(unscaled, normalization(torch.from_numpy(pixels).permute(2, 0, 1)))

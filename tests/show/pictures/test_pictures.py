@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor, nn
 
-from conv2attn.commands.inputs import Pair, choose_inputs
+from conv2attn.commands.inputs import InputOptions, Pair, choose_inputs
 from conv2attn.commands.show import Subject, View, view_image
 from conv2attn.convert import SelfAttention2d, attention_from_conv, convert_model, graft
 from conv2attn.convert.arguments import Size
@@ -202,7 +202,7 @@ def test_a_picture_has_the_same_values_for_every_command(tmp_path: Path) -> None
         Subject(nn.Conv2d(3, 1, 1), Report((), ())),
         Pair(nn.Conv2d(3, 1, 1), attention_from_conv(nn.Conv2d(3, 1, 1))),
     )
-    assert torch.equal(choose_inputs(pair, folder=tmp_path).batches[0][0], wanted)
+    assert torch.equal(choose_inputs(pair, InputOptions(tmp_path)).batches[0][0], wanted)
     assert torch.equal(view_image(subject, View(image=tmp_path / "a.png"))[0], wanted)
     normalization = Normalization((0.5, 0.25, 0.2), (0.25, 0.5, 1.0))
     normalized = view_image(subject, View(image=tmp_path / "a.png", normalization=normalization))
@@ -239,7 +239,7 @@ def test_a_network_that_takes_one_size_is_shown_an_image_of_that_size(tmp_path: 
         encoding="utf-8",
     )
     model, _ = convert_model(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.Linear(2 * 6 * 5, 3)))
-    preprocessing = Preprocessing(Normalization((0.5,), (0.25,)), channels=1, scale=9, crop=Size(8, 7))
+    preprocessing = Preprocessing(Normalization((0.5,), (0.25,)), channels=1, size=Size(8, 7))
     save_converted(model, tmp_path / "X", architecture=Architecture(f"{code}:net"), preprocessing=preprocessing)
     out = tmp_path / "x.svg"
     assert exit_code("show", tmp_path / "X", "--out", out, "--trust") == 0
