@@ -12,8 +12,8 @@ from torch import nn
 
 from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.errors import ConversionError, OptionError, untraceable
-from ..convert.files.held import complete_state, independent_tensors
 from ..convert.files.preprocessing import caveats
+from ..convert.files.state import complete_state, independent_tensors
 from ..convert.files.weights import Opening
 from ..convert.inputs import example_image
 from ..convert.write import check_file, copies, write_file, write_safetensors, write_stream

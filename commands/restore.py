@@ -9,7 +9,7 @@ import torch
 
 from ..convert.errors import OptionError
 from ..convert.files.folder import LAYERS_CONTENT
-from ..convert.files.held import independent_tensors
+from ..convert.files.state import independent_tensors
 from ..convert.files.weights import Opening
 from ..convert.write import (
     CONFIG,

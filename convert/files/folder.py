@@ -35,11 +35,11 @@ from ..write import (
     write_safetensors,
 )
 from .architecture import Architecture, with_classes
-from .held import complete_state, extra_state_of, packed, tensors_of, unpacked
 from .layers import Layers, attention_named, described, state_key
 from .preprocessing import Preprocessing
 from .readers import digest, read_safetensors, readable
 from .report import checksum
+from .state import complete_state, extra_state_of, packed, tensors_of, unpacked
 from .weights import Checkpoint
 
 FORMAT_VERSION = 4

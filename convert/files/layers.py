@@ -34,8 +34,8 @@ from ..spec import Convolution, ConvSpec, DescribedConvolution
 from ..subclasses.padded import convolution as new_convolution
 from ..subclasses.padded import has_class
 from ..subclasses.readers import geometry
-from .held import extra_state_of, held_state, tensors_of
 from .keys import Expected
+from .state import extra_state_of, held_state, tensors_of
 
 ATTENTION_KEYS = (
     "alpha",

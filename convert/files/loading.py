@@ -19,9 +19,9 @@ from torch.nn.parameter import is_lazy
 
 from ..errors import CheckpointError, ClassesDifferError, TrustNeededError, first_line, listed
 from ..write import Versions, have_same_bytes, versions_of, with_versions
-from .held import differing, held_state, is_extra_state, is_loaded, tensors_of
 from .pickles import inert_kinds
 from .readers import FLOAT_STATE, quantised, quantised_keys
+from .state import differing, held_state, is_extra_state, is_loaded, tensors_of
 
 _COUNTER = "num_batches_tracked"  # batch normalisation had none before PyTorch 0.4.1
 _BYTES = (torch.int8, torch.uint8)

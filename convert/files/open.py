@@ -48,7 +48,6 @@ from ..plain import read_object
 from ..write import CONFIG, PROGRAM, Versions, is_ours, versions_of, with_versions
 from .architecture import Architecture
 from .folder import NETWORK_CONTENT, converted_in, read_folder
-from .held import complete_state, extra_state_of, held_state, parameter_orders, tensors_of
 from .layers import (
     Layers,
     attention_layers,
@@ -64,6 +63,7 @@ from .loading import load_into
 from .names import PREFIX, is_model_folder, pretrained
 from .preprocessing import Preprocessing, from_folder, from_timm, from_torchvision
 from .readers import FLOAT_STATE, Contents, Kind, quantised, quantised_keys, read_contents, sniff
+from .state import complete_state, extra_state_of, held_state, parameter_orders, tensors_of
 from .weights import Checkpoint, Opening, find_weights
 
 LARGE = 2**28  # bytes of weights from which on they are not copied

@@ -34,8 +34,8 @@ from ..network.calls import calls_as_modules, calls_of_integers
 from ..onnx import read_onnx
 from ..plain import path_in, read_json
 from ..spec import DescribedConvolution
-from .held import is_extra_state
 from .pickles import inert_kinds, is_module, is_utf8, kinds_of, load_torch, pickled_network, read_torch
+from .state import is_extra_state
 
 
 class Kind(Enum):

@@ -27,11 +27,11 @@ from ..spec import DescribedConvolution
 from ..write import Versions, versions_of
 from .architecture import Architecture
 from .averages import SWAPPED_OR_NOT, in_order, is_averaged, joined, swapped
-from .held import extra_state_of, is_extra_state
 from .keys import Expected, fit_keys, renamed
 from .loading import LEFT_BY_TOOLS
 from .pickles import Inert, is_module, kinds_of, pickled_network
 from .readers import FLOAT_STATE, Contents, quantised, quantised_classes, read_contents
+from .state import extra_state_of, is_extra_state
 
 _USUAL = ("state_dict", "model", "model_state_dict", "module", "net", "network", "weights", "params", "")
 _TRAINING = re.compile(r"optim|sched|scaler|rng|callback|loss|metric|loops", re.IGNORECASE)

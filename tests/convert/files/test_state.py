@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from conv2attn.commands.restore import restore_file
 from conv2attn.convert import convert_model, load_converted, save_converted
 from conv2attn.convert.errors import CheckpointError, OutputError, TrustNeededError
-from conv2attn.convert.files.held import held_state
 from conv2attn.convert.files.open import open_network
+from conv2attn.convert.files.state import held_state
 from conv2attn.convert.files.weights import Opening
 
 
