@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-import warnings
-import zipfile
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import save
 from torch import nn
-from torch.package.package_exporter import PackageExporter
 
 from conv2attn.convert import convert_model, load_converted, save_converted
 from conv2attn.convert.errors import CheckpointError
@@ -49,31 +46,3 @@ def test_a_folder_or_a_file_that_is_not_there_is_said_to_be_missing(tmp_path: Pa
         load_converted(tmp_path / "network" / "config.json")
     with pytest.raises(CheckpointError, match="there is no file"):
         open_network(tmp_path / "network2.pth")
-
-
-@pytest.mark.filterwarnings("ignore")  # of torch.package, which is no longer worked on
-@pytest.mark.parametrize("pickled", ["model.pkl", "data.pkl"])
-def test_a_package_is_named_as_one(pickled: str, tmp_path: Path) -> None:
-    with warnings.catch_warnings(), PackageExporter(tmp_path / "m.pt") as made:
-        made.extern("**")
-        made.save_pickle("", pickled, nn.Conv2d(2, 3, 3))
-    with pytest.raises(CheckpointError, match=r"a package of torch\.package"):
-        open_network(tmp_path / "m.pt")
-
-
-@pytest.mark.parametrize(
-    ("entry", "reason"),
-    [
-        ("weight.npy", "NumPy arrays"),
-        ("data/aotinductor/model/model.so", "AOTInductor"),
-        ("model.weights.h5", "Keras"),
-        ("MAR-INF/MANIFEST.json", "TorchServe"),
-        ("run/last.ckpt", r"holds run/last\.ckpt; unpack it first"),
-        ("notes.txt", "PyTorch did not write"),
-    ],
-)
-def test_other_archives_are_named(entry: str, reason: str, tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "w.pth", "w") as archive:
-        archive.writestr(entry, b"0")
-    with pytest.raises(CheckpointError, match=reason):
-        open_network(tmp_path / "w.pth")
