@@ -6,7 +6,6 @@ import copy
 import gc
 import itertools
 import json
-import pickle
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -170,16 +169,6 @@ def test_hooks_fire_and_their_handles_remove_them(inplace: bool) -> None:
 
 
 # What happens to a converted model
-
-
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_copies_of_a_converted_model_compute_the_same(copied: Callable[[nn.Module], nn.Module]) -> None:
-    model, x = convert_model(Composite()).model, composite_input()
-    expected = model(x)
-    again = copied(model)
-    assert torch.equal(again(x), expected)
-    assert repr(again) == repr(model)
-    assert attention(again, "blocks.0") is attention(again, "blocks.2")
 
 
 # What the report says
