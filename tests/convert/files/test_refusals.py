@@ -219,6 +219,7 @@ UNFIT: list[tuple[nn.Module, object, str]] = [
     (PARTS, {**{name: part.state_dict() for name, part in PARTS.items()}, "head_model": HEAD}, "does not fit"),
     (COMPOSITE, OWN | {"head.more": torch.ones(5)}, "'head.more', which the architecture lacks$"),
     (COMPOSITE, OWN | {"blocks.3.weight": torch.ones(5)}, r"'blocks\.3\.weight', which the architecture lacks$"),
+    (COMPOSITE, OWN | {"stem._orig_mod.weight": OWN["stem.weight"] + 1}, "two keys are 'stem.weight'"),
     (COMPOSITE, OWN | SWAPPED, r"has shape \[3, 4, 1\], wanted \[3, 4\]; 'head.bias' is integer"),
     (COMPOSITE, {f"f.{n}": each for n, each in enumerate(OWN.values())}, r"'stem\.weight' is missing.*it holds 'f\.0'"),
     (COMPOSITE, {key: each for key, each in CONVERTED.items() if key != "stem.alpha"}, "does not fit"),
