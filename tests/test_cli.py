@@ -640,15 +640,15 @@ def test_a_reader_that_leaves_early_causes_no_traceback() -> None:
 
 
 def test_the_demo_s_networks_agree_in_every_engine_and_every_layer(run: Run) -> None:
-    arguments = ("demo", "--images", "40", "--out", "demo", "--json")
+    arguments = ("demo", "--images", "12", "--out", "demo", "--json")
     found = result_of(
         "demo", done(run(*arguments))
     )  # with nothing on stderr: no progress bar, since that is no terminal
     assert found["seed"] == HELD_OUT_SEED
     assert [network["network"] for network in found["networks"]] == list(NETWORKS)
-    x, _ = draw_images(40, seed=found["seed"])
+    x, _ = draw_images(12, seed=found["seed"])
     for network in found["networks"]:
-        assert network["images"] == 40
+        assert network["images"] == 12
         assert [engine["top1_agreement"] for engine in network["engines"]] == [1.0] * len(network["engines"])
         assert {engine["engine"] for engine in network["engines"]} >= {"literal", "factored"}
         layers = [layer for engine in network["engines"] for layer in engine["layers"]]

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
@@ -106,7 +106,8 @@ def test_what_was_saved_is_loaded_bit_for_bit(
         assert torch.equal(loaded(x), model(x))
 
 
-@given(st.lists(conv_specs(), min_size=1, max_size=3))
+@settings(max_examples=30)
+@given(st.lists(conv_specs(), min_size=3, max_size=5))
 def test_every_geometry_comes_back(specs: list[ConvSpec]) -> None:
     model, fresh = (nn.Sequential(*map(convolution_of, specs)) for _ in range(2))
     converted = convert_model(model).model
