@@ -56,7 +56,12 @@ def averaged(model: nn.Module) -> nn.Module:
     return average.module
 
 
-WAYS = [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model)), saved, averaged]
+WAYS: list[Callable[[nn.Module], nn.Module]] = [
+    copy.deepcopy,
+    lambda model: pickle.loads(pickle.dumps(model)),
+    saved,
+    averaged,
+]
 
 
 def places(model: nn.Module) -> list[int]:
