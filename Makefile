@@ -4,6 +4,7 @@ BIN := .venv/bin
 # Python compiles a module when it is first imported; all modules of all packages would take as long as the rest.
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable
 PARALLEL := --numprocesses=auto --dist=worksteal
+unexport PYTHONDONTWRITEBYTECODE  # where it is set, each process would compile all of torch's modules again
 
 .PHONY: demo test slow test-all test-libraries test-versions quick faults mutants cuda browser bench hunt court first-picture pictures docs formal coq checker venv check format lint types clean
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.machinery
 import importlib.util
 import inspect
 import itertools
@@ -18,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any
 
 import torch
@@ -253,12 +254,20 @@ def _with_article(value: object) -> str:
     return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
 
 
+class _FreshLoader(importlib.machinery.SourceFileLoader):
+    """Compiles the file itself: cached bytecode is taken for that of a file that was changed within a second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 def _import_file(path: Path) -> ModuleType:
     """Imports a file under a fresh name; it stays in sys.modules, where pickle and copy look classes up."""
     if path.suffix != ".py" or not os.path.isfile(path):  # unlike Path.is_file, false for a name that is too long
         raise ArchitectureError(_no_file(path))
     name = f"{_OWN_NAME}{next(_serial)}"
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    place = path.resolve()
+    spec = importlib.util.spec_from_file_location(name, place, loader=_FreshLoader(name, str(place)))
     if spec is None or spec.loader is None:
         raise ArchitectureError(f"{path} cannot be imported as a Python file")
     module = sys.modules[name] = importlib.util.module_from_spec(spec)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -32,40 +33,6 @@ def convolutions() -> nn.Module:
 
 def one_linear_layer() -> nn.Module:
     return nn.Sequential(nn.Conv2d(2, 3, 2), nn.Flatten(), torch.ao.nn.quantized.dynamic.Linear(3, 2))
-
-
-def dump(value: object, path: Path) -> None:
-    path.write_bytes(pickle.dumps(value))
-
-
-@pytest.mark.parametrize(("write", "trust"), [(torch.save, False), (torch.save, True), (dump, True)])
-@pytest.mark.parametrize("held", [lambda net: net, lambda net: {"model": net, "epoch": 3}])
-@pytest.mark.parametrize("make", [convolutions, one_linear_layer])
-def test_a_pickled_network_of_quantised_modules_is_refused_by_their_classes(
-    make: Callable[[], nn.Module],
-    held: Callable[[nn.Module], object],
-    write: Callable[[object, Path], None],
-    trust: bool,
-    tmp_path: Path,
-) -> None:
-    write(held(make()), tmp_path / "m")
-    for architecture in (None, nn.Sequential(nn.Conv2d(2, 3, 2))):
-        with pytest.raises(CheckpointError, match=rf"{FLOAT_STATE} \(torch\.ao\.nn\.quantized\."):
-            open_network(tmp_path / "m", Opening(architecture, trust=trust))
-
-
-def test_a_float_network_made_ready_for_quantisation_is_read(tmp_path: Path) -> None:
-    net = nn.Sequential(nn.Conv2d(2, 3, 2))
-    net.add_module("add", torch.ao.nn.quantized.FloatFunctional())
-    torch.save(net, tmp_path / "m")
-    opened = open_network(tmp_path / "m", Opening(nn.Sequential(nn.Conv2d(2, 3, 2)))).cnn()
-    assert torch.equal(opened.get_parameter("0.weight"), net.get_parameter("0.weight"))
-
-
-def test_the_state_dict_of_quantised_modules_is_refused_without_an_architecture_too(tmp_path: Path) -> None:
-    torch.save(one_linear_layer().state_dict(), tmp_path / "w")
-    with pytest.raises(CheckpointError, match=rf"{FLOAT_STATE} \(2\.zero_point\)"):
-        open_network(tmp_path / "w").cnn()
 
 
 class OfIntegers(nn.Module):
@@ -92,21 +59,65 @@ def dequantised_by_hand(stored: Tensor) -> Tensor:
     return (stored.to(torch.float32) - 3) * 0.1
 
 
-@pytest.mark.parametrize(
-    ("kernel", "sign", "trust"),
-    [
-        (dequantised_by_torch, "quantized_decomposed.dequantize_per_tensor", False),
-        (dequantised_by_torch, "quantized_decomposed.dequantize_per_tensor", True),
-        (dequantised_by_hand, "conv2d_1", True),
-    ],
-)
-def test_an_exported_program_with_quantised_kernels_is_refused_by_what_tells(
-    kernel: Callable[[Tensor], Tensor], sign: str, trust: bool, tmp_path: Path
+def dump(value: object, path: Path) -> None:
+    path.write_bytes(pickle.dumps(value))
+
+
+def export(value: nn.Module, path: Path) -> None:
+    program = torch.export.export(value, (torch.rand(1, 2, 4, 5),))
+    torch.export.save(program, path.with_suffix(".pt2"))
+    path.with_suffix(".pt2").rename(path)
+
+
+def beside_integers(**more: Tensor) -> dict[str, Tensor]:
+    return {"0.bias": torch.zeros(3), **{key.replace("_", ".", 1): value for key, value in more.items()}}
+
+
+CONV = nn.Sequential(nn.Conv2d(2, 3, 1))
+MODULES, EXPORT = rf"{FLOAT_STATE} \(torch\.ao\.nn\.quantized\.", rf"{FLOAT_EXPORT} \("
+INT8, POINT = torch.ones(3, 2, 1, 1, dtype=torch.int8), torch.tensor(3)
+
+# who writes what, whether the file is trusted, for which architecture it is opened, and how it is refused
+QUANTISED: list[tuple[Callable[[Any, Path], object], Callable[[], object], bool, nn.Module | None, str]] = [
+    (torch.save, convolutions, False, None, MODULES),
+    (torch.save, lambda: {"model": convolutions(), "epoch": 3}, True, CONV, MODULES),
+    (torch.save, lambda: {"model": one_linear_layer(), "epoch": 3}, False, CONV, MODULES),
+    (torch.save, one_linear_layer, True, None, MODULES),
+    (dump, convolutions, True, CONV, MODULES),
+    (dump, lambda: {"model": one_linear_layer(), "epoch": 3}, True, None, MODULES),
+    (torch.save, lambda: one_linear_layer().state_dict(), False, None, rf"{FLOAT_STATE} \(2\.zero_point\)"),
+    *(
+        (write, lambda: beside_integers(**{"0_weight": INT8}), False, CONV, FLOAT_STATE)
+        for write in (torch.save, save_file)
+    ),
+    (torch.save, lambda: beside_integers(**{"0_weight": INT8 + 0.5, "0_zero_point": POINT}), False, CONV, FLOAT_STATE),
+    (save_file, lambda: beside_integers(**{"0_qweight": INT8 + 0.5, "0_qzeros": POINT}), False, CONV, FLOAT_STATE),
+    (export, lambda: OfIntegers(dequantised_by_torch), False, None, rf"{EXPORT}quantized_decomposed.dequantize_per"),
+    (export, lambda: OfIntegers(dequantised_by_torch), True, None, rf"{EXPORT}quantized_decomposed.dequantize_per"),
+    (export, lambda: OfIntegers(dequantised_by_hand), True, None, rf"{EXPORT}conv2d_1\)"),
+]
+
+
+@pytest.mark.parametrize(("write", "make", "trust", "architecture", "told"), QUANTISED)
+def test_quantised_weights_are_refused_by_what_tells_whatever_holds_them(
+    write: Callable[[Any, Path], object],
+    make: Callable[[], object],
+    trust: bool,
+    architecture: nn.Module | None,
+    told: str,
+    tmp_path: Path,
 ) -> None:
-    program = torch.export.export(OfIntegers(kernel), (torch.rand(1, 2, 4, 5),))
-    torch.export.save(program, tmp_path / "m.pt2")
-    with pytest.raises(CheckpointError, match=rf"{FLOAT_EXPORT} \({sign}\)"):
-        open_network(tmp_path / "m.pt2", Opening(trust=trust))
+    write(make(), tmp_path / "m")
+    with pytest.raises(CheckpointError, match=told):
+        open_network(tmp_path / "m", Opening(architecture, trust=trust)).cnn()
+
+
+def test_a_float_network_made_ready_for_quantisation_is_read(tmp_path: Path) -> None:
+    net = nn.Sequential(nn.Conv2d(2, 3, 2))
+    net.add_module("add", torch.ao.nn.quantized.FloatFunctional())
+    torch.save(net, tmp_path / "m")
+    opened = open_network(tmp_path / "m", Opening(nn.Sequential(nn.Conv2d(2, 3, 2)))).cnn()
+    assert torch.equal(opened.get_parameter("0.weight"), net.get_parameter("0.weight"))
 
 
 class BesideIntegers(nn.Module):

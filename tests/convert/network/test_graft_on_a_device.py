@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import conv2attn as c2a
-from tests.devices import CUDA, DEVICES
+from tests.devices import CUDA
 
 KINDS = [{}, {"beside": True}, {"heads": 3, "positions": True}]
 
 
-@pytest.fixture(params=DEVICES)
+@pytest.fixture
 def device(request: pytest.FixtureRequest) -> Iterator[str]:
     """The device, where a call gives the same bits twice."""
     before = torch.backends.cudnn.deterministic
@@ -42,42 +42,38 @@ def step(model: nn.Module, x: Tensor, context: AbstractContextManager[Any]) -> d
     return found | {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
 
 
-def check_step_0(device: str, kind: dict[str, Any], dtype: torch.dtype, context: Any = nullcontext) -> None:
+@contextmanager
+def rounded_to_tf32() -> Iterator[None]:
+    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
+    yield
+    torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
+
+
+WAYS: dict[str, tuple[torch.dtype, Callable[[], AbstractContextManager[Any]]]] = {
+    "bfloat16": (torch.bfloat16, nullcontext),
+    "float64": (torch.float64, nullcontext),
+    "autocast": (torch.float32, lambda: torch.autocast("cuda", torch.float16)),
+    "TF32": (torch.float32, rounded_to_tf32),
+    "written out": (torch.float32, lambda: sdpa_kernel(SDPBackend.MATH)),
+    "memory-efficient": (torch.float32, lambda: sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@pytest.mark.parametrize(
+    ("device", "way"),
+    [("cpu", None), *(pytest.param("cuda", way, marks=CUDA.marks) for way in (None, *WAYS))],
+    indirect=["device"],
+)
+def test_step_0_is_the_cnn_there(kind: dict[str, Any], way: str | None, device: str) -> None:
+    """On a CPU test_graft draws the ways of a step."""
+    dtype, context = (torch.float32, nullcontext) if way is None else WAYS[way]
     cnn = network(device, dtype)
     x = torch.randn(2, 3, 26, 22, generator=torch.Generator().manual_seed(1)).to(device, dtype)
     grafted = c2a.graft(copy.deepcopy(cnn), where=["3"], **kind).model
     expected, found = step(cnn, x, context()), step(grafted, x, context())
     assert [name for name, value in expected.items() if not torch.equal(value, found[name])] == []
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
-def test_step_0_is_the_cnn_there(kind: dict[str, Any], dtype: torch.dtype, device: str) -> None:
-    check_step_0(device, kind, dtype)
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-def test_step_0_is_the_cnn_under_autocast_there(kind: dict[str, Any], device: str) -> None:
-    half = torch.bfloat16 if device == "cpu" else torch.float16
-    check_step_0(device, kind, torch.float32, lambda: torch.autocast(device, half))
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("device", [CUDA], indirect=True)
-def test_step_0_is_the_cnn_where_factors_are_rounded_to_tf32(kind: dict[str, Any], device: str) -> None:
-    before = torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = True
-    try:
-        check_step_0(device, kind, torch.float32)
-    finally:
-        torch.backends.cudnn.allow_tf32, torch.backends.cuda.matmul.allow_tf32 = before
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=str)
-@pytest.mark.parametrize("kernel", [SDPBackend.MATH, SDPBackend.EFFICIENT_ATTENTION], ids=str)
-@pytest.mark.parametrize("device", [CUDA], indirect=True)
-def test_step_0_is_the_cnn_in_each_kernel_of_attention(kind: dict[str, Any], kernel: SDPBackend, device: str) -> None:
-    check_step_0(device, kind, torch.float32, lambda: sdpa_kernel(kernel))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])

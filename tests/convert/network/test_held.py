@@ -74,6 +74,9 @@ def piped(steps: Iterable[Any], x: Tensor) -> Tensor:
 
 # How a network holds its two layers, and runs what it holds.
 HOLD: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Tensor], Tensor]]] = {
+    "list": (lambda one, other: [one, other], piped),
+    "dictionary": (lambda one, other: {"a": one, "b": [other]}, lambda held, x: piped([held["a"], *held["b"]], x)),
+    "tuples": (lambda one, other: ((one,), (other,)), lambda held, x: piped([*held[0], *held[1]], x)),
     "deque": (lambda one, other: deque([one, other]), piped),
     "named tuple": (Pair, piped),
     "keys": (lambda one, other: {one: "a", other: "b"}, piped),
@@ -108,13 +111,14 @@ class Holding(nn.Module):
 @pytest.mark.parametrize("how", HOLD)
 def test_layers_become_attention_wherever_they_are_held_and_come_back(how: str, inplace: bool) -> None:
     cnn = Holding(how).eval()
-    expected = cnn(IMAGES)
+    expected, kept = cnn(IMAGES), {key: value.clone() for key, value in cnn.state_dict().items()}
     model, report = convert_model(cnn, alpha=1.0, example=IMAGES, inplace=inplace)
     assert report.idle == ()
     assert not torch.equal(model(IMAGES), expected)  # soft attention runs
     assert inplace or torch.equal(cnn(IMAGES), expected)  # and not in the original
     back = restore_model(model, tolerance=100.0, inplace=inplace)
     assert torch.equal(back(IMAGES), expected)
+    assert all(torch.equal(value, kept[key]) for key, value in back.state_dict().items())
 
 
 @pytest.mark.parametrize("how", HOLD)

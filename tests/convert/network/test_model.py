@@ -6,7 +6,6 @@ import copy
 import gc
 import itertools
 import json
-import pickle
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -14,13 +13,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from conv2attn.convert import ConversionError, ConvSpec, certify, convert_model
+from conv2attn.convert import ConversionError, ConvSpec, convert_model
 from conv2attn.convert.errors import Problem, UnsupportedLayerError
-from conv2attn.convert.files.report import certify_report
 from conv2attn.convert.network.convert import NOT_SELECTED
 from conv2attn.proofs.campaign.strategies import conv_specs, convolution_of, convolutions_with_input
 from tests.small_models import Composite, attention, composite_input
@@ -172,34 +170,19 @@ def test_hooks_fire_and_their_handles_remove_them(inplace: bool) -> None:
 # What happens to a converted model
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_copies_of_a_converted_model_compute_the_same(copied: Callable[[nn.Module], nn.Module]) -> None:
-    model, x = convert_model(Composite()).model, composite_input()
-    expected = model(x)
-    again = copied(model)
-    assert torch.equal(again(x), expected)
-    assert repr(again) == repr(model)
-    assert attention(again, "blocks.0") is attention(again, "blocks.2")
-
-
 # What the report says
 
 
-@settings(max_examples=15)  # of certificates, which take a second for some
 @given(st.lists(conv_specs(), min_size=1, max_size=3))
 def test_the_report_describes_each_convolution(specs: list[ConvSpec]) -> None:
     convs = [convolution_of(spec) for spec in specs]
-    model, report = convert_model(nn.Sequential(*convs))
+    report = convert_model(nn.Sequential(*convs)).report
     assert [layer.spec for layer in report.layers] == specs
     for conv, layer in zip(convs, report.layers, strict=True):
         assert layer.heads == conv.kernel_size[0] * conv.kernel_size[1]
         assert layer.parameters_before == sum(map(torch.numel, conv.parameters()))
         assert layer.parameters_after == layer.parameters_before + 3 * layer.heads
-    certified = certify_report(model, report)
-    assert [layer.certificate for layer in certified.layers] == [
-        certify(attention(model, layer.name), input_range=(-1, 1)) for layer in report.layers
-    ]
-    assert json.loads(json.dumps(certified.to_json(), allow_nan=False))["layers"][0]["spec"] == specs[0].to_json()
+    assert json.loads(json.dumps(report.to_json(), allow_nan=False))["layers"][0]["spec"] == specs[0].to_json()
 
 
 def test_the_filter_gets_each_convolution_with_its_names_and_the_report_says_what_it_left() -> None:

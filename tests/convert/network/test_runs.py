@@ -2,65 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from conv2attn.commands.inputs import Inputs, Pair
 from conv2attn.commands.verify_network import verify_network
-from conv2attn.convert import certify_images, certify_network, convert_model, restore_model
+from conv2attn.convert import certify_images, certify_network, convert_model
 from conv2attn.convert.certificate.network.certificate import NO_LAYER
 from conv2attn.convert.files.report import certify_report
 from conv2attn.convert.layer.layer import SelfAttention
 from conv2attn.convert.network.plan import IDLE, PASSED_BY
 
 IMAGES = torch.randn(2, 3, 12, 13)
-
-
-class Held(nn.Module):
-    """Its layers lie in a plain list, a dictionary, a tuple of tuples, or an attribute that torch does not see."""
-
-    def __init__(self, hold: Callable[[nn.Module, nn.Module], object]) -> None:
-        super().__init__()
-        self.first, self.second = nn.Conv2d(3, 4, (3, 2)), nn.Conv2d(4, 5, 3, stride=2)
-        self.__dict__["steps"] = hold(self.first, self.second)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[batch, 3, rows, columns] -> [batch, 5]."""
-        for step in _modules(self.__dict__["steps"]):
-            x = step(x).relu()
-        return x.mean((2, 3))
-
-
-def _modules(steps: object) -> list[nn.Module]:
-    if isinstance(steps, nn.Module):
-        return [steps]
-    inner = steps.values() if isinstance(steps, dict) else steps
-    return [module for each in inner for module in _modules(each)]  # type: ignore[attr-defined]
-
-
-HOLD: dict[str, Callable[[nn.Module, nn.Module], object]] = {
-    "list": lambda one, other: [one, other],
-    "dictionary": lambda one, other: {"a": one, "b": [other]},
-    "tuples": lambda one, other: ((one,), (other,)),
-}
-
-
-@pytest.mark.parametrize("inplace", [False, True])
-@pytest.mark.parametrize("how", HOLD)
-def test_layers_in_plain_containers_become_attention_and_come_back(how: str, inplace: bool) -> None:
-    cnn = Held(HOLD[how]).eval()
-    expected, kept = cnn(IMAGES), {key: value.clone() for key, value in cnn.state_dict().items()}
-    model, report = convert_model(cnn, alpha=1.0, example=IMAGES, inplace=inplace)
-    assert report.idle == ()
-    assert all(isinstance(step, SelfAttention) for step in _modules(model.__dict__["steps"]))
-    assert not torch.equal(model(IMAGES), expected)  # soft attention
-    back = restore_model(model, tolerance=100.0, inplace=inplace)
-    assert torch.equal(back(IMAGES), expected)
-    assert all(torch.equal(value, kept[key]) for key, value in back.state_dict().items())
 
 
 class FixedDict(dict[str, object]):
