@@ -726,37 +726,15 @@ def soak(
     ] = None,
     device: DeviceOption = "cpu",
     max_size: Annotated[int, typer.Option(help="Longest side of the layers' inputs, in pixels.")] = 64,
-    shard: Annotated[
-        str | None,
-        typer.Option(metavar="I/N", help="Check layers I, I + N, ... (default RANK/WORLD_SIZE, if these are set)."),
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Also write the result as JSON. {shard} in the name stands for the shard.",
-        ),
-    ] = None,
+    first: Annotated[int, typer.Option(min=0, help="Number of the first layer.")] = 0,
+    out: ResultOption = None,
 ) -> Outcome:
     """Try to break theorem and code with random layers."""
     from .commands.soak import soak_layers
     from .proofs.campaign.results import Settings
 
     settings = Settings.of(engine, dtype, device=device, max_size=max_size)
-    return soak_layers(settings, layers, seed=seed, minutes=minutes, shard=shard, out=out)
-
-
-@command(app, DEVELOPERS, result="soak", example="shard-0.json shard-1.json")
-def sum_soaks(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Results that soak wrote.")],
-    out: ResultOption = None,
-) -> Outcome:
-    """Add up the results of several soaks (shards or seeds)."""
-    from .commands.soak import merge_results
-
-    return merge_results(files, out=out)
+    return soak_layers(settings, layers, seed=seed, first=first, minutes=minutes, out=out)
 
 
 def _arguments() -> list[str]:

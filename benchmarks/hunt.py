@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import copy
+import itertools
 import os
 import tempfile
 import time
@@ -35,7 +36,6 @@ from torch import Tensor, nn
 from conv2attn.convert.sameness.same import Reference
 from conv2attn.convert.sameness.verdict import INNER, Sameness
 from conv2attn.proofs.campaign.layers import choose_spec, draw_layer, may_be_wrong, smallest_input
-from conv2attn.proofs.campaign.results import Shard
 from conv2attn.proofs.campaign.values import drawn_convolution, images
 
 BLOCK = 25  # networks a child
@@ -385,11 +385,11 @@ def _block(seed: int, indices: Sequence[int]) -> Iterator[Record]:
         yield hunted(seed, index)
 
 
-def run(out: Path, minutes: float, seed: int, shard: Shard) -> None:
+def run(out: Path, minutes: float, seed: int, shard: tuple[int, int]) -> None:
     """Hunts until the time is over, from where the last run of this shard ended, and adds a line for each network."""
     out.parent.mkdir(parents=True, exist_ok=True)
     done = {one["index"] for one in read(out) if one["seed"] == seed}
-    indices = (index for index in shard.indices(10**9) if index not in done)
+    indices = (index for index in itertools.count(*shard) if index not in done)
     end = time.monotonic() + 60 * minutes
     while time.monotonic() < end:
         block = [next(indices) for _ in range(BLOCK)]
@@ -432,7 +432,7 @@ def main() -> None:
     parser.add_argument("out", type=Path, help="file of lines of JSON, which is added to")
     parser.add_argument("--minutes", type=float, default=60.0, help="start no new network after this time")
     parser.add_argument("--seed", type=int, default=0, help="of the networks")
-    parser.add_argument("--shard", help="every n-th network from the i-th on: I/N")
+    parser.add_argument("--shard", default="0/1", help="every n-th network from the i-th on: I/N")
     parser.add_argument("--graph", type=int, help="this network only")
     parser.add_argument("--table", action="store_true", help="print what the lines say")
     options = parser.parse_args()
@@ -443,7 +443,8 @@ def main() -> None:
         model, x = network(options.seed, options.graph)
         print(list(x.shape), model, hunted(options.seed, options.graph), sep="\n")
     else:
-        run(options.out, options.minutes, options.seed, Shard.parse(options.shard))
+        number, count = map(int, options.shard.split("/"))
+        run(options.out, options.minutes, options.seed, (number, count))
 
 
 if __name__ == "__main__":

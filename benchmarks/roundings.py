@@ -1,6 +1,6 @@
 """How near torch's operations come to the roundings that a network's certificate claims of them.
 
-    python benchmarks/roundings.py [--draws 20000] [--operation conv2d]
+    python -m benchmarks.roundings [--draws 20000] [--operation conv2d]
 
 Prints the table of ``docs/certificate.md``: for each operation and precision, the largest difference from float64 as a
 share of what is claimed, with torch's kernels for three kinds of processors. The exit code is 1 if a share exceeds 1.
@@ -20,8 +20,8 @@ from typing import Annotated
 import torch
 import typer
 
-from conv2attn.proofs.campaign.rounding_draws import DRAWS, precisions
-from conv2attn.proofs.campaign.roundings import Comparison, compare_operation
+from tests.convert.certificate.network.draws import DRAWS, precisions
+from tests.convert.certificate.network.roundings import Comparison, compare_operation
 
 KERNELS: dict[str, dict[str, str]] = {
     "as found": {},
@@ -43,7 +43,7 @@ def measure(names: list[str], draws: int, seed: int) -> None:
 def measured_with(kernels: str, names: list[str], draws: int, seed: int) -> Iterator[tuple[str, str, Comparison]]:
     """Operation, precision and comparison of each, by a process with these kernels."""
     options = [f"--operation={name}" for name in names]
-    command = [sys.executable, __file__, "--here", f"--draws={draws}", f"--seed={seed}", *options]
+    command = [sys.executable, "-m", "benchmarks.roundings", "--here", f"--draws={draws}", f"--seed={seed}", *options]
     with subprocess.Popen(
         command, env={**os.environ, **KERNELS[kernels]}, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -338,7 +338,7 @@ class Program(TyperGroup):
 
 
 def command(
-    app: typer.Typer, panel: str, *, result: str | None = None, example: str | None = None, computes: bool = False
+    app: typer.Typer, panel: str, *, example: str | None = None, computes: bool = False
 ) -> Callable[[Run], Run]:
     """Registers a function as a command that prints the returned outcome and ends with its exit code.
 
@@ -347,7 +347,6 @@ def command(
     Args:
         app: The program.
         panel: Panel of the help that lists the command.
-        result: The command that JSON names, if not this one.
         example: Arguments that work, for the help and after wrong usage.
         computes: Whether the command has the option ``--threads``.
     """
@@ -362,7 +361,7 @@ def command(
             if opens:
                 given["opening"] = opening_of(**{name: given.pop(name) for name in OPENING})
             outcome = run(**given)
-            print_outcome(result or run.__name__, outcome, as_json=as_json)
+            print_outcome(run.__name__, outcome, as_json=as_json)
             if outcome.exit_code:
                 raise typer.Exit(outcome.exit_code)
 

@@ -102,7 +102,7 @@ def _layers(options: VerifyOptions, out: Path | None) -> Outcome:
     refuse_options("random layers", options.of_images | no_layers)
     dtypes = [] if options.dtype is None else [options.dtype]
     settings = Settings.of(options.engine, dtypes, device=options.device)
-    return soak_layers(settings, options.random, seed=options.seed or 0, shard="0/1", out=out, name="verify")
+    return soak_layers(settings, options.random, seed=options.seed or 0, out=out, name="verify")
 
 
 def _onnx(options: VerifyOptions, checkpoint: Path) -> Outcome:

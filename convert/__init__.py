@@ -11,7 +11,6 @@ from .files.open import load_converted
 from .files.report import certify_report
 from .layer.construction import attention_from_conv, conv_from_attention
 from .layer.layer import SelfAttention, SelfAttention1d, SelfAttention2d, SelfAttention3d
-from .layer.version1 import add_old_modules
 from .network.convert import Conversion, convert_model, restore_model
 from .network.graft import Graft, Ungraft, graft, ungraft
 from .sameness.layers import compare_layers
@@ -50,5 +49,3 @@ __all__ = [
     "save_converted",
     "ungraft",
 ]
-
-add_old_modules()

@@ -26,7 +26,7 @@ SLOW = frozenset(
     )
 )
 
-# Counted on the eight faults of proofs/campaign/test_faults.py, over 20 seeds: after 50 examples half of the runs had
+# Counted on eight faults of the construction and its engines, over 20 seeds: after 50 examples half of the runs had
 # caught each of them twice (copies of the border and the odd pixel are the rarest; the others need 9 at most), and
 # after 166 all runs had. A usual run has more than the first number, one with the profile "ci" more than the second.
 EXAMPLES = 60

@@ -60,13 +60,3 @@ def drop_a_head(monkeypatch: pytest.MonkeyPatch) -> None:
         return values
 
     monkeypatch.setattr(literal, "project_values", without_the_last)
-
-
-LITERAL_FAULTS = [
-    shift_centers,
-    swap_rows_and_columns,
-    ignore_stride,
-    attend_over_the_unpadded_border,
-    misplace_the_odd_pixel,
-    drop_a_head,
-]

@@ -102,7 +102,7 @@ def test_citations_and_the_changelog_name_the_version_of_the_package() -> None:
     lines = {
         "CITATION.cff": rf"^version: {version}$",
         "README.md": rf"version = \{{{version}\}}",
-        "CHANGELOG.md": rf"^# Changelog\n(?:(?!\n## ).)*\n## \[{version}\]",
+        "CHANGELOG.md": rf"^# Changelog\n(?:(?!\n## (?!\[Unreleased\])).)*\n## \[{version}\]",
     }
     texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in lines}
     assert [name for name, line in lines.items() if not re.search(line, texts[name], re.MULTILINE | re.DOTALL)] == []

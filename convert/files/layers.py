@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from ..errors import CheckpointError, ConversionError, first_line, listed
-from ..heads.content import AXES, GATED
+from ..heads.content import AXES
 from ..layer.construction import attention_with
 from ..layer.layer import SelfAttention
 from ..layer.spare import OUT, SPARE_KEYS
@@ -45,8 +45,6 @@ ATTENTION_KEYS = (
     *SPARE_KEYS,
 )
 """Keys that the state dict of an attention layer can have beside its convolution's."""
-GATE_KEY = "content.gate"
-"""The key of a gate in version 1."""
 
 
 class Layers(nn.Module):
@@ -205,13 +203,6 @@ def attention_layers(cnn: nn.Module, state: Mapping[str, Tensor]) -> tuple[Layer
         )
     found = ((names, cnn.get_submodule(names[0])) for names in groups if _is_attention(state, names[0]))
     return tuple(LayerRecord(names, geometry(conv)) for names, conv in found if isinstance(conv, Convolution))
-
-
-def check_gates(state: Mapping[str, Tensor], records: Iterable[LayerRecord], path: Path) -> None:
-    """Refuses layers with gated content, which only version 1 has; the message lists every gate."""
-    keys = [state_key(name, GATE_KEY) for record in records for name in record.names]
-    if gates := [key for key in keys if key in state]:
-        raise CheckpointError(f"{path} holds {listed(gates)}: {GATED}")
 
 
 def without_attention(state: Mapping[str, Tensor], records: Iterable[LayerRecord]) -> dict[str, Tensor]:

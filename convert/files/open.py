@@ -51,7 +51,6 @@ from .layers import (
     Layers,
     attention_layers,
     attention_named,
-    check_gates,
     configure,
     expected_keys,
     holds_attention,
@@ -322,7 +321,6 @@ def _of_weights(
         nonlocal saved, records
         saved = find_weights(contents, path, opening, expected=expected_keys(model))
         records = attention_layers(model, saved.state_dict)
-        check_gates(saved.state_dict, records, path)
         passed = _load(model, saved, records, assign, beside=saved.extra)
         state = {key: value for key, value in saved.state_dict.items() if key not in passed}
         saved = replace(saved, state_dict=state, extra=(*passed, *saved.extra), convolutions={})
@@ -334,7 +332,6 @@ def _of_weights(
 def open_conversion(path: Path, opening: Opening) -> Network:
     """Opens a folder that a conversion wrote: the network that is given or that it names, or its layers alone."""
     config, saved = read_folder(path)
-    check_gates(saved.state_dict, config.layers, path)
     is_given = opening.architecture is not None
     given = opening.architecture if is_given else config.architecture
     kinds = sorted({record.kind for record in config.layers if record.kind is not None})

@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 Interpolation = Literal["nearest", "bilinear", "bicubic", "lanczos", "box", "hamming"]
 Library = Literal["timm", "torchvision", "transformers"]
 _CHANNELS = (1, 3, 4)
-_OF_VERSION_1 = ("longest", "reverse", "owner")
 
 
 @dataclass(frozen=True)
@@ -168,8 +167,6 @@ class Preprocessing:
         """
         try:
             values = dict(data)
-            if isinstance(values.get("owner"), str):  # of version 1, which followed owners by itself
-                values = {key: value for key, value in values.items() if key not in _OF_VERSION_1}
             if values.get("owner") is not None:
                 own = values["owner"]
                 values["owner"] = Owner(own["library"], own["description"], tuple(own["unfollowed"]))

@@ -23,17 +23,13 @@ for each row offset and for each column offset. A sequence has columns only, a v
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
 from ..arguments import Size
-from ..errors import ConversionError, GeometryError
+from ..errors import GeometryError
 
 AXES = ("planes", "rows", "columns")  # the last of them are a layer's; parameters have these names
-GATED = "gated content was removed in version 2.0; use conv2attn 1.x, or load the layer without its content"
 
 
 class ContentTerms(nn.Module):
@@ -75,17 +71,6 @@ class ContentTerms(nn.Module):
         self.key_bias = nn.Parameter(torch.zeros(num_heads, key_dim, device=device, dtype=dtype))
         nn.init.normal_(self.key_weight, std=in_channels**-0.5)
         nn.init.normal_(self.position_weight, std=encoding_dim**-0.5)
-
-    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *others: Any) -> None:
-        if prefix + "gate" in state_dict:
-            raise ConversionError(f"{prefix}gate: {GATED}")
-        super()._load_from_state_dict(state_dict, prefix, *others)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        """Refuses a pickled layer with a gate, which would compute another function without it."""
-        if state["_parameters"].pop("gate", None) is not None:  # version 1 wrote None where there was none
-            raise ConversionError(f"a layer that was pickled has a gate: {GATED}")
-        super().__setstate__(state)  # type: ignore[no-untyped-call]
 
     @property
     def score_flops(self) -> int:

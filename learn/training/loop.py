@@ -97,7 +97,7 @@ _KEYS = {STATE, RECORDS_KEY, "epoch", "optimizer_states", "lr_schedulers", "loop
 
 
 class Kept(ModelCheckpoint):
-    """Knows its best epoch again also in a folder that was moved since."""
+    """Finds the best epoch even if the folder was moved."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Takes the paths of a killed run as they are now."""
@@ -176,7 +176,7 @@ class Training(lightning.LightningModule):
             self._record(0, {})
 
     def on_train_epoch_start(self) -> None:
-        """Draws chance anew; all layers are in train mode, but batch normalisation that the recipe leaves as it is."""
+        """Reseeds, and puts all layers but frozen batch norms in train mode."""
         seed = (self._recipe.seed * _SEEDS + self.current_epoch) * _SEEDS + self.global_rank
         torch.manual_seed(seed)
         sampler = getattr(self.trainer.train_dataloader, "sampler", None)
@@ -297,7 +297,7 @@ def _interrupts() -> Iterator[None]:
 
 @contextmanager
 def _processes_of(trainer: lightning.Trainer) -> Iterator[None]:
-    """Ends the trainer's processes with the training; what ended one of them is told in a sentence."""
+    """Ends the trainer's processes with the training; an error says what ended one of them."""
     try:
         yield
     except ProcessException as error:  # the others are ended by then

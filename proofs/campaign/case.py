@@ -1,4 +1,4 @@
-"""A layer under check, with what several checks need of it, made once; and one comparison, an error and its bound.
+"""A layer under check, with the data that several checks need, made once; and comparisons, an error beside its bound.
 
 The layer remembers its tables from one check to the next, as a layer of a network does.
 """
@@ -46,46 +46,14 @@ class Case:
         return attention_of(self.conv), attention_of(self.conv, self.layer.alpha)
 
     @cached_property
-    def outputs(self) -> tuple[Outputs, ...]:
-        """Outputs of both, on normal and adversarial inputs."""
+    def certified(self) -> tuple[dict[str, list[Comparison]], ...]:
+        """Comparisons of both attentions with ``conv``, by the name of the normal or adversarial input."""
         made = []
         for attention in self.attentions:
             with torch.enable_grad():  # the worst case is found by a gradient
                 inputs = {NORMAL: self.images} | adversarial_inputs(self.layer, self.conv, attention)
-            made.append(Outputs(inputs, self.conv, attention, self.engines))
+            made.append(compare_certified(inputs, self.conv, attention, self.engines))
         return tuple(made)
-
-
-class Outputs:
-    """Outputs of a convolution and of its attention, for several inputs by name, all computed in one batch.
-
-    Args:
-        inputs: The inputs.
-        conv: The convolution.
-        attention: The attention.
-        engines: Engines to compute it in, each where it does not refuse.
-    """
-
-    def __init__(
-        self, inputs: Mapping[str, Tensor], conv: Convolution, attention: SelfAttention, engines: Sequence[str]
-    ) -> None:
-        together, parts = torch.cat(list(inputs.values())), [len(x) for x in inputs.values()]
-
-        def by_name(output: Tensor) -> dict[str, Tensor]:
-            return dict(zip(inputs, output.split(parts), strict=True))
-
-        self.inputs, self.attention = inputs, attention
-        self.expected = by_name(conv(together))
-        self.computed = {one.engine: by_name(one(together)) for one in in_engines(attention, engines)}
-
-    def certified(self, check: str, names: Sequence[str]) -> Iterator[Comparison]:
-        """Holds every engine against the convolution, with a certificate for the range of each channel of an input."""
-        limits = {name: channel_limits(self.inputs[name]) for name in names}
-        bounds = {name: channel_bounds(self.attention, limits[name]) for name in names}
-        compare = Comparer(check, kind_of(self.attention))
-        for engine, outputs in self.computed.items():
-            for name, bound in bounds.items():
-                yield compare.within(f"{name}, {engine}", outputs[name], self.expected[name], bound)
 
 
 def attention_of(conv: Convolution, alpha: float | None = None) -> SelfAttention:
@@ -121,24 +89,23 @@ def in_engines(attention: SelfAttention, engines: Sequence[str]) -> Iterator[Sel
 class Comparison:
     """An observed error beside its bound."""
 
-    check: str  # name of the check that made it, out of ``CHECKS``
     kind: str  # kind of attention: "one-hot", "soft", or "heads anywhere"
     what: str  # description of the compared tensors
     error: float  # the observed error; NaN where a result is no number
-    # largest allowed error; 0 where equality must be bitwise. An infinite one allows nothing: inputs are chosen so
-    # that the certificate can be finite.
-    bound: float
+    bound: float  # largest allowed error; 0 where equality must be bitwise
+    says_nothing: bool = False  # whether the bound is infinite and may be: a sum can overflow
+    check: str = ""  # name of the check that made it, out of ``CHECKS``
 
     @property
     def holds(self) -> bool:
-        """Whether the error is within a finite bound; NaN never is."""
-        return self.error <= self.bound < math.inf
+        """Whether the error is within the bound, which must be finite unless it ``says_nothing``; NaN never is."""
+        return self.says_nothing or self.error <= self.bound < math.inf
 
     @property
     def ratio(self) -> float:
         """The error in units of the bound: at most 1 if it holds."""
         if self.holds:
-            return self.error / self.bound if self.error > 0 else 0.0
+            return self.error / self.bound if self.error > 0 and not self.says_nothing else 0.0
         return self.error / self.bound if 0 < self.bound < math.inf and not math.isnan(self.error) else math.inf
 
     def __str__(self) -> str:
@@ -148,40 +115,62 @@ class Comparison:
         return f"{self.check}, {self.kind}: {self.what}: error {self.error:.3g}, allowed {allowed}"
 
 
-@dataclass(frozen=True)
-class Comparer:
-    """Makes the comparisons of one check on one kind of attention, with one reference."""
+def same(kind: str, what: str, observed: Tensor, expected: Tensor) -> Comparison:
+    """Compares two tensors that must be equal."""
+    unlike = _unlike(observed, expected)
+    if unlike is not None:
+        return wrong(kind, f"{what}, {unlike}")
+    difference = 0.0
+    if not torch.equal(observed, expected):
+        difference = float((observed.double() - expected.double()).abs().max()) or math.inf
+    return Comparison(kind, what, difference, 0.0)
 
-    check: str
-    kind: str
 
-    def same(self, what: str, observed: Tensor, expected: Tensor) -> Comparison:
-        """Compares two tensors that must be equal."""
-        unlike = _unlike(observed, expected)
-        if unlike is not None:
-            return self.wrong(f"{what}, {unlike}")
-        difference = 0.0
-        if not torch.equal(observed, expected):
-            difference = float((observed.double() - expected.double()).abs().max()) or math.inf
-        return Comparison(self.check, self.kind, what, difference, 0.0)
+def within(kind: str, what: str, observed: Tensor, expected: Tensor, bound: Tensor) -> Comparison:
+    """Compares two outputs [batch, out_channels, *size] with a bound for each channel, or one for all.
 
-    def within(self, what: str, observed: Tensor, expected: Tensor, bound: Tensor) -> Comparison:
-        """Compares two outputs [batch, out_channels, *size] with a bound for each channel, or one for all.
+    Returns:
+        The comparison of the channel that is nearest to its bound, or farthest above it.
+    """
+    unlike = _unlike(observed, expected)
+    if unlike is not None:
+        return wrong(kind, f"{what}, {unlike}")
+    errors = (observed.double() - expected.double()).abs().transpose(0, 1).flatten(1).amax(1).tolist()
+    allowed = bound.expand(len(errors)).tolist()
+    channels = (Comparison(kind, what, *pair) for pair in zip(errors, allowed, strict=True))
+    return max(channels, key=lambda comparison: comparison.ratio)
 
-        Returns:
-            The comparison of the channel that is nearest to its bound, or farthest above it.
-        """
-        unlike = _unlike(observed, expected)
-        if unlike is not None:
-            return self.wrong(f"{what}, {unlike}")
-        errors = (observed.double() - expected.double()).abs().transpose(0, 1).flatten(1).amax(1).tolist()
-        allowed = bound.expand(len(errors)).tolist()
-        channels = (Comparison(self.check, self.kind, what, *pair) for pair in zip(errors, allowed, strict=True))
-        return max(channels, key=lambda comparison: comparison.ratio)
 
-    def wrong(self, what: str) -> Comparison:
-        """A violation that no number describes."""
-        return Comparison(self.check, self.kind, what, math.inf, 0.0)
+def wrong(kind: str, what: str) -> Comparison:
+    """A violation that no number describes."""
+    return Comparison(kind, what, math.inf, 0.0)
+
+
+def compare_certified(
+    inputs: Mapping[str, Tensor], conv: Convolution, attention: SelfAttention, engines: Sequence[str]
+) -> dict[str, list[Comparison]]:
+    """Holds every engine that does not refuse against the convolution, with the certificate of each input's range.
+
+    Args:
+        inputs: The inputs by name; all are computed in one batch.
+        conv: The convolution.
+        attention: The attention.
+        engines: Engines to compute it in.
+
+    Returns:
+        Comparisons by the name of the input.
+    """
+    together, parts = torch.cat(list(inputs.values())), [len(x) for x in inputs.values()]
+    expected = conv(together).split(parts)
+    computed = {one.engine: one(together).split(parts) for one in in_engines(attention, engines)}
+    found = {}
+    for place, (name, x) in enumerate(inputs.items()):
+        bound = channel_bounds(attention, channel_limits(x))
+        found[name] = [
+            within(kind_of(attention), f"{name}, {engine}", outputs[place], expected[place], bound)
+            for engine, outputs in computed.items()
+        ]
+    return found
 
 
 def _unlike(observed: Tensor, expected: Tensor) -> str | None:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import copy
 import io
+import itertools
 import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -38,20 +39,31 @@ from .case import (
     NORMAL,
     ONE_HOT,
     Case,
-    Comparer,
     Comparison,
-    Outputs,
     attention_of,
     channel_bounds,
+    compare_certified,
     in_engines,
     kind_of,
+    same,
+    within,
+    wrong,
 )
-from .layers import DTYPES, RandomLayer, channel_limits, may_be_wrong
-from .values import PATTERNS, cotangent, drawn_convolution, extreme_convolution, extreme_images, images, perhaps_flushed
+from .layers import DTYPES, HALF, RandomLayer, channel_limits, may_be_wrong
+from .values import (
+    ANY_SIZE,
+    WITHOUT_OVERFLOW,
+    cotangent,
+    drawn_convolution,
+    extreme_convolution,
+    extreme_inputs,
+    images,
+    move_heads,
+    perhaps_flushed,
+)
 
 ANYWHERE = "heads anywhere"
-_MOST_MOVED, _LARGEST_ALPHA = 2.0, 8.0  # of heads anywhere; the first in pixels
-_PARTS = 8  # about so many, of an output that the literal engine computes in parts
+_PARTS = 8  # about the number of parts in which the literal engine computes an output
 
 
 def compare_layer(
@@ -61,16 +73,26 @@ def compare_layer(
     checks: Sequence[str] | None = None,
     device: str = "cpu",
 ) -> list[Comparison]:
-    """Checks one layer."""
+    """Checks one layer.
+
+    Args:
+        layer: The layer.
+        engines: Engines to check, each where it does not refuse.
+        checks: Names out of ``CHECKS``; None means all.
+        device: Where to compute.
+
+    Returns:
+        The comparisons of all checks; an exception is one that does not hold.
+    """
     found, raised = list[Comparison](), list[Comparison]()
     case = Case(layer, engines, torch.device(device))
     with certified_arithmetic(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Using padding='same' with even kernel")
         for name in CHECKS if checks is None else checks:
             try:
-                found.extend(CHECKS[name](case))
+                found.extend(replace(made, check=name) for made in CHECKS[name](case))
             except Exception as error:
-                raised.append(Comparer(name, "any").wrong(f"raises {type(error).__name__}: {error}"))
+                raised.append(replace(wrong("any", f"raises {type(error).__name__}: {error}"), check=name))
         if not all(made.holds for made in found) and (fault := _wrong_call(case)) is not None:
             found = [made if made.holds else replace(made, what=f"{made.what}; {fault}") for made in found]
     return found + raised
@@ -98,37 +120,36 @@ def check_integers(case: Case) -> Iterator[Comparison]:
     larger = exact(wider.double()).to(x.dtype)
     other: torch.dtype = getattr(torch, layer.choose("other precision", DTYPES))
     made_elsewhere = attention_of(copy.deepcopy(conv).to(other)).to(conv.weight.dtype)
-    compare = Comparer("integers", ONE_HOT)
     for one in in_engines(attention, engines):
-        yield compare.same(f"output, {one.engine}", one(x), expected)
-        yield compare.same(f"output of a larger input, {one.engine}", one(wider), larger)
+        yield same(ONE_HOT, f"output, {one.engine}", one(x), expected)
+        yield same(ONE_HOT, f"output of a larger input, {one.engine}", one(wider), larger)
     for one in in_engines(attention, engines):
         one.memory_limit = _limit_for_parts(layer, one)
-        yield compare.same(f"output in parts, {one.engine}", one(x), expected)
+        yield same(ONE_HOT, f"output in parts, {one.engine}", one(x), expected)
     for one in in_engines(made_elsewhere, engines):
-        yield compare.same(f"output after a change of precision, {one.engine}", one(x), expected)
+        yield same(ONE_HOT, f"output after a change of precision, {one.engine}", one(x), expected)
 
 
 @torch.no_grad()
 def check_certificate(case: Case) -> Iterator[Comparison]:
     """Outputs on normal numbers stay within the certificate; heads anywhere agree with the literal engine."""
-    for outputs in case.outputs:
-        yield from outputs.certified("certificate", [NORMAL])
+    for found in case.certified:
+        yield from found[NORMAL]
     if case.layer.dtype != "float64":
         yield _convolution_alone(case.conv, case.images)
     if {"separable", "literal"} <= set(case.engines):
-        moved = _with_heads_anywhere(case.layer, case.conv)
+        moved = attention_of(case.conv)
+        move_heads(moved, case.layer.generator("heads"))
         separable, literal = (attention(case.images) for attention in in_engines(moved, ("separable", "literal")))
         bound = torch.tensor(engines_bound(moved, case.images))
-        compare = Comparer("certificate", ANYWHERE)
-        yield compare.within("normal input, separable against literal", separable, literal, bound)
+        yield within(ANYWHERE, f"{NORMAL}, separable against literal", separable, literal, bound)
 
 
 @torch.no_grad()
 def check_adversarial(case: Case) -> Iterator[Comparison]:
-    """As the certificate's check, on each of ``PATTERNS``."""
-    for outputs in case.outputs:
-        yield from outputs.certified("adversarial", [f"{name} input" for name in PATTERNS])
+    """As the certificate's check, on inputs made to break it."""
+    for found in case.certified:
+        yield from itertools.chain.from_iterable(made for name, made in found.items() if name != NORMAL)
 
 
 def check_gradients(case: Case) -> Iterator[Comparison]:
@@ -137,55 +158,56 @@ def check_gradients(case: Case) -> Iterator[Comparison]:
     conv, x = drawn_convolution(layer, case.device, integers=True), images(layer, case.device, integers=True)
     upstream = cotangent(layer, x.new_empty(layer.batch, layer.spec.out_channels, *layer.spec.output_size(layer.size)))
     exact = _gradients(copy.deepcopy(conv).double(), x.double(), upstream.double())
-    expected, compare = {name: gradient.to(x.dtype) for name, gradient in exact.items()}, Comparer("gradients", ONE_HOT)
+    expected = {name: gradient.to(x.dtype) for name, gradient in exact.items()}
     for attention in in_engines(attention_of(conv), case.engines):
         for name, gradient in _gradients(attention, x, upstream).items():
-            yield compare.same(f"gradient of {name}, {attention.engine}", gradient, expected[name])
+            yield same(ONE_HOT, f"gradient of {name}, {attention.engine}", gradient, expected[name])
 
 
 @torch.no_grad()
 def check_round_trip(case: Case) -> Iterator[Comparison]:
     """The convolution comes back, from one-hot and from soft attention; a saved layer is the same layer."""
     for attention in case.attentions:
-        back, compare = conv_from_attention(attention, tolerance=math.inf), Comparer("round trip", kind_of(attention))
+        back, kind = conv_from_attention(attention, tolerance=math.inf), kind_of(attention)
         if ConvSpec.from_conv(back) != case.layer.spec:
-            yield compare.wrong("geometry of the convolution that came back")
+            yield wrong(kind, "geometry of the convolution that came back")
         for name, parameter in case.conv.named_parameters():
-            yield compare.same(f"bits of the {name}", _bits(back.get_parameter(name)), _bits(parameter))
+            yield same(kind, f"bits of the {name}", _bits(back.get_parameter(name)), _bits(parameter))
         saved = _saved_and_loaded(attention)
-        yield compare.same("output of the saved layer", saved(case.images), attention(case.images))
+        yield same(kind, "output of the saved layer", saved(case.images), attention(case.images))
 
 
 @torch.no_grad()
 def check_extremes(case: Case) -> Iterator[Comparison]:
-    """As the certificate's check, with numbers of every magnitude; where a sum could overflow, there is no bound."""
+    """As the certificate's check, with numbers of every magnitude. Where a sum can overflow, the bound is infinite."""
     with perhaps_flushed(case.layer):
         conv = extreme_convolution(case.layer, case.device)
-        inputs = {"extreme input": extreme_images(case.layer, case.device)}
+        inputs = extreme_inputs(case.layer, conv)
         for alpha in (None, case.layer.alpha):
-            outputs = Outputs(inputs, conv, attention_of(conv, alpha), case.engines)
-            found = outputs.certified("extremes", list(inputs))
-            yield from (comparison for comparison in found if math.isfinite(comparison.bound))
+            found = compare_certified(inputs, conv, attention_of(conv, alpha), case.engines)
+            yield from (replace(made, says_nothing=math.isinf(made.bound)) for made in found[ANY_SIZE])
+            yield from found[WITHOUT_OVERFLOW]
 
 
 @torch.no_grad()
 def check_autocast(case: Case) -> Iterator[Comparison]:
     """Under autocast, outputs stay within the certificate of the rounded layer on the rounded input."""
     layer, conv, x = case.layer, case.conv, case.images
-    dtype: torch.dtype = getattr(torch, layer.choose("autocast", ("bfloat16", "float16")))
-    as_rounded = layer.torch_dtype if layer.dtype == "float64" else dtype  # autocast leaves float64 alone
-    if may_be_wrong(layer.spec, layer.size, str(as_rounded).removeprefix("torch.")):
-        return  # the layer's own precision may be right where autocast's is not
-    rounded, limits = copy.deepcopy(conv).to(as_rounded), channel_limits(x.to(as_rounded))
+    # The layer's own precision may be right where autocast's is not. Autocast leaves float64 alone.
+    right = [name for name in HALF if layer.dtype == "float64" or not may_be_wrong(layer.spec, layer.size, name)]
+    if not right:
+        return
+    dtype: torch.dtype = getattr(torch, layer.choose("autocast", right))
+    rounded = copy.deepcopy(conv).to(layer.torch_dtype if layer.dtype == "float64" else dtype)
+    limits = channel_limits(x.to(rounded.weight.dtype))
     with torch.autocast(case.device.type, dtype=dtype):
         expected = conv(x)
     for alpha, attention in zip((None, layer.alpha), case.attentions, strict=True):
         bound = channel_bounds(attention_of(rounded, alpha), limits)
         with torch.autocast(case.device.type, dtype=dtype):
             outputs = {one.engine: one(x) for one in in_engines(attention, case.engines)}
-        compare = Comparer("autocast", kind_of(attention))
         for engine, output in outputs.items():
-            yield compare.within(f"{NORMAL}, {engine}", output, expected, bound)
+            yield within(kind_of(attention), f"{NORMAL}, {engine}", output, expected, bound)
 
 
 CHECKS: dict[str, Callable[[Case], Iterator[Comparison]]] = {
@@ -215,18 +237,8 @@ def _convolution_alone(conv: Convolution, x: Tensor) -> Comparison:
     """Holds the convolution against double precision: the part of the certificate that is its rounding, by itself."""
     limits, precise = channel_limits(x), copy.deepcopy(conv).double()
     parts = (certify(attention_of(module), input_range=limits).rounding_convolution for module in (conv, precise))
-    compare = Comparer("certificate", ONE_HOT)
-    return compare.within("normal input, convolution", conv(x).double(), precise(x.double()), torch.tensor(sum(parts)))
-
-
-def _with_heads_anywhere(layer: RandomLayer, conv: Convolution) -> SelfAttention:
-    """The attention of a convolution with its heads moved off their taps, each with a locality strength of its own."""
-    attention, generator = attention_of(conv), layer.generator("heads")
-    moves = torch.rand(attention.centers.shape, generator=generator, dtype=torch.float64) * 2 - 1
-    alphas = torch.rand(attention.alpha.shape, generator=generator, dtype=torch.float64)
-    centers = attention.centers + (moves * _MOST_MOVED).to(attention.centers)
-    attention.set_positions(centers=centers, alpha=_LARGEST_ALPHA * (alphas + 1 / 128))
-    return attention
+    bound = torch.tensor(sum(parts))
+    return within(ONE_HOT, f"{NORMAL}, convolution", conv(x).double(), precise(x.double()), bound)
 
 
 def _gradients(module: nn.Module, x: Tensor, upstream: Tensor) -> dict[str, Tensor]:

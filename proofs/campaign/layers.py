@@ -22,7 +22,8 @@ from torch import Tensor
 from ...convert.arguments import Size
 from ...convert.spec import ConvSpec, PaddingMode
 
-DTYPES = ("float64", "float32", "bfloat16", "float16")
+HALF = ("bfloat16", "float16")
+DTYPES = ("float64", "float32", *HALF)
 DEFAULT_MAX_SIZE = 64  # pixels along the longer side of an input
 SMALL_SIZE = 10  # pixels a side of most inputs; larger ones repeat what their border and inside show, but take bands
 SMALL_SIZES = {1: 24, 2: SMALL_SIZE, 3: 5}  # the same by the number of axes
@@ -145,7 +146,7 @@ def _spread(choices: Random) -> tuple[ConvSpec, Size]:
 
 
 def choose_size(choices: Random, spec: ConvSpec, largest: Sequence[int]) -> Size:
-    """A size of inputs that a convolution accepts, up to so many pixels along each axis unless it needs more."""
+    """A size of inputs that a convolution accepts, up to ``largest`` pixels along each axis unless it needs more."""
     pairs = zip(smallest_input(spec), largest, strict=True)
     return Size(*(choices.randint(least, max(least, most)) for least, most in pairs))
 
@@ -166,6 +167,7 @@ def choose_spec(
     def each(smallest: int, largest: int) -> tuple[int, ...]:
         return tuple(choices.randint(smallest, largest) for _ in range(axes))
 
+    # Channels are multiples of the groups; a transposed convolution pads with zeros only, by numbers.
     groups = choices.randint(1, max_channels)
     mode: PaddingMode = "zeros" if transposed else choices.choice(get_args(PaddingMode))
     kernel = each(1, max_kernel)
@@ -187,6 +189,7 @@ def choose_spec(
     )
     if not transposed:
         return plain
+    # Output padding must be smaller than the stride or the dilation.
     largest = (max(pair) - 1 for pair in zip(plain.stride, plain.dilation, strict=True))
     return replace(plain, output_padding=tuple(choices.randint(0, most) for most in largest))
 
@@ -221,7 +224,7 @@ def may_be_wrong(spec: ConvSpec, size: Size, dtype: str) -> bool:
     Args:
         spec: The convolution's geometry.
         size: Size of its input.
-        dtype: Precision of input and weights, as ``random_layers.DTYPES`` names it.
+        dtype: Precision of input and weights, as ``DTYPES`` names it.
     """
     if dtype == "float64":
         return False
@@ -233,10 +236,12 @@ def may_be_wrong(spec: ConvSpec, size: Size, dtype: str) -> bool:
     if spec.transposed:  # what the call crops
         reaches = zip(spec.reach, pads, strict=True)
         pads = tuple((max(0, reach - before), max(0, reach - before)) for reach, (before, _) in reaches)
+    # Along each axis: pixels, extent of the kernel, stride, and the most zeros at an end.
     spans = [reach + 1 for reach in spec.reach]
     along = list(zip(lengths, spans, stride, map(max, pads), strict=True))
     is_large = all(n >= max(span, step) and zeros < span for n, span, step, zeros in along)
     is_odd = spec.kernel_size[-1] >= _WIDE or stride[-1] >= _FAR or max(dilation[:-1], default=1) > 1
+    # Calls that only bfloat16 gets wrong.
     if dtype == "bfloat16" and (is_odd or not is_large):
         return True
     rest = [
@@ -244,6 +249,7 @@ def may_be_wrong(spec: ConvSpec, size: Size, dtype: str) -> bool:
     ]
     if dtype == "bfloat16" and is_volume and dilation[-1] > 1 and any(rest[:-1]):  # rows that no window reads
         return True
+    # Windows that see only padding, or too few columns, in any precision below float64.
     columns, span, step, zeros = along[-1]
     if (is_volume and not is_large and any(map(any, pads))) or (zeros >= span and columns < step):
         return True

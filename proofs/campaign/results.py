@@ -1,28 +1,22 @@
-"""A campaign as data: its settings and shards, its comparisons added up, its result as tables and sentences.
-
-Tallies of different layers can be added in any order, also from files; so can results.
-"""
+"""A campaign as data: its settings, its comparisons added up, its result as tables and sentences."""
 
 from __future__ import annotations
 
-import os
-import re
 import sys
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from ...convert.engines import ENGINES
-from ...convert.errors import CheckpointError, SelectionError
-from ...convert.plain import from_plain, read_object
+from ...convert.errors import SelectionError
 from ...show.text import Table
 from .case import Comparison
+from .checks import CHECKS
 from .layers import DEFAULT_MAX_SIZE, DTYPES, SMALL_SIZE, RandomLayer, draw_layer
 
-PLACEHOLDER = "{shard}"
 LARGEST_SIZE = 64  # pixels a side: the literal engine's memory grows with the fourth power
+KEPT_FAILURES = 10  # layers that are named; all are counted
+INTERRUPTED, OUT_OF_TIME = "interrupted", "out of time"
 
 
 @dataclass(frozen=True)
@@ -55,127 +49,143 @@ class Settings:
         return draw_layer(seed, index, dtypes=self.dtypes, max_size=self.max_size)
 
 
-@dataclass(frozen=True)
-class Shard:
-    """One of ``count`` shards: the layers whose index is ``number`` modulo ``count``.
-
-    Raises:
-        SelectionError: There is no such shard.
-    """
-
-    number: int = 0  # from 0 to count - 1
-    count: int = 1  # number of shards of the campaign
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.number < self.count:
-            raise SelectionError(f"a shard is i/n with 0 <= i < n; got {self}")
-
-    @classmethod
-    def parse(cls, text: str | None) -> Shard:
-        """The shard "i/n"; without a text, RANK of WORLD_SIZE, as torchrun sets them, or else the whole campaign.
-
-        Raises:
-            SelectionError: The text does not name a shard.
-        """
-        if text is None:
-            known = "RANK" in os.environ and "WORLD_SIZE" in os.environ
-            text = f"{os.environ['RANK']}/{os.environ['WORLD_SIZE']}" if known else "0/1"
-        match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text)
-        if match is None:
-            raise SelectionError(f"a shard is i/n with 0 <= i < n, like 0/4; got {text!r}")
-        return cls(int(match[1]), int(match[2]))
-
-    def own_file(self, path: Path) -> Path:
-        """The file of its result: "{shard}" in the name stands for the shard, like 0-of-4.
-
-        Raises:
-            SelectionError: Several shards would write the same file.
-        """
-        if self.count > 1 and PLACEHOLDER not in path.name:
-            raise SelectionError(f"{path} would be written by {self.count} processes; put {PLACEHOLDER} into its name")
-        return path.with_name(path.name.replace(PLACEHOLDER, f"{self.number}-of-{self.count}"))
-
-    def indices(self, layers: int) -> range:
-        """Indices of its layers, among the first ``layers`` of a seed."""
-        return range(self.number, layers, self.count)
-
-    def __str__(self) -> str:
-        return f"{self.number}/{self.count}"
-
-
-KEPT_FAILURES = 10  # layers that are named; all are counted
-
-
 @dataclass(frozen=True, order=True)
 class Finding:
     """One comparison of a layer."""
 
     # error in units of the bound; the largest double where the bound is 0, since JSON has no infinity
     ratio: float = 0.0
-    seed: int = -1  # seed of the campaign
     index: int = -1
     what: str = ""  # the comparison, in words
     layer: str = ""  # the layer, in words
 
 
-@dataclass(frozen=True)
-class CheckTally:
-    """Tally of one check over many layers."""
+@dataclass
+class Tally:
+    """Comparisons of one check on one kind of attention, added up over layers."""
 
-    comparisons: int = 0
+    comparisons: int = 0  # with a bound
     violations: int = 0  # number of comparisons that failed
+    unbounded: int = 0  # number of certificates that say nothing, since a sum can overflow
     worst: Finding = Finding()  # the comparison nearest to its bound, or farthest above it
 
-    def __add__(self, other: CheckTally) -> CheckTally:
-        comparisons, violations = self.comparisons + other.comparisons, self.violations + other.violations
-        return CheckTally(comparisons, violations, max(self.worst, other.worst))
 
+@dataclass
+class Campaign:
+    """The result of a campaign: comparisons of layers, which ``add`` adds up."""
 
-@dataclass(frozen=True)
-class Tally:
-    """Tally of many layers."""
-
-    layers: int = 0
-    options: Mapping[str, int] = field(default_factory=dict)  # number of layers with each option
-    checks: Mapping[str, CheckTally] = field(default_factory=dict)  # tally of each check on each kind of attention
+    settings: Settings
+    seed: int  # the seed that the layers are drawn from
+    first: int  # index of the first layer
+    run: str  # the machine, the versions and the day
+    layers: int = 0  # number of layers that were checked
+    seconds: float = 0.0  # its duration
+    stopped: str | None = None  # why it did not check every layer it was asked for, or None
+    options: dict[str, int] = field(default_factory=dict)  # number of layers with each option
+    # tallies of each check, by the kind of attention
+    checks: dict[str, dict[str, Tally]] = field(default_factory=lambda: {name: {} for name in CHECKS})
     failed: int = 0  # number of layers with a violation
-    failures: tuple[Finding, ...] = ()  # the first violation of the first failed layers
+    failures: list[Finding] = field(default_factory=list)  # the first violation of the first failed layers
 
-    @classmethod
-    def of(cls, layer: RandomLayer, comparisons: Sequence[Comparison], *, seed: int, index: int) -> Self:
-        """The tally of the comparisons made on one layer."""
-        checks: dict[str, CheckTally] = {}
-        wrong: list[Finding] = []
-        described = str(layer)
+    def add(self, index: int, layer: RandomLayer, comparisons: Sequence[Comparison]) -> None:
+        """Adds the comparisons made on one layer. Layers come in the order of their indices."""
+        described, wrong = str(layer), None
         for made in comparisons:
-            found = Finding(min(made.ratio, sys.float_info.max), seed, index, made.what, described)
-            name = f"{made.check}, {made.kind}"
-            one = CheckTally(1, int(not made.holds), found if found.ratio > 0 else Finding())
-            checks[name] = checks.get(name, CheckTally()) + one
+            tally = self.checks[made.check].setdefault(made.kind, Tally())
+            if made.says_nothing:
+                tally.unbounded += 1
+                continue
+            found = Finding(min(made.ratio, sys.float_info.max), index, made.what, described)
+            tally.comparisons += 1
+            if found.ratio > 0:
+                tally.worst = max(tally.worst, found)
             if not made.holds:
-                wrong.append(Finding(found.ratio, seed, index, str(made), described))
-        return cls(1, dict.fromkeys(options(layer), 1), checks, int(bool(wrong)), tuple(wrong[:1]))
-
-    def __add__(self, other: Tally) -> Tally:
-        names = dict.fromkeys([*self.checks, *other.checks])
-        failures = sorted(self.failures + other.failures, key=lambda failure: (failure.seed, failure.index))
-        return Tally(
-            self.layers + other.layers,
-            dict(Counter(self.options) + Counter(other.options)),
-            {name: self.checks.get(name, CheckTally()) + other.checks.get(name, CheckTally()) for name in names},
-            self.failed + other.failed,
-            tuple(failures[:KEPT_FAILURES]),
-        )
-
-    @classmethod
-    def total(cls, tallies: Iterable[Tally]) -> Tally:
-        """The sum."""
-        return sum(tallies, start=Tally())
+                tally.violations += 1
+                wrong = wrong or Finding(found.ratio, index, str(made), described)
+        if wrong is not None:
+            self.failed += 1
+            self.failures = [*self.failures, wrong][:KEPT_FAILURES]
+        self.layers += 1
+        for name in options(layer):
+            self.options[name] = self.options.get(name, 0) + 1
 
     @property
-    def all_checks(self) -> CheckTally:
-        """The tally of all checks together."""
-        return sum(self.checks.values(), start=CheckTally())
+    def tallies(self) -> list[Tally]:
+        """All tallies."""
+        return [tally for kinds in self.checks.values() for tally in kinds.values()]
+
+    @property
+    def violations(self) -> int:
+        """Number of comparisons that failed."""
+        return sum(tally.violations for tally in self.tallies)
+
+    @property
+    def empty_checks(self) -> list[str]:
+        """Checks that compared nothing, and so have not passed."""
+        return [name for name, kinds in self.checks.items() if not any(tally.comparisons for tally in kinds.values())]
+
+    @property
+    def layers_per_second(self) -> float:
+        """The throughput."""
+        return self.layers / self.seconds if self.seconds else 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """130 if it was interrupted, 1 if there is a violation or a check compared nothing, else 0."""
+        return 130 if self.stopped == INTERRUPTED else int(bool(self.failed or self.empty_checks))
+
+    def to_json(self) -> dict[str, Any]:
+        """The campaign as plain data, with the throughput."""
+        return {"campaign": asdict(self) | {"layers_per_second": self.layers_per_second}}
+
+    def shown(self) -> list[Table | str]:
+        """Counts of layers by option, the result of each check, the failures, and the verdict."""
+        verdict = self._verdict()
+        options = sorted(self.options.items(), key=lambda item: (-item[1], item[0]))
+        checks = (
+            (
+                *(f"{check}, {kind}", tally.comparisons, tally.unbounded, tally.violations),
+                _shown(tally.worst.ratio, ".4g"),
+                f"{tally.worst.index}: {tally.worst.what}" if tally.worst.ratio else "",
+            )
+            for check, kinds in self.checks.items()
+            for kind, tally in kinds.items()
+        )
+        header = ("check, attention", "comparisons", "no bound", "violations", "largest error / bound", "in layer")
+        tables = [Table(("layers with", "count"), tuple(options)), Table(header, tuple(checks))]
+        return [verdict[0], *tables, LEGEND, *self._failures(), *verdict]
+
+    def _failures(self) -> list[str]:
+        """The first failed layers, and the command that checks the first of them again."""
+        if not self.failures:
+            return []
+        lines = [f"layer {failure.index} of seed {self.seed}: {failure.what}" for failure in self.failures]
+        more = self.failed - len(self.failures)
+        own, usual = self.settings, Settings()
+        again = [f"conv2attn soak --seed {self.seed} --first {self.failures[0].index} --layers 1"]
+        again += [f"--engine {name}" for name in own.engines if own.engines != usual.engines]
+        again += [f"--dtype {name}" for name in own.dtypes if own.dtypes != usual.dtypes]
+        again += [f"--device {own.device}"] if own.device != usual.device else []
+        again += [f"--max-size {own.max_size}"] if own.max_size != usual.max_size else []
+        repeat = f"To repeat the first failure: {' '.join(again)}"
+        return [*lines, *([f"and {more:,} more layers"] if more else []), repeat]
+
+    def _verdict(self) -> list[str]:
+        """The result in a few sentences, a line each."""
+        if not self.layers and self.stopped is not None:
+            return [f"Nothing was checked ({self.stopped})."]
+        found = f"{self.violations:,} violations in {self.failed:,} layers" if self.failed else "no violation"
+        cut = "" if self.stopped is None else f" ({self.stopped})"
+        worst = max((tally.worst for tally in self.tallies), default=Finding())
+        compared = sum(tally.comparisons for tally in self.tallies)
+        lines = [f"{self.layers:,} layers{cut}, {compared:,} comparisons: {found}."]
+        if self.empty_checks:
+            lines.append(f"Checks that compared nothing: {', '.join(self.empty_checks)}. Check more layers.")
+        lines.append(f"{self.seconds:.1f} s, {self.layers_per_second:.1f} layers/s.")
+        if worst.ratio:
+            share = _shown(worst.ratio, ".2%")
+            lines.append(f"Largest error: {share} of its bound, in layer {worst.index}: {worst.layer}.")
+        return [*lines, self.run, f"Seed {self.seed}, layers from {self.first}"]
 
 
 def options(layer: RandomLayer) -> list[str]:
@@ -210,179 +220,15 @@ def options(layer: RandomLayer) -> list[str]:
     return [*(name for name, has in present.items() if has), layer.dtype, f"soft alpha {layer.alpha:g}"]
 
 
-COMMANDS = ("soak", "verify")  # the commands whose JSON holds a campaign
-INTERRUPTED, OUT_OF_TIME = "interrupted", "out of time"
-
-
-@dataclass(frozen=True, order=True)
-class Part:
-    """Layers that one run checked: ``first``, ``first + step``, and so on, ``count`` in all."""
-
-    seed: int  # the seed that the layers are drawn from
-    first: int  # index of the first one, the number of the shard
-    step: int  # the number of shards
-    count: int  # number of layers
-
-    def __post_init__(self) -> None:
-        Shard(self.first, self.step)
-
-    def may_meet(self, other: Part) -> bool:
-        """Whether a layer may be in both: parts of one seed are disjoint only as different shards of one count."""
-        return self.seed == other.seed and (self.step != other.step or self.first == other.first)
-
-    def __str__(self) -> str:
-        following = f"layers {self.first}, {self.first + self.step}, ..."
-        return f"Seed {self.seed}, {following if self.step > 1 else f'layers from {self.first}'}"
-
-
-@dataclass(frozen=True)
-class Campaign:
-    """The result of a campaign."""
-
-    settings: Settings
-    parts: tuple[Part, ...]  # the layers that it checked
-    tally: Tally
-    seconds: float  # its duration; for added campaigns, the sum
-    stopped: str | None  # why it did not check every layer it was asked for, or None
-    runs: tuple[str, ...]  # the machine, the versions and the day of each run
-
-    @property
-    def layers_per_second(self) -> float:
-        """The throughput."""
-        return self.tally.layers / self.seconds if self.seconds else 0.0
-
-    @property
-    def exit_code(self) -> int:
-        """130 if it was interrupted, 1 if there is a violation, else 0."""
-        return 130 if self.stopped == INTERRUPTED else int(self.tally.failed > 0)
-
-    def to_json(self) -> dict[str, Any]:
-        """The campaign as plain data, with the throughput."""
-        return {"campaign": asdict(self) | {"layers_per_second": self.layers_per_second}}
-
-    def shown(self) -> list[Table | str]:
-        """Counts of layers by option, the result of each check, the failures, and the verdict."""
-        options = sorted(self.tally.options.items(), key=lambda item: (-item[1], item[0]))
-        checks = (
-            (
-                *(name, check.comparisons, check.violations, _ratio(check.worst)),
-                f"{check.worst.index}: {check.worst.what}" if check.worst.ratio else "",
-            )
-            for name, check in self.tally.checks.items()
-        )
-        header = ("check, attention", "comparisons", "violations", "largest error / bound", "in layer")
-        tables = [Table(("layers with", "count"), tuple(options)), Table(header, tuple(checks))]
-        return [*self._verdict()[:1], *tables, LEGEND, *self._failures(), *self._verdict()]
-
-    def _failures(self) -> list[str]:
-        """The first failed layers, and the command that checks the first of them again."""
-        tally = self.tally
-        if not tally.failures:
-            return []
-        lines = [f"layer {failure.index} of seed {failure.seed}: {failure.what}" for failure in tally.failures]
-        more = tally.failed - len(tally.failures)
-        return [
-            *lines,
-            *([f"and {more:,} more layers"] if more else []),
-            f"The first one again: {self._replay(tally.failures[0])}",
-        ]
-
-    def _replay(self, failure: Finding) -> str:
-        """The command that checks one layer: it is a shard of its own, in a campaign that ends with it."""
-        seed, index, own, usual = failure.seed, failure.index, self.settings, Settings()
-        parts = [f"conv2attn soak --seed {seed} --layers {index + 1} --shard {index}/{index + 1}"]
-        parts += [f"--engine {name}" for name in own.engines if own.engines != usual.engines]
-        parts += [f"--dtype {name}" for name in own.dtypes if own.dtypes != usual.dtypes]
-        parts += [f"--device {own.device}"] if own.device != usual.device else []
-        parts += [f"--max-size {own.max_size}"] if own.max_size != usual.max_size else []
-        return " ".join(parts)
-
-    def _verdict(self) -> list[str]:
-        """The result in a few sentences, a line each."""
-        tally, total = self.tally, self.tally.all_checks
-        if not tally.layers and self.stopped is not None:
-            return [f"Nothing was checked ({self.stopped})."]
-        found = f"{total.violations:,} violations in {tally.failed:,} layers" if tally.failed else "no violation"
-        cut = "" if self.stopped is None else f" ({self.stopped})"
-        worst = total.worst
-        return [
-            f"{tally.layers:,} layers{cut}, {total.comparisons:,} comparisons: {found}.",
-            f"{self.seconds:.1f} s, {self.layers_per_second:.1f} layers/s.",
-            *(
-                [f"Largest error: {_share(worst)} of its bound, in layer {worst.index}: {worst.layer}."]
-                if worst.ratio
-                else []
-            ),
-            *self.runs,
-            *map(str, self.parts),
-        ]
-
-
 LEGEND = (
     "Integers: outputs of small integers, equal bit for bit. Certificate: outputs on normal numbers, within the bound. "
-    "Adversarial, extremes: the same on inputs, and weights, that were made to break it. Gradients: equal bit for bit. "
+    "Adversarial, extremes: the same on inputs, and weights, that were made to break it; where a sum can overflow, "
+    "extremes has no bound. Gradients: equal bit for bit. "
     "Round trip: the convolution comes back. Autocast: as certificate, in reduced precision."
 )
 """The checks' comparisons, for people."""
 
 
-def _ratio(finding: Finding) -> str:
-    """The error as a multiple of its bound; below 1, never rounded up to 1."""
-    return _shown(finding.ratio, ".4g")
-
-
-def _share(finding: Finding) -> str:
-    """The same as a percentage."""
-    return _shown(finding.ratio, ".2%")
-
-
 def _shown(ratio: float, form: str) -> str:
+    """The error in units of its bound; below 1, never rounded up to 1."""
     return "not equal" if ratio == sys.float_info.max else format(min(ratio, 0.9999) if ratio < 1 else ratio, form)
-
-
-def merge(paths: Sequence[Path]) -> Campaign:
-    """The sum of the campaigns in some files: shards of one campaign, or campaigns of several seeds.
-
-    Args:
-        paths: Results of campaigns, as JSON.
-
-    Raises:
-        CheckpointError: A file cannot be read or is no result of a campaign.
-        SelectionError: The campaigns do not have the same settings, or some layer may be in two of them.
-    """
-    campaigns = list(map(read_campaign, paths))
-    first, parts = campaigns[0], [part for campaign in campaigns for part in campaign.parts]
-    for path, campaign in zip(paths, campaigns, strict=True):
-        if campaign.settings != first.settings:
-            raise SelectionError(
-                f"{path} has {campaign.settings}, {paths[0]} has {first.settings}: not the same checks"
-            )
-    for number, part in enumerate(parts):
-        for other in parts[:number]:
-            if part.may_meet(other):
-                shards = f"{other.first}/{other.step} and {part.first}/{part.step}"
-                raise SelectionError(f"the shards {shards} of seed {part.seed} may have layers in common")
-    return Campaign(
-        settings=first.settings,
-        parts=tuple(sorted(parts)),
-        tally=Tally.total(campaign.tally for campaign in campaigns),
-        seconds=sum(campaign.seconds for campaign in campaigns),
-        stopped=next((campaign.stopped for campaign in campaigns if campaign.stopped is not None), None),
-        runs=tuple(dict.fromkeys(run for campaign in campaigns for run in campaign.runs)),
-    )
-
-
-def read_campaign(path: Path) -> Campaign:
-    """Reads one result.
-
-    Raises:
-        CheckpointError: The file cannot be read or is no result of a campaign.
-    """
-    data = read_object(path)
-    if data.get("command") not in COMMANDS or not isinstance(data.get("campaign"), dict):
-        raise CheckpointError(f"{path} is not the result of a campaign")
-    try:
-        fields = {name: value for name, value in data["campaign"].items() if name != "layers_per_second"}
-        return from_plain(Campaign, fields)
-    except ValueError as error:
-        raise CheckpointError(f"{path} is malformed: {error}") from error

@@ -1,31 +1,32 @@
-"""Runs a campaign, in any number of processes.
+"""Runs a campaign: in this process, in several, or in those of a caller's executor.
 
 Layers are checked in blocks, which count only in the order of their indices: a run that was cut short has the result of
-its first layers. A process does not hear an interrupt: its parent ends it. However the parent ends, its processes end
-with it.
+its first layers.
 """
 
 from __future__ import annotations
 
 import gc
-import multiprocessing
-import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor
+from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from functools import partial
 from importlib import import_module
 
 import torch
+from pebble import ProcessExpired
 
 from ...convert.errors import ConversionError
-from ..prover.run import end_with_parent, interrupts_ignored
+from ..prover.run import end_with_parent, process_pool
 from .arithmetic import check_device, core_count, describe_machine
+from .case import Comparison
 from .checks import compare_layer
-from .results import INTERRUPTED, OUT_OF_TIME, Campaign, Part, Settings, Shard, Tally
+from .layers import RandomLayer
+from .results import INTERRUPTED, OUT_OF_TIME, Campaign, Settings
 
 DEFAULT_LAYERS = 1000
 ENDLESS = 10**12  # layers; no campaign gets there
@@ -33,13 +34,15 @@ _WORTH_PROCESSES = 200  # layers; for fewer, starting processes takes longer tha
 _BLOCK = 8  # layers; what an interrupt loses at most, for each process
 _AHEAD = 256  # blocks that an executor of the caller's, whose workers are not known, is given ahead
 
+Block = list[tuple[int, RandomLayer, list[Comparison]]]  # layers by their indices, and their comparisons
+
 
 def run_campaign(
     settings: Settings,
     *,
     layers: int = DEFAULT_LAYERS,
+    first: int = 0,
     seed: int = 0,
-    shard: Shard | None = None,
     minutes: float | None = None,
     workers: int | None = None,
     executor: Executor | None = None,
@@ -49,9 +52,9 @@ def run_campaign(
 
     Args:
         settings: Its settings.
-        layers: Layers of the whole campaign, of which a shard checks its own.
+        layers: Number of layers.
+        first: Index of the first of them.
         seed: Seed of the layers.
-        shard: The part of them to check; all by default.
         minutes: Start no layer after this time.
         workers: Processes; by default one a core for large campaigns on the CPU, else none. They are started as
             ``multiprocessing`` does, so a script that calls this needs its ``if __name__ == "__main__"``.
@@ -63,36 +66,32 @@ def run_campaign(
         ConversionError: The device cannot be used, or a process died.
     """
     check_device(settings.device)
-    shard = shard or Shard()
-    indices = shard.indices(layers)
     if workers is None:
-        workers = core_count() if settings.device == "cpu" and len(indices) >= _WORTH_PROCESSES else 0
-    start, tally, stopped = time.monotonic(), Tally(), None
-    blocks = _blocks(indices, None if minutes is None else start + 60 * minutes)
+        workers = core_count() if settings.device == "cpu" and layers >= _WORTH_PROCESSES else 0
+    # Blocks come in the order of their indices, so an end at any time leaves the result of the first layers.
+    start, found = time.monotonic(), Campaign(settings, seed, first, describe_machine(settings.device))
+    blocks = _blocks(range(first, first + layers), None if minutes is None else start + 60 * minutes)
     try:
-        with _executor(executor, workers) as (runner, ahead):
-            for block in _in_order(runner, settings, seed, blocks, ahead=ahead):
-                tally = tally + block
-                progress(block.layers)
+        with _submitting(executor, workers) as (submit, ahead):
+            for block in _in_order(submit, settings, seed, blocks, ahead=ahead):
+                for checked in block:
+                    found.add(*checked)
+                progress(len(block))
     except KeyboardInterrupt:
-        stopped = INTERRUPTED
-    except BrokenProcessPool as error:
+        found.stopped = INTERRUPTED
+    except (BrokenProcessPool, ProcessExpired) as error:
         raise ConversionError("a process of the campaign died; perhaps the memory is too small") from error
-    if stopped is None and tally.layers < len(indices):
-        stopped = OUT_OF_TIME
-    part = Part(seed, shard.number, shard.count, tally.layers)
-    runs = (describe_machine(settings.device),)
-    return Campaign(settings, (part,), tally, time.monotonic() - start, stopped, runs)
+    if found.stopped is None and found.layers < layers:
+        found.stopped = OUT_OF_TIME
+    found.seconds = time.monotonic() - start
+    return found
 
 
-def check_block(settings: Settings, seed: int, indices: Sequence[int]) -> Tally:
+def check_block(settings: Settings, seed: int, indices: Sequence[int]) -> Block:
     """Checks some layers of a seed."""
-    tallies = []
-    for index in indices:
-        layer = settings.layer(seed, index)
-        found = compare_layer(layer, engines=settings.engines, device=settings.device)
-        tallies.append(Tally.of(layer, found, seed=seed, index=index))
-    return Tally.total(tallies)
+    layers = {index: settings.layer(seed, index) for index in indices}
+    compare = partial(compare_layer, engines=settings.engines, device=settings.device)
+    return [(index, layer, compare(layer)) for index, layer in layers.items()]
 
 
 def _blocks(indices: range, deadline: float | None) -> Iterator[range]:
@@ -103,41 +102,34 @@ def _blocks(indices: range, deadline: float | None) -> Iterator[range]:
         yield indices[start : start + _BLOCK]
 
 
+Submit = Callable[..., Future[Block]]  # starts a call of a function with some arguments
+
+
 def _in_order(
-    executor: Executor | None, settings: Settings, seed: int, blocks: Iterator[range], *, ahead: int
-) -> Iterator[Tally]:
-    """The tallies of the blocks: in this process, or with up to ``ahead`` blocks started, the oldest waited for."""
-    if executor is None:
+    submit: Submit | None, settings: Settings, seed: int, blocks: Iterator[range], *, ahead: int
+) -> Iterator[Block]:
+    """The checked blocks: in this process, or with up to ``ahead`` blocks started, the oldest waited for."""
+    if submit is None:
         yield from (check_block(settings, seed, block) for block in blocks)
         return
-    started: deque[Future[Tally]] = deque()
+    started: deque[Future[Block]] = deque()
     for block in blocks:
-        started.append(executor.submit(check_block, settings, seed, block))
+        started.append(submit(check_block, settings, seed, block))
         if len(started) == ahead:
             yield started.popleft().result()
     yield from (future.result() for future in started)
 
 
 @contextmanager
-def _executor(given: Executor | None, workers: int) -> Iterator[tuple[Executor | None, int]]:
-    """The executor for the blocks (the caller's, none, or our own processes), and the number of blocks started ahead.
-
-    Ours do not hear an interrupt, and are killed at the end: one may hang in a kernel of torch's.
-    """
-    if given is not None or workers < 2:
-        yield given, _AHEAD
-        return
-    others = set(multiprocessing.active_children())
-    pool = ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn"), initializer=_begin)
-    try:
-        with interrupts_ignored():
-            for _ in range(workers):
-                pool.submit(os.getpid)
-        yield pool, 2 * workers
-    finally:
-        for process in set(multiprocessing.active_children()) - others:
-            process.kill()
-        pool.shutdown(cancel_futures=True)
+def _submitting(executor: Executor | None, workers: int) -> Iterator[tuple[Submit | None, int]]:
+    """Starts blocks (in the caller's executor, in processes of our own, or None), and how many are started ahead."""
+    if executor is not None:
+        yield executor.submit, _AHEAD
+    elif workers < 2:
+        yield None, 0
+    else:
+        with process_pool(workers, _begin) as pool:
+            yield (lambda function, *args: pool.schedule(function, args)), 2 * workers
 
 
 def _begin() -> None:

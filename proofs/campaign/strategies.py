@@ -21,8 +21,9 @@ from ...convert.arguments import Size
 from ...convert.spec import CONVOLUTIONS, Convolution, ConvSpec
 from ...convert.subclasses.padded import convolution as convolution_of
 from .layers import LONGEST_KERNELS, choose_spec, may_be_wrong, smallest_input
+from .values import LARGEST_INTEGER, move_heads
 
-INTEGER_LIMIT = 8  # sums of products of integers this small are exact in every dtype down to binary32
+INTEGER_LIMIT = LARGEST_INTEGER  # sums of products of integers this small are exact in every dtype down to binary32
 
 __all__ = [
     "INTEGER_LIMIT",
@@ -35,7 +36,6 @@ __all__ = [
 ]
 
 _SLACK = {1: 14, 2: 7, 3: 2}  # by the number of axes
-_REACH, _MAX_ALPHA = 2.0, 8.0  # the first in pixels, either way along each axis; the smallest alpha is a 160th
 
 
 @st.composite
@@ -47,7 +47,7 @@ def conv_specs(
     axes: int = 2,
     transposed: bool = False,
 ) -> ConvSpec:
-    """Geometries of everything that a convolution can say, nn.Conv2d unless told otherwise.
+    """Geometries of everything that a convolution can say, of nn.Conv2d by default.
 
     Kernels are even, odd and rectangular; groups go up to depthwise; padding is none, symmetric, "same" (also
     asymmetric) or "valid" in every mode.
@@ -113,13 +113,7 @@ def convolutions_with_input(
 
 @st.composite
 def attention_layers(draw: st.DrawFn, conv: Convolution) -> SelfAttention:
-    """A convolution's attention with its heads up to ``_REACH`` off their taps, and alphas of up to ``_MAX_ALPHA``."""
+    """A convolution's attention with its heads off their taps and an alpha for each, see ``move_heads``."""
     layer = attention_from_conv(conv)
-    generator = torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1)))
-    moves, alphas = (
-        torch.rand(p.shape, generator=generator, dtype=torch.float64) for p in (layer.centers, layer.alpha)
-    )
-    with torch.no_grad():
-        layer.set_positions(centers=layer.centers + ((_REACH * (2 * moves - 1)).to(layer.centers)))
-        layer.set_positions(alpha=_MAX_ALPHA * (1 / 160 + alphas * 159 / 160))
+    move_heads(layer, torch.Generator().manual_seed(draw(st.integers(0, 2**32 - 1))))
     return layer

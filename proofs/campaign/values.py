@@ -32,10 +32,12 @@ from ...convert.spec import Convolution, ConvSpec
 from ...convert.subclasses.padded import convolution as convolution_of
 from .layers import RandomLayer, random_integers
 
-_ZERO = 4  # one weight in so many is zero
+_ZERO = 4  # one weight in four is zero
 LARGEST_INTEGER = 8
 SPREAD = 4.0  # normal numbers are cut off here, so that a scale bounds them
 _LARGE = 2.0**10
+_MOST_MOVED, _LARGEST_ALPHA = 2.0, 8.0  # of moved heads; the first in pixels, either way along each axis
+ANY_SIZE, WITHOUT_OVERFLOW = "extreme input", "extreme input without overflow"
 
 
 def extreme_convolution(layer: RandomLayer, device: torch.device) -> Convolution:
@@ -55,11 +57,21 @@ def extreme_convolution(layer: RandomLayer, device: torch.device) -> Convolution
     return conv
 
 
-def extreme_images(layer: RandomLayer, device: torch.device) -> Tensor:
-    """One input [1, in_channels, *size], each channel scaled by a power of two of its own."""
-    shape, generator = torch.Size((1, layer.spec.in_channels, *layer.size)), layer.generator("extreme images")
-    values = _scaled(layer, shape, generator, torch.finfo(layer.torch_dtype).max, scales=shape[:2])
-    return layer.lay_out(values.to(device, layer.torch_dtype))
+def extreme_inputs(layer: RandomLayer, conv: Convolution) -> dict[str, Tensor]:
+    """Two inputs [1, in_channels, *size], each channel scaled by a power of two of its own.
+
+    One may be as large as the precision allows, so that sums overflow and no bound is finite. The other is so small
+    that no sum of products overflows: there is always something to compare.
+    """
+    largest = torch.finfo(layer.torch_dtype).max
+    weight = max(1.0, float(conv.weight.detach().double().abs().max()))
+    terms = layer.spec.num_heads * max(layer.spec.in_channels, layer.spec.out_channels)
+    made = {}
+    for name, most in ((ANY_SIZE, largest), (WITHOUT_OVERFLOW, largest / weight / (8 * terms))):
+        shape = torch.Size(_shape(layer))
+        values = _scaled(layer, shape, layer.generator("extreme images"), most, scales=shape[:2])
+        made[name] = layer.lay_out(values.to(conv.weight))
+    return made
 
 
 @contextmanager
@@ -128,6 +140,17 @@ def _values(layer: RandomLayer, shape: torch.Size, generator: torch.Generator, *
     if integers:
         return random_integers(shape, integer_limit(layer.spec, layer.torch_dtype), generator)
     return torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
+@torch.no_grad()
+def move_heads(attention: SelfAttention, generator: torch.Generator) -> None:
+    """Moves each head off its tap, and gives each its own locality strength."""
+    moves, alphas = (
+        torch.rand(positions.shape, generator=generator, dtype=torch.float64)
+        for positions in (attention.centers, attention.alpha)
+    )
+    centers = attention.centers + (_MOST_MOVED * (2 * moves - 1)).to(attention.centers)
+    attention.set_positions(centers=centers, alpha=_LARGEST_ALPHA * (alphas + 1 / 128))
 
 
 def one_hot(layer: RandomLayer, conv: Convolution, attention: SelfAttention) -> Tensor:

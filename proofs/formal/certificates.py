@@ -3,7 +3,7 @@
 Every certificate in the folder's ``report.json`` is checked against the weights in the folder. The report says
 geometry, dtype, alpha, range and bound. What is stored of the layers is read from ``config.json`` and the weights
 alone, and so is whether a layer is one that the theorem covers: the report cannot change that. A checksum
-(``convert/files/report.py``) tells whether report, description and weights were written together.
+(``convert/files/report.py``) says whether report, description and weights were written together.
 
 What goes to the program, which ``make checker`` extracts from ``Checker.v``, is bits: of the report's floats, and of
 the layer's numbers as they are stored. Python is trusted with nothing else. ``main.ml`` has the form of a question, and

@@ -124,10 +124,10 @@ class FormalResult:
             short = sorted(AXIOMS[name][0] if name in AXIOMS else name for name in theorem.axioms)
             rows.append((str(theorem.statement), " ".join(short) or "nothing"))
         axioms = [f"  {short:2}  {name}: {text}" for name, (short, text) in AXIOMS.items()]
-        told = ["The axioms of the standard library's real numbers:", *axioms] if rows else []
+        resting = ["The axioms of the standard library's real numbers:", *axioms] if rows else []
         accepted = f"Coq {self.coq} accepts {len(rows)} theorems, and coqchk the library, in {self.seconds:.0f} s."
         verdict = accepted if self.is_proved else "Not proved."
-        return [Table(("theorem", "rests on"), tuple(rows)), *told, *self.failures, verdict]
+        return [Table(("theorem", "rests on"), tuple(rows)), *resting, *self.failures, verdict]
 
 
 DEFAULT_LIMIT = 300.0  # seconds a file
@@ -173,6 +173,7 @@ def check_formal(
     theorems: list[FormalTheorem] = []
     failures: list[str] = []
     with TemporaryDirectory(prefix="conv2attn-formal-") as name:
+        # Coq writes beside its sources, so it works on a copy.
         coq = _Coq(Path(name), limit)
         for path in filter(Path.is_file, folder.iterdir()):
             shutil.copyfile(path, coq.place / path.name)
@@ -181,9 +182,11 @@ def check_formal(
             for source in sources(coq.place):
                 coq.compile(source.name)
                 progress(1)
+            # What each theorem rests on must be among the axioms that are known.
             theorems = _theorems(coq)
             failures += [] if theorems else ["there is no theorem"]
             failures += [f"{t.statement} rests on {name}" for t in theorems for name in t.axioms if name not in AXIOMS]
+            # coqchk reads the compiled files again, on its own.
             alone = () if whole else ("-norec",)
             modules = [word for source in sources(coq.place) for word in (*alone, f"{LIBRARY}.{source.stem}")]
             failures += summary_objections(coq.run("coqchk", "-silent", "-o", "-Q", ".", LIBRARY, *modules))

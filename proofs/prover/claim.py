@@ -186,8 +186,8 @@ def select(found: Sequence[Claim], names: Sequence[str] | None) -> list[Claim]:
     if unknown := [name for name in dict.fromkeys(names) if name not in known]:
         from ...convert.errors import SelectionError, close_names, listed  # imports torch, which no claim needs
 
-        told = listed([f"{name!r}{_near(name, found) or close_names(name, known)}" for name in unknown])
-        raise SelectionError(f"there is no claim {told}; conv2attn claims lists all")
+        described = listed([f"{name!r}{_near(name, found) or close_names(name, known)}" for name in unknown])
+        raise SelectionError(f"there is no claim {described}; conv2attn claims lists all")
     return [claim for claim in found if claim.name in names]
 
 

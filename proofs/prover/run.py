@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,8 +17,12 @@ from enum import StrEnum
 from functools import cache
 from itertools import islice
 from multiprocessing import connection
+from typing import TYPE_CHECKING
 
 from .claim import Check, Claim, all_claims, claims_of, select
+
+if TYPE_CHECKING:
+    from pebble import ProcessPool
 
 DEFAULT_LIMIT = 20.0  # seconds a check
 MOST_FAILURES = 5  # after which a check is stopped
@@ -114,20 +118,28 @@ def iter_results(chosen: Sequence[Claim], *, limit: float = DEFAULT_LIMIT) -> It
         from ...convert.errors import ConversionError
 
         raise ConversionError(f"limit must be positive and finite; got {limit}")
-    from pebble import ProcessPool  # here, because commands that prove nothing import this module, too
-
-    # Spawned, because a fork of a process with torch's threads may hang.
-    pool = ProcessPool(min(2, os.cpu_count() or 1), initializer=_start, context=multiprocessing.get_context("spawn"))
-    try:
-        with interrupts_ignored():
-            futures = {
-                (claim, n): pool.schedule(_decide, (claim.module, claim.name, n), timeout=limit)
-                for claim in chosen
-                for n in range(len(claim.checks))
-            }
+    with process_pool(min(2, os.cpu_count() or 1), _start) as pool:
+        futures = {
+            (claim, n): pool.schedule(_decide, (claim.module, claim.name, n), timeout=limit)
+            for claim in chosen
+            for n in range(len(claim.checks))
+        }
         for claim in chosen:
             answers = (_answer(check.name, futures[claim, n], limit) for n, check in enumerate(claim.checks))
             yield Result(claim, tuple(answers))
+
+
+@contextmanager
+def process_pool(count: int, start: Callable[[], None]) -> Iterator[ProcessPool]:
+    """Processes that end with the context, each prepared by a function, and that do not hear an interrupt."""
+    from pebble import ProcessPool  # here, because commands that prove nothing import this module, too
+
+    # Spawned, because a fork of a process with torch's threads may hang.
+    pool = ProcessPool(count, initializer=start, context=multiprocessing.get_context("spawn"))
+    try:
+        with interrupts_ignored():
+            pool.schedule(os.getpid)  # the first job starts the processes
+        yield pool
     finally:
         pool.stop()  # type: ignore[no-untyped-call]
         pool.join()

@@ -17,7 +17,7 @@ from ...layer.layer import SelfAttention
 from ...spec import ConvSpec
 from ..data import convolve_padded
 from ..layer import padded_range, pixel_errors
-from .interval import U64, Arithmetic, Hypothesis, Interval, UnboundedError, checked, linear_map
+from .interval import EXACT, U64, Arithmetic, Interval, UnboundedError, checked, linear_map
 from .operation import Exact
 from .products import Weighted
 
@@ -119,9 +119,7 @@ def bound_layer(name: str, module: SelfAttention, x: Interval, output: torch.Siz
     return found, LayerBound(name, *figures, float(found.error.max()))
 
 
-def bound_program(
-    module: SelfAttention, x: Interval, output: torch.Size, hypothesis: Hypothesis
-) -> tuple[Interval, Tensor]:
+def bound_program(module: SelfAttention, x: Interval, output: torch.Size, hypothesis: str) -> tuple[Interval, Tensor]:
     """Bounds on the output of an attention layer or its convolution, and their error against the exact convolution.
 
     One-hot attention is a sum of the convolution's products, in some order. Soft attention is computed by some engine
@@ -135,16 +133,16 @@ def bound_program(
         UnboundedError: It has no finite one.
     """
     call, sums = _Examined.of(module, x, output), convolution_of(module, output)
-    layer, is_exact, terms = call.layer, hypothesis.name == "exact", sums.terms + 1
+    layer, is_exact, terms = call.layer, hypothesis == EXACT, sums.terms + 1
     arithmetic = Arithmetic(torch.float64 if is_exact else layer.weight.dtype, False, hypothesis)
     narrowings = layer.spec.num_heads + 2 if layer.spec.transposed else 1
     error, tails = sums.exact(x, arithmetic, terms).rounded(arithmetic, terms, narrowings).error, call.tails
     if is_exact or layer.regime.is_exact:
         tails = torch.zeros_like(tails)
-    elif hypothesis.name == "once":
+    elif hypothesis == "once":
         error = error + tails * (1 + unit_roundoff(arithmetic.dtype)) * OUTWARD
     else:
-        computed = torch.maximum(call.attention, call.convolution) * hypothesis.scale
+        computed = torch.maximum(call.attention, call.convolution)
         error = torch.maximum(error, computed + gamma(terms, U64) * call.exact.scale) + tails
     return Interval(*call.box, error * OUTWARD), tails
 

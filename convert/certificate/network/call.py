@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from .interval import Arithmetic, Hypothesis, Interval, UnboundedError
+from .interval import EXACT, Arithmetic, Interval, UnboundedError
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Call:
 
     @classmethod
     def at(
-        cls, node: fx.Node, args: Any, kwargs: Any, *, repeatable: bool = True, hypothesis: Hypothesis | None = None
+        cls, node: fx.Node, args: Any, kwargs: Any, *, repeatable: bool = True, hypothesis: str | None = None
     ) -> Call:
         """A node's operation.
 
@@ -55,7 +55,7 @@ class Call:
             raise UnboundedError(f"no bound is known for {node.name}, which gives no floating-point numbers")
         operands = {one.meta["val"].dtype for one in node.all_input_nodes if isinstance(one.meta.get("val"), Tensor)}
         target: Any = node.target
-        is_exact = hypothesis is not None and hypothesis.name == "exact"
+        is_exact = hypothesis == EXACT
         dtype = torch.float64 if is_exact else first.dtype
         call = cls.of(target, args, kwargs, first.shape, Arithmetic(dtype, repeatable, hypothesis))
         if call.name in ("_to_copy", "to"):

@@ -24,7 +24,7 @@ from ...spec import Convolution
 from ..layer import InputRange, channel_range, told
 from .attention import LayerBound, bound_layer
 from .call import Call
-from .interval import Hypothesis, Interval
+from .interval import EXACT, Interval
 from .linearised import Linearised
 from .program import Bounding, Program
 from .table import bound as bound_call
@@ -195,7 +195,7 @@ def _reached(program: Program, low: Tensor, high: Tensor) -> float | None:
     generator = torch.Generator("cpu").manual_seed(0)
     drawn = torch.rand(low.shape, generator=generator, dtype=torch.float64, device="cpu")
     with torch.device("cpu"):  # whatever torch's default is
-        run = Linearised(program, low + drawn * (high - low), Hypothesis("exact"))
+        run = Linearised(program, low + drawn * (high - low), EXACT)
     largest = _largest([output.center.abs() for output in run.outputs])
     return largest if math.isfinite(largest) and not run.problems else None
 

@@ -8,10 +8,7 @@ numbers that it holds.
 ``bound`` is of every run of a class, made or not, under a hypothesis of what its operations round:
 
     once         each operation is computed in double precision, at least, and rounded once
-    known order  channels are added in order, by fused products in blocks of 64; other sums in any order
     any order    sums of products in any order; Winograd's, Fourier transforms and TF32 are outside
-    contract     each convolution and linear layer is within 32 u (2-norm of its products + |result|), which is checked
-                 on this machine, operation by operation, on these images
 
 Two programs of the class, of which one may have soft attention's tails, differ by at most ``bound`` at the largest
 output, and by a margin's ``bound`` at a margin. ``estimate`` is the same to first order, and no bound. How it is proved
@@ -36,8 +33,7 @@ from ...bounds.rounding import OUTWARD
 from ...errors import ConversionError, InputError, refusing
 from ...layer.checked import checked_model
 from .certificate import program_of
-from .contract import broken_contract
-from .interval import HYPOTHESES, Hypothesis
+from .interval import EXACT, HYPOTHESES
 from .linearised import Linearised
 from .program import Program
 from .proof import Draws, Opens, Proof, checked_probability, prove, units_of
@@ -47,7 +43,6 @@ SHOWN = {
     "exact": 2**20,
     "once": 2**18,
 }  # units up to which commands and pages prove: beyond, it takes more than seconds
-EXACT = Hypothesis("exact")
 
 
 @dataclass(frozen=True)
@@ -155,7 +150,7 @@ class ImagesCertificate:
             return "No image was given."
         how, certified = _IN_WORDS[self.images[0].hypothesis], sum(image.certified for image in self.images)
         opened = next((image.opens for image in self.images if image.opens is not None), None)
-        why = "" if opened is None else f" ({opened.layer}: {opened.reason}{_scale_in_words(opened)})"
+        why = "" if opened is None else f" ({opened.layer}: {opened.reason})"
         here = f"{count} image{'s' * (count != 1)}"
         run = (
             f"On {here}, how far this run is from exact arithmetic is not proved"
@@ -191,14 +186,8 @@ def _largest(values: Iterable[float | None]) -> float | None:
 
 _IN_WORDS = {
     "once": "rounding each operation once",
-    "known order": "adding channels in order",
     "any order": "any order of the sums",
-    "contract": "any convolution that keeps its contract",
 }
-
-
-def _scale_in_words(opened: Opens) -> str:
-    return "" if opened.scale is None else f"; closes at {opened.scale:g} of the rounding"
 
 
 def certify_images(
@@ -217,14 +206,14 @@ def certify_images(
         model: A network in eval mode that takes one batch of images, converted or not, which is run image by image.
         images: [count, channels, *size], each certified by itself.
         other: Another network for the same images, such as the CNN or a compiled one, whose run is measured, too.
-        hypothesis: The class of programs of ``bound``: "once", "known order", "any order" or "contract".
+        hypothesis: The class of programs of ``bound``: "once" or "any order".
         margins: Number of next largest outputs for which margins are given.
         p: Probability, over our own random numbers, that wrong ranges pass the test; it adds up over images.
         seed: Of these numbers; drawn if None, and recorded.
 
     Raises:
         ConversionError: torch cannot export the network, it is in train mode, an image is not finite, an operation has
-            no rule, there is no such hypothesis, or the contract does not hold here.
+            no rule, or there is no such hypothesis.
         InputError: A network does not run on the images, or gives other outputs.
     """
     return _certified(model, images, other, hypothesis, margins, p, seed, is_shown=False)
@@ -254,7 +243,7 @@ def _certified(
     found = []
     with torch.device("cpu"):  # whatever torch's default is
         for number, image in enumerate(images.split(1)):
-            one = _Image(program, image, Hypothesis(hypothesis), p, seed + number, is_shown=is_shown)
+            one = _Image(program, image, hypothesis, p, seed + number, is_shown=is_shown)
             found.append(one.certificate((model, other) if other is not None else (model,), count))
     return ImagesCertificate(tuple(found))
 
@@ -285,7 +274,7 @@ class _Image:
     """One image of a program."""
 
     def __init__(
-        self, program: Program, image: Tensor, hypothesis: Hypothesis, p: float, seed: int, *, is_shown: bool = False
+        self, program: Program, image: Tensor, hypothesis: str, p: float, seed: int, *, is_shown: bool = False
     ) -> None:
         self._most = SHOWN if is_shown else {}
         self._program, self._image, self._hypothesis, self._p, self._seed = program, image, hypothesis, p, seed
@@ -304,7 +293,7 @@ class _Image:
         """The certificate, whose class of programs and run of float64 have half of p each."""
         top, others = self._order[0], self._order[1 : margins + 1]
         measured, (reference, unproved) = self._measured(networks), self.reference()
-        first = self._first()
+        first = first_order(self._program, self._image, self._hypothesis)
         proof = self._proof(self._hypothesis, first)
         proved, opens = (proof, None) if isinstance(proof, Proof) else (None, proof)
         estimates, bounds = _pairs(first, self._factors(others)), list[float | None]([None] * (1 + len(others)))
@@ -320,7 +309,7 @@ class _Image:
             reference=reference,
             estimate=estimates[0],
             bound=bounds[0],
-            hypothesis=self._hypothesis.name,
+            hypothesis=self._hypothesis,
             margins=tuple(found),
             certified=proved is not None
             and all(one.is_certified for one in found)
@@ -338,17 +327,6 @@ class _Image:
         apart = ((run_of(one, self._image, self.truth) - self.truth).abs() for one in networks)
         return max(float(one.nan_to_num(nan=math.inf, posinf=math.inf).max()) for one in apart)
 
-    def _first(self) -> Linearised:
-        """The network to first order, under the hypothesis.
-
-        Raises:
-            ConversionError: An operation has no bound, or the hypothesis does not hold here.
-        """
-        broken = broken_contract(self._program, self._image) if self._hypothesis.name == "contract" else None
-        if broken is not None:
-            raise ConversionError(broken)
-        return first_order(self._program, self._image, self._hypothesis)
-
     def reference(self) -> tuple[float | None, Opens | None]:
         """Bound on what float64 leaves, at every output."""
         found = self._proof(EXACT, self._exact)
@@ -357,10 +335,10 @@ class _Image:
         center, _ = found.ranges.values()
         return float(((center - self.truth).abs() + found.radius).max()) * OUTWARD, None
 
-    def _proof(self, hypothesis: Hypothesis, first: Linearised) -> Proof | Opens:
+    def _proof(self, hypothesis: str, first: Linearised) -> Proof | Opens:
         top, units = self._factors([]), units_of(first)
-        if units > self._most.get(hypothesis.name, units):
-            return Opens("the whole network", None, f"its {units:,} units are left to certify_images")
+        if units > self._most.get(hypothesis, units):
+            return Opens("the whole network", f"its {units:,} units are left to certify_images")
         return prove(self._program, self._image, hypothesis, first, top, p=self._p / 2, draws=self._draws)
 
     def _factors(self, others: Sequence[int]) -> Tensor:
@@ -383,7 +361,7 @@ class _Image:
         return True
 
 
-def first_order(program: Program, image: Tensor, hypothesis: Hypothesis) -> Linearised:
+def first_order(program: Program, image: Tensor, hypothesis: str) -> Linearised:
     """A network near an image, to first order.
 
     Raises:
@@ -447,8 +425,7 @@ def most_at(
         ConversionError: An operation has no rule.
     """
     found: list[float] = []
-    for name in ("any order", "once") if is_asked else ("any order",):
-        hypothesis = Hypothesis(name)
+    for hypothesis in ("any order", "once") if is_asked else ("any order",):
         with torch.device("cpu"):  # whatever torch's default is
             first = first_order(program, image, hypothesis)
             before = sum(one.center.numel() for one in first.outputs[:output])
@@ -458,7 +435,7 @@ def most_at(
             if is_asked or (apart > found[0] and units_of(first) <= SHOWN["once"]):
                 proof = prove(program, image, hypothesis, first, factors, p=1e-9, draws=Draws(seed))
                 if isinstance(proof, Proof):
-                    return found[0], _pairs(proof.ranges, factors)[0], name
+                    return found[0], _pairs(proof.ranges, factors)[0], hypothesis
     return found[0], None, "any order"
 
 

@@ -7,13 +7,12 @@ point, twice its rounding is added. Where the errors of all inputs are 0 and cal
 same operation on the same numbers, and the error stays 0. The rules themselves are derived in
 ``proofs/claims/certificate/propagation.py``.
 
-Under a ``Hypothesis`` an error is that of one program against the exact operation on the program's own operands:
+Under a hypothesis, which names a class of programs, an error is that of one program against the exact operation on the
+program's own operands:
 
     any order    of m products, m - 1 additions err by u |partial sum|, and partial sums are between the sum N of the
                  negative terms and the sum P of the positive ones: |N|, P <= (total + |result|) / 2 (claim
                  ``partial-sums``, ``proofs/claims/certificate/ranges.py``)
-    known order  the same with the partial sums themselves, where their order is that of the channels
-    contract     c u (2-norm of the products + |result|) for sums of products; others in any order
     once         u |result|: computed in double precision, and rounded once
     exact        none: what is left is our own run in float64
 
@@ -33,7 +32,8 @@ from ...bounds.rounding import OUTWARD, gamma, unit_roundoff
 
 U64 = 2.0**-53
 BLOCK = 64  # products that our own run adds up before their sums are added
-CONTRACT = 32.0  # c of the hypothesis "contract"
+HYPOTHESES = ("once", "any order")
+EXACT = "exact"
 
 
 class UnboundedError(Exception):
@@ -83,34 +83,16 @@ class Interval(Known):
 
 
 @dataclass(frozen=True)
-class Hypothesis:
-    """A class of programs: how each of their operations may round.
-
-    Attributes:
-        name: One of ``HYPOTHESES``, or "exact".
-        scale: Factor of every rounding, 1 but where it is asked which would do.
-    """
-
-    name: str
-    scale: float = 1.0
-
-
-HYPOTHESES = ("once", "known order", "any order", "contract")
-
-
-@dataclass(frozen=True)
 class Products:
     """Sums of products under a hypothesis.
 
     Attributes:
         terms: Products and bias of each sum that are not 0 in every program, or their largest number.
-        sharper: Bound on a program's rounding where the hypothesis gives one of its own.
         blocks: Roundings of a term in our own run.
     """
 
     terms: Tensor | int
     blocks: int
-    sharper: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -120,12 +102,13 @@ class Arithmetic:
     Attributes:
         dtype: The precision of its operands and its result.
         repeatable: Whether a call gives the same numbers for the same operands in both programs.
-        hypothesis: The class of programs of which one is held against the exact operation; None for two programs.
+        hypothesis: The class of programs, one of ``HYPOTHESES`` or "exact", of which one is held against the exact
+            operation; None for two programs.
     """
 
     dtype: torch.dtype
     repeatable: bool = True
-    hypothesis: Hypothesis | None = None
+    hypothesis: str | None = None
 
     @property
     def computed(self) -> torch.dtype:
@@ -226,7 +209,7 @@ class Arithmetic:
 
     def _of_one(
         self,
-        hypothesis: Hypothesis,
+        hypothesis: str,
         exact: Interval,
         scale: Tensor,
         terms: int,
@@ -236,30 +219,25 @@ class Arithmetic:
     ) -> Tensor:
         """Bound on |computed - exact| of a program, and of our own run in float64 beside it."""
         own = scale * gamma(terms if products is None else products.blocks, U64)
-        if hypothesis.name == "exact":
+        if hypothesis == EXACT:
             return own + underflow
         result = exact.largest
-        if hypothesis.name == "once":
+        if hypothesis == "once":
             double = scale * gamma(terms, U64)
-            return hypothesis.scale * (unit_roundoff(self.dtype) * (result + double) + double + underflow) + own
+            return unit_roundoff(self.dtype) * (result + double) + double + underflow + own
         rounding = scale * self.relative(terms, narrowings)
-        if products is not None and hypothesis.name == "contract":
-            narrow = unit_roundoff(self.dtype) if self.is_narrow else 0.0
-            sharp = rounding if products.sharper is None else products.sharper
-            rounding = (sharp * (1 + narrow) + result * narrow) * (1 + narrow) ** (narrowings - 1)
-        elif products is not None and (narrowings == 1 or not self.is_narrow):
+        if products is not None and (narrowings == 1 or not self.is_narrow):
             sharp, unit = self._added(scale, result, products), unit_roundoff(self.dtype) if self.is_narrow else 0.0
             rounding = torch.minimum(rounding, sharp * (1 + unit) + result * unit)
-        return hypothesis.scale * (rounding + underflow) + own
+        return rounding + underflow + own
 
     def _added(self, total: Tensor, result: Tensor, products: Products) -> Tensor:
-        """Bound on the rounding of sums of products in any order, or in the hypothesis's own."""
+        """Bound on the rounding of sums of products in any order."""
         unit = unit_roundoff(self.computed)
         additions = (torch.as_tensor(products.terms, dtype=torch.float64) - 1).clamp(min=0) * unit
         if not bool((additions < 1).all()):
             return torch.full_like(total, math.inf)
-        found = additions / (1 - additions) * (1 + unit) * (total + result) / 2 + unit * total
-        return found if products.sharper is None else torch.minimum(found, products.sharper)
+        return additions / (1 - additions) * (1 + unit) * (total + result) / 2 + unit * total
 
 
 def checked(interval: Interval, limit: float = math.inf, *, clip: bool = True) -> Interval:

@@ -29,7 +29,7 @@ from ...bounds.rounding import OUTWARD, gamma
 from ...layer.layer import SelfAttention
 from .attention import bound_program, convolution_of
 from .call import Call, intervals_in
-from .interval import U64, Hypothesis, Interval, UnboundedError
+from .interval import U64, Interval, UnboundedError
 from .operation import Local, Point
 from .program import Bounding, Program, name_of
 from .table import bound, near
@@ -95,7 +95,7 @@ class Linearised(Bounding):
         self,
         program: Program,
         image: Tensor,
-        hypothesis: Hypothesis,
+        hypothesis: str,
         *,
         radius: Radius | str | None = None,
         columns: Tensor | None = None,

@@ -16,10 +16,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ...bounds.rounding import OUTWARD, gamma, unit_roundoff
+from ...bounds.rounding import OUTWARD, unit_roundoff
 from ...bounds.underflow import is_subnormal, magnitudes
 from .call import Call
-from .interval import BLOCK, CONTRACT, Arithmetic, Interval, Products, UnboundedError, linear_map
+from .interval import BLOCK, Arithmetic, Interval, Products, UnboundedError, linear_map
 from .operation import Exact, Local, Map, Point, along, like, number, point_of
 
 Apply = Callable[[Tensor, Tensor], Tensor]
@@ -36,7 +36,6 @@ class Weighted:
         own: The sums of our own run, of values and double weights.
         blocks: Roundings of a term in ``own``.
         terms: Products of a sum, and its bias.
-        is_pointwise: Whether each output reads one place alone, all of whose channels lie one after the other.
     """
 
     apply: Apply
@@ -45,7 +44,6 @@ class Weighted:
     own: Apply
     blocks: int
     terms: int
-    is_pointwise: bool = False
 
     def bounds(self, call: Call) -> Exact:
         """Bounds on the sums."""
@@ -66,7 +64,7 @@ class Weighted:
         small = is_subnormal(self.weight)
         if bool(small.any()):
             lost = lost + self.apply(x.largest, small.double() * smallest)
-        products = None if arithmetic.hypothesis is None else self._products(x, found.bounds, arithmetic, terms)
+        products = None if arithmetic.hypothesis is None else self._products(x, arithmetic, terms)
         return Exact(found.bounds, found.scale, 2 * lost, products=products)
 
     def near(self, call: Call) -> Local:
@@ -84,58 +82,15 @@ class Weighted:
             terms=self.terms,
         )
 
-    def norm(self, x: Tensor) -> Tensor:
-        """2-norms of the products and the bias of each sum, of values in double precision."""
-        square = self.apply(x.square(), self.weight.double().square())
-        return (square if self.bias is None else square + self.bias.square()).sqrt()
-
-    def _products(self, x: Interval, exact: Interval, arithmetic: Arithmetic, terms: int) -> Products:
+    def _products(self, x: Interval, arithmetic: Arithmetic, terms: int) -> Products:
         """Rounding of the sums under a hypothesis: a product with 0, as of padding, rounds nothing."""
         counted: Tensor | int = terms - (self.bias is None)
-        name, sharper = arithmetic.hypothesis.name, None  # type: ignore[union-attr]
-        if name in ("any order", "known order"):
+        if arithmetic.hypothesis == "any order":
             present = (x.low != 0) | (x.high != 0)
             if not bool(present.all()):
                 held = (self.weight != 0).double()
                 counted = self.apply(present.double(), held).round() + (self.bias is not None)
-        unit = unit_roundoff(arithmetic.computed)
-        if name == "known order" and self.is_pointwise:
-            sharper = self._in_order(x, exact, unit)
-        if name == "contract":
-            sharper = CONTRACT * unit * (self.norm(x.largest) + exact.largest) * OUTWARD
-        return Products(counted, self.blocks, sharper)
-
-    def _in_order(self, x: Interval, exact: Interval, unit: float) -> Tensor:
-        """Rounding of fused products that are added channel after channel, in blocks, whose sums are added likewise.
-
-        An addition errs by u times the partial sum that it gives. The partial sums of the range's middle are added up;
-        the rest of the range moves each by at most |W| times its radius. The bias comes last.
-        """
-        middle, radius = (x.low + x.high) / 2, (x.high - x.low) / 2
-        flat = radius[0].flatten(1) if middle.ndim > 2 else radius.T
-        columns, matrix = middle[0].flatten(1) if middle.ndim > 2 else middle.T, self.weight.double().flatten(1)
-        found, count, absolute = _partial_sums(matrix, columns), matrix.shape[1], matrix.abs()
-        reach, total = absolute @ flat, absolute @ (columns.abs() + flat)
-        found += (min(BLOCK, count) + -(-count // BLOCK) + 1) * reach
-        shape = exact.low.shape
-        found, total = ((one.T if middle.ndim == 2 else one).reshape(shape) for one in (found, total))
-        added = 0.0 if self.bias is None else self.bias.abs()
-        small = gamma(count + 2, unit)
-        return (unit * (1 + small) * (found + 2 * (exact.largest + added)) + small**2 * (total + added)) * OUTWARD
-
-
-def _partial_sums(matrix: Tensor, columns: Tensor) -> Tensor:
-    """Sums of the absolute values of all partial sums of a product of matrices, in blocks."""
-    found = columns.new_zeros(len(matrix), columns.shape[1])
-    whole = found.clone()
-    for first in range(0, matrix.shape[1], BLOCK):
-        part = slice(first, first + BLOCK)
-        for rows in torch.arange(len(matrix)).split(max(1, 2**22 // (BLOCK * columns.shape[1]))):
-            sums = (matrix[rows, part, None] * columns[None, part]).cumsum_(1)
-            whole[rows] += sums[:, -1]
-            found[rows] += sums.abs_().sum(1)
-        found += whole.abs()
-    return found
+        return Products(counted, self.blocks)
 
 
 def in_blocks(apply: Callable[[slice], Tensor], channels: int, taps: int = 1) -> Tensor:
@@ -170,9 +125,7 @@ def convolution(call: Call) -> Weighted:
     shaped = None if bias is None else along(bias.double(), call.x.low.ndim)
     if fixed["groups"] != 1:
         return Weighted(apply, weight, shaped, apply, call.terms, terms)
-    ones = all(step == 1 for step in call.arguments["stride"]) and taps == 1
-    is_pointwise = call.name == "conv2d" and ones and call["padding"] in ("valid", [0, 0])
-    return Weighted(apply, weight, shaped, own, block_roundings(inner, taps), terms, is_pointwise)
+    return Weighted(apply, weight, shaped, own, block_roundings(inner, taps), terms)
 
 
 def linear(call: Call) -> Weighted:
@@ -184,7 +137,7 @@ def linear(call: Call) -> Weighted:
         return in_blocks(lambda part: F.linear(t[..., part], weight[:, part]), inner)
 
     doubled = None if bias is None else bias.double()
-    return Weighted(F.linear, weight, doubled, own, block_roundings(inner, 1), inner, call.x.low.ndim == 2)
+    return Weighted(F.linear, weight, doubled, own, block_roundings(inner, 1), inner)
 
 
 def weights(call: Call) -> tuple[Tensor, Tensor | None]:

@@ -33,7 +33,6 @@ import torch
 from torch import Tensor, fx
 
 from ...errors import ConversionError
-from .interval import Hypothesis
 from .linearised import KAPPA, Linearised, Step, columns_of
 from .pointwise import kinks_of
 from .program import Program
@@ -49,7 +48,6 @@ _SMALL = 2048  # units of a network whose R are taken as they are
 _PILOT = 32  # columns
 _LOOSE = 2.2  # D / R of units that are far from a kink, at least
 _COLUMNS = 2**24  # numbers of a tensor of columns
-_SCALES = 12  # halvings of the rounding that are tried
 _MANY, _PASSING = 1024, 0.1  # units of an operation, and their share that pass a kink where ranges have opened
 
 
@@ -63,12 +61,10 @@ class Opens:
 
     Attributes:
         layer: Where ranges open, or what has no bound.
-        scale: The largest power of two, as a factor of all rounding, with which a pilot's ranges close, or None.
         reason: In words.
     """
 
     layer: str
-    scale: float | None
     reason: str
 
 
@@ -172,7 +168,7 @@ def _fewest_votes(columns: int, share: Fraction, p: float) -> int:
 
 
 def prove(
-    program: Program, image: Tensor, hypothesis: Hypothesis, first: Linearised, top: Tensor, *, p: float, draws: Draws
+    program: Program, image: Tensor, hypothesis: str, first: Linearised, top: Tensor, *, p: float, draws: Draws
 ) -> Proof | Opens:
     """Ranges in which every program of a class stays, with probability 1 - p of our own random numbers, or why not.
 
@@ -193,8 +189,7 @@ def prove(
     if isinstance(found, tuple):
         return prover.tested(hypothesis, *found, p)
     layer, _, why = found.partition("\n")
-    scale = None if why else prover.closing(hypothesis)
-    return Opens(layer, scale, why or "ranges open there")
+    return Opens(layer, why or "ranges open there")
 
 
 def units_of(first: Linearised) -> int:
@@ -206,7 +201,7 @@ def _trouble(ranges: Linearised) -> Opens | None:
     """The first operation that has no bound."""
     if not ranges.problems:
         return None
-    return Opens(ranges.problems[0].name, None, ranges.problems[0].reason)
+    return Opens(ranges.problems[0].name, ranges.problems[0].reason)
 
 
 @dataclass(frozen=True)
@@ -227,7 +222,7 @@ class _Prover:
     top: Tensor
     estimate: float
 
-    def narrowest_needed(self, hypothesis: Hypothesis) -> tuple[Linearised, float] | str:
+    def narrowest_needed(self, hypothesis: str) -> tuple[Linearised, float] | str:
         """A pilot's ranges of the widest margin that closes, and that which to test; or where the narrowest open."""
         opened = ""
         for first, place in _TRIED:
@@ -242,7 +237,7 @@ class _Prover:
             return found, MARGINS[place][1]
         return opened
 
-    def pilot(self, hypothesis: Hypothesis, margin: float) -> Linearised | str:
+    def pilot(self, hypothesis: str, margin: float) -> Linearised | str:
         """The network with ranges of a pilot, or where they open, and why if that is not their width."""
 
         def radius(index: int, node: fx.Node, center: Tensor, columns: Tensor | None) -> Tensor:
@@ -267,16 +262,9 @@ class _Prover:
         if failed is not None:
             return f"{failed.layer}\n{failed.reason}"
         bound = float(ranges.reach(self.top)[0])
-        return ranges if bound <= WIDEST * hypothesis.scale * self.estimate else _widest(ranges)
+        return ranges if bound <= WIDEST * self.estimate else _widest(ranges)
 
-    def closing(self, hypothesis: Hypothesis) -> float | None:
-        """The largest power of two, as a factor of all rounding, with which a pilot's ranges close."""
-        for scale in (2.0**-halvings for halvings in range(1, _SCALES + 1)):
-            if isinstance(self.pilot(Hypothesis(hypothesis.name, scale), MARGINS[-1][0]), Linearised):
-                return scale
-        return None
-
-    def tested(self, hypothesis: Hypothesis, ranges: Linearised, margin: float, p: float) -> Proof | Opens:
+    def tested(self, hypothesis: str, ranges: Linearised, margin: float, p: float) -> Proof | Opens:
         """Widens ranges by rehearsals in single precision, then tests them, in rounds.
 
         Ranges that a round passes by luck are widened, too, for the next one.
@@ -285,7 +273,7 @@ class _Prover:
         try:
             columns, needed = plan(margin, most, p / 2 / ROUNDS)
         except OpenedError as reason:
-            return Opens("the network", None, str(reason))
+            return Opens("the network", str(reason))
         rehearsals, failing = _REHEARSALS if margin < MARGINS[1][1] else 0, dict[int, Tensor]()
         for turn in range(rehearsals + ROUNDS):
             is_rehearsal = turn < rehearsals
@@ -309,7 +297,7 @@ class _Prover:
                     return failed
         place = max(failing, key=lambda index: int(failing[index].sum()))
         total = sum(int(one.sum()) for one in failing.values())
-        return Opens(ranges.steps[place].place, None, f"{total:,} ranges failed in the last of {ROUNDS} rounds")
+        return Opens(ranges.steps[place].place, f"{total:,} ranges failed in the last of {ROUNDS} rounds")
 
 
 def _given(ranges: Mapping[int, Tensor], index: int, *_: object) -> Tensor:

@@ -268,9 +268,9 @@ def tail_failures(*, start: int = 0) -> Failures:
                 Fraction(),
             )
             terms = range(votes + start, columns + 1)
-            told = sum((comb(columns, n) * inside**n * (1 - inside) ** (columns - n) for n in terms), Fraction())
-            if told != counted:
-                yield f"{votes} of {columns}: {told}, not {counted}"
+            summed = sum((comb(columns, n) * inside**n * (1 - inside) ** (columns - n) for n in terms), Fraction())
+            if summed != counted:
+                yield f"{votes} of {columns}: {summed}, not {counted}"
 
 
 @claim(

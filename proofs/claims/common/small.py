@@ -28,7 +28,7 @@ class Axis(NamedTuple):
         taps: K.
         stride: s.
         dilation: d.
-        before: p, the pixels that padding adds before the axis. A transposed convolution drops so many outputs there.
+        before: p, the pixels that padding adds before the axis. A transposed convolution drops as many outputs there.
         after: p', the same after it.
         added: a, the outputs that a transposed convolution adds after the axis.
     """

@@ -20,7 +20,7 @@ def gamma(terms: Any, unit: Any = U) -> Any:
 
 
 def round_to(value: Fraction, precision: int) -> Fraction:
-    """The nearest number with a significand of so many bits, ties to even; without bounds on the exponent."""
+    """The nearest number with a significand of ``precision`` bits, ties to even; without bounds on the exponent."""
     exponent = value.numerator.bit_length() - value.denominator.bit_length()  # of |value|, or 1 too large
     exponent -= abs(value) < Fraction(2) ** exponent
     unit = Fraction(2) ** (exponent - precision + 1)
@@ -29,7 +29,7 @@ def round_to(value: Fraction, precision: int) -> Fraction:
 
 @cache
 def shapes(leaves: int) -> tuple[object, ...]:
-    """All ways to add up so many terms by twos: nested pairs, with None for a term."""
+    """All ways to add up ``leaves`` terms by twos: nested pairs, with None for a term."""
     if leaves == 1:
         return (None,)
     return tuple((a, b) for left in range(1, leaves) for a in shapes(left) for b in shapes(leaves - left))

@@ -91,12 +91,12 @@ def _beyond(largest: Any) -> Failures:
 
 
 def _fits(integer: int, precision: int) -> bool:
-    """Whether an integer is a number of this precision: its odd part has at most so many bits."""
+    """Whether an integer is a number of this precision: its odd part has at most ``precision`` bits."""
     return integer == 0 or (integer // (integer & -integer)).bit_length() <= precision
 
 
 def _misfits(exponent: int) -> Failures:
-    for p in (*range(2, 11), 24, 53):
+    for p in (*range(2, 11), *(each.precision for each in FORMATS.values())):
         limit = 2 ** (p + exponent)
         integers = range(limit + 1) if p <= 10 else (limit - 1, limit)
         yield from [f"{m} <= 2^{p + exponent} does not fit into {p} bits" for m in integers if not _fits(m, p)]

@@ -10,14 +10,15 @@ from typing import Any
 
 import sympy as sp
 
-from ...prover.checks import equal, has_negative_coefficient
+from ...prover.checks import equal, has_negative_coefficient, positive_form
 from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.sums import round_to
+from .floating_point import FORMATS
 
 D, R = sp.symbols("D R", nonnegative=True)
 SHARE = D**2 + 4 * R * D + 6 * R**2  # of alpha c, that rounding may take
 FARTHEST = 2**25  # the largest |Delta| up to which a power of two loses nothing
-UNIT = Fraction(1, 2**53)  # of binary64
+UNIT = Fraction(1, 2 ** FORMATS["binary64"].precision)
 PRECISION = 10  # of the instances, in bits
 ALPHAS = (Fraction(17, 16), Fraction(27, 16))
 FAR = (-23, -4, 0, 9, 20)
@@ -65,7 +66,11 @@ def score_gap(*, share: Any = SHARE, spare: int = 4, farthest: int = FARTHEST) -
         _terms(D + R) + _terms(R),
     )
     yield Check("so many roundings in a row cost at most $c$", lambda: _too_many(spare))
-    yield Check(r"the bound grows with $D \ge 1$ while it is at least 0", lambda: _shrinks(share))
+    t, s = sp.symbols("t s", positive=True)
+    bound = D**2 - share / (share.subs(D, 1) + s)  # it is at least 0 at D = 1 if 1 / c is at least the share there
+    yield positive_form(
+        r"the bound grows with $D \ge 1$ while it is at least 0", bound.subs(D, 1 + t) - bound.subs(D, 1)
+    )
     yield Check(
         rf"for a power of two nothing is rounded up to $D = {reach}$, and farther away the gap is above $\alpha$",
         lambda: _losses_of_powers(share, spare, farthest),
@@ -91,22 +96,15 @@ def _too_many(spare: int) -> Failures:
     ]
 
 
-def _shrinks(share: Any) -> Failures:
-    """At D = 1 the bound is at least 0 if 1 / c is at least the share there; D = 1 + t."""
-    t, s = sp.symbols("t s", positive=True)
-    bound = D**2 - share / (share.subs(D, 1) + s)
-    return has_negative_coefficient(bound.subs(D, 1 + t) - bound.subs(D, 1), "the bound at 1 + t minus that at 1")
-
-
 def _losses_of_powers(share: Any, spare: int, farthest: int) -> Failures:
     largest = _terms(D + R).subs({D: farthest, R: farthest})
-    if largest > 2**53:
+    if largest > 1 / UNIT:
         yield f"the terms come to {largest}, above 2^53"
     t = sp.Symbol("t", positive=True)
-    beyond = sp.expand(share.subs(R, D)).coeff(D, 2)  # R <= D, so the share is at most so many D^2
+    beyond = sp.expand(share.subs(R, D)).coeff(D, 2)  # R <= D, so the share is at most ``beyond`` D^2
     yield from has_negative_coefficient((beyond * D**2 - share).subs(D, R + t), f"{beyond} D^2 minus the share")
     for axes in (1, 2, 3):
-        gap = farthest**2 * (1 - beyond * (2 * axes + spare) * sp.Rational(1, 2**53))
+        gap = farthest**2 * (1 - beyond * (2 * axes + spare) * UNIT)
         if gap < 1:
             yield f"beyond D = {farthest} the gap may be {gap} alpha along {axes} axes"
 

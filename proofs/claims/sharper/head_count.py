@@ -52,7 +52,7 @@ def independence_failures(
 
 
 def mixed_failures(*, most: Callable[[Kernel], int] = lambda kernel: rank(kernel) + 1) -> Failures:
-    """Fails unless U = A W with A positive, columns of sum 1, and at most so many heads."""
+    """Fails unless U = A W with A positive, columns of sum 1, and at most ``most(kernel)`` heads."""
     for name, kernel in KERNELS.items():
         heads = mixed_heads(kernel)
         yield from [f"{name}: {reason}" for reason in _not_attention(heads)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import chain, combinations
 from typing import Any
 
@@ -83,22 +83,19 @@ def _at_zero(term: Any, names: frozenset[str]) -> Any:
     return term.subs({PARAMETERS[name]: sp.ZeroMatrix(*PARAMETERS[name].shape) for name in names}).doit()
 
 
-def _leaves_position(names: frozenset[str], terms: Mapping[str, Any]) -> bool:
-    """Whether setting these parameters to zero leaves term (d) and nothing else."""
-    return all(is_zero(_at_zero(term, names)) == (name != "d") for name, term in terms.items())
-
-
 def _not_minimal(vanishing: tuple[frozenset[str], ...], terms: Mapping[str, Any]) -> Failures:
-    sufficient = [names for names in _subsets() if _leaves_position(names, terms)]
+    """Fails unless these are the smallest sets of parameters that, set to zero, leave term (d) and nothing else."""
+    sizes = range(len(PARAMETERS) + 1)
+    subsets = map(frozenset, chain.from_iterable(combinations(PARAMETERS, size) for size in sizes))
+    sufficient = [
+        names
+        for names in subsets
+        if all(is_zero(_at_zero(term, names)) == (name != "d") for name, term in terms.items())
+    ]
     minimal = {names for names in sufficient if not any(other < names for other in sufficient)}
     if minimal == set(vanishing):
         return []
     return [f"the minimal sets are {sorted(map(sorted, minimal))}, not {sorted(map(sorted, vanishing))}"]
-
-
-def _subsets() -> Iterator[frozenset[str]]:
-    sizes = range(len(PARAMETERS) + 1)
-    return map(frozenset, chain.from_iterable(combinations(PARAMETERS, size) for size in sizes))
 
 
 def _other_coefficients(terms: Mapping[str, Any], size: int, key_size: int, encoding_size: int) -> Failures:

@@ -1,4 +1,4 @@
-"""Engines that never form all pairs agree with the literal one, for every position that they accept."""
+"""Engines that never form all pairs agree with the literal one; the campaign has outputs of heads anywhere."""
 
 from __future__ import annotations
 
@@ -10,40 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from conv2attn.convert import SelfAttention, attention_from_conv
+from conv2attn.convert import attention_from_conv
 from conv2attn.convert.arguments import Size
-from conv2attn.convert.bounds.rounding import gamma, unit_roundoff
 from conv2attn.convert.engines import separable as engine_module
 from conv2attn.convert.errors import EngineError, GeometryError
+from conv2attn.proofs.campaign.checks import engines_bound
 from conv2attn.proofs.campaign.strategies import attention_layers, convolutions_with_input
 from tests.bounds import output_bound
 from tests.integers import integers, with_integers
 
 DOUBLES = convolutions_with_input(dtype=torch.float64)
 Case = tuple[nn.Conv2d, Tensor]
-
-
-def bound(layer: SelfAttention, x: Tensor) -> float:
-    """Two computations of a layer in double precision, whose scores err by roundings of their largest value.
-
-    A score sums three products of at most alpha (2 reach)^2, reach being the grid's diagonal and the centre's
-    distance; each weight then errs by twice that, relatively.
-    """
-    grid = layer.spec.padded_size(Size(*x.shape[2:]))
-    farthest = math.hypot(*grid) + float(layer.centers.detach().abs().max()) * 2
-    scores = float(layer.alpha.detach().max()) * (2 * farthest) ** 2 * gamma(8, unit_roundoff(torch.float64))
-    scale = x.abs().max() * layer.weight.detach().abs().sum((1, 2, 3)).max()
-    return output_bound(layer, x) + 4 * math.expm1(2 * scores) * scale.item()
-
-
-@given(DOUBLES, st.data())
-def test_moved_heads_with_their_own_alpha_are_computed_exactly(case: Case, data: st.DataObject) -> None:
-    conv, x = case
-    layer = data.draw(attention_layers(conv))
-    layer.engine = "separable"
-    separable = layer(x)
-    layer.engine = "literal"
-    assert (separable - layer(x)).abs().max() <= bound(layer, x)
 
 
 @given(DOUBLES, st.data())
@@ -73,7 +50,7 @@ def test_gradients_of_positions_agree(case: Case, data: st.DataObject) -> None:
     # d output / d log alpha = alpha sum_k p_k (mean - distance^2) x_k: the error of p, on terms up to alpha reach^2.
     largest = 8 * max(1, float(layer.alpha.detach().max())) * reach**2 * float(cotangent.abs().sum())
     for separable, literal in zip(gradients["separable"], gradients["literal"], strict=True):
-        assert (separable - literal).abs().max() <= bound(layer, x) * largest
+        assert (separable - literal).abs().max() <= engines_bound(layer, x.detach()) * largest
 
 
 def test_images_in_parts_give_every_image_its_output(monkeypatch: pytest.MonkeyPatch) -> None:

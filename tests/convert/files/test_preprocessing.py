@@ -81,11 +81,6 @@ def test_a_preprocessing_is_read_again(made: Preprocessing) -> None:
     assert Preprocessing.from_json(json.loads(json.dumps(made.to_json()))) == made
 
 
-def test_a_preprocessing_of_version_1_is_read_without_its_owner() -> None:
-    written = Preprocessing(ONE, scale=9).to_json() | {"longest": 12, "reverse": True, "owner": "transformers"}
-    assert Preprocessing.from_json(written) == Preprocessing(ONE, scale=9)
-
-
 def test_a_normalization_of_the_caller_s_takes_the_place_of_the_owner_s_code() -> None:
     own = Normalization((0.5,), (0.25,))
     assert OWNED.with_normalization(own) == replace(OWNED, normalization=own, owner=None)

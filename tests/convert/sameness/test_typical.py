@@ -14,7 +14,7 @@ from torch import Tensor
 from conv2attn.convert.sameness.truth import lift, plainly
 from conv2attn.convert.sameness.typical import RUNS, Noise, Precision, Scale
 from conv2attn.convert.sameness.verdict import THRESHOLD
-from conv2attn.proofs.campaign import rounding_draws
+from tests.convert.certificate.network import draws
 
 # A twentieth is left to processors whose kernels add in float64, and to results that are exact by chance.
 LEAST = 0.05
@@ -36,24 +36,20 @@ def ratio(call: Callable[..., Tensor], given: tuple[Tensor, ...], dtype: torch.d
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-@pytest.mark.parametrize("name", [name for name in rounding_draws.DRAWS if name not in ("to", "_to_copy")])
+@pytest.mark.parametrize("name", [name for name in draws.DRAWS if name not in ("to", "_to_copy")])
 def test_a_drawn_call_rounds_as_much_as_its_noise_says(
     name: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rounding_draws, "KINDS", (rounding_draws._normal,))
-    monkeypatch.setattr(rounding_draws.Chance, "exponent", lambda self: 0)
-    if dtype not in rounding_draws.precisions(name):
+    monkeypatch.setattr(draws, "KINDS", (draws._normal,))
+    monkeypatch.setattr(draws.Chance, "exponent", lambda self: 0)
+    if dtype not in draws.precisions(name):
         return
     found = []
     for index in range(5):
-        drawn = rounding_draws.draw(name, dtype, index)
+        drawn = draws.draw(name, dtype, index)
 
-        def call(*given: Tensor, drawn: rounding_draws.DrawnCall = drawn) -> Tensor:
-            wide = given[0].dtype == torch.float64
-            args = [lift(one) if wide else one for one in drawn.args]
-            made = drawn.target(*given, *args, **drawn.kwargs)
-            result: Tensor = made[0] if isinstance(made, tuple | list) else made
-            return result
+        def call(*given: Tensor, drawn: draws.DrawnCall = drawn) -> Tensor:
+            return drawn.operation.run(given)
 
         found.append(ratio(call, drawn.inputs, dtype))
     assert LEAST <= median(one for one in found if one) <= THRESHOLD, found  # some results are exact by chance

@@ -12,7 +12,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
 from conv2attn.convert import Certificate, SelfAttention, SelfAttention2d, certify, conv_from_attention
 from conv2attn.convert.arguments import Size
@@ -24,14 +24,13 @@ from conv2attn.convert.engines import factored as axes
 from conv2attn.convert.heads.regime import EXACT_ALPHA
 from conv2attn.convert.heads.values import LayerValues
 from conv2attn.convert.spec import Convolution
-from conv2attn.proofs.campaign import case
-from conv2attn.proofs.campaign import checks as checks
+from conv2attn.proofs.campaign import case, checks
 from conv2attn.proofs.campaign.arithmetic import certified_arithmetic
-from conv2attn.proofs.campaign.case import Comparer, Comparison
+from conv2attn.proofs.campaign.case import Comparison, compare_certified, same, within
 from conv2attn.proofs.campaign.checks import CHECKS, compare_layer
-from conv2attn.proofs.campaign.layers import DTYPES, SOFT_ALPHAS, RandomLayer, draw_layer, may_be_wrong
-from conv2attn.proofs.campaign.results import OUT_OF_TIME, Campaign, Settings, Tally
-from conv2attn.proofs.campaign.run import check_block, run_campaign
+from conv2attn.proofs.campaign.layers import DTYPES, HALF, SOFT_ALPHAS, RandomLayer, draw_layer, may_be_wrong
+from conv2attn.proofs.campaign.results import OUT_OF_TIME, Campaign, Settings
+from conv2attn.proofs.campaign.run import run_campaign
 from conv2attn.proofs.campaign.values import cotangent, drawn_convolution, images
 from tests.faults import (
     attend_over_the_unpadded_border,
@@ -166,22 +165,31 @@ def leave_out_the_convolution_s_rounding(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def take_subnormal_weights_for_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     """As bfloat16's dot products on some processors do; no fault, and not seen on others."""
-    honest = case.Outputs.__init__
 
-    def flushing(outputs: case.Outputs, inputs: Any, conv: nn.Module, *rest: Any) -> None:
+    def flushing(inputs: Any, conv: Convolution, *rest: Any) -> dict[str, list[Comparison]]:
         flushed = copy.deepcopy(conv)
         with torch.no_grad():
             for parameter in flushed.parameters():
                 parameter.masked_fill_(is_subnormal(parameter), 0)
-        honest(outputs, inputs, flushed, *rest)  # type: ignore[arg-type]
+        return compare_certified(inputs, flushed, *rest)
 
-    monkeypatch.setattr(case.Outputs, "__init__", flushing)
+    monkeypatch.setattr(checks, "compare_certified", flushing)
 
 
 def count_no_subnormal_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     take_subnormal_weights_for_zero(monkeypatch)
     monkeypatch.setattr(certificate, "is_subnormal", torch.zeros_like)
     monkeypatch.setattr(tail, "magnitudes", lambda values: values.detach().cpu().double().abs())
+
+
+def smooth_the_wrong_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = axes._smoothed
+    monkeypatch.setattr(axes, "_smoothed", lambda *given: honest(*given).flip(-1))
+
+
+def read_columns_with_the_tables_of_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = axes.Axis.of
+    monkeypatch.setattr(axes.Axis, "of", lambda spec, size, axis: honest(spec, size, 0))
 
 
 def let_autocast_reach_positions(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -222,6 +230,8 @@ FAULTS: list[tuple[Plant, str]] = [
     (forget_the_width, "integers"),
     (leave_out_the_convolution_s_rounding, "certificate"),
     (count_no_subnormal_weights, "extremes"),
+    (smooth_the_wrong_way, "certificate"),
+    (read_columns_with_the_tables_of_rows, "integers"),
     (let_autocast_reach_positions, "autocast"),
     (give_results_in_the_layer_s_precision_under_autocast, "autocast"),
 ]
@@ -261,17 +271,42 @@ def test_each_check_finds_a_dropped_head_or_has_a_fault_of_its_own(check: str, m
 
 
 def test_without_a_fault_nothing_is_found() -> None:
-    tally = check_block(Settings(), 5, range(24))
-    assert tally.all_checks.violations == tally.failed == 0
-    assert tally.layers == 24
-    assert tally.failures == ()
-    assert set(tally.checks) >= {"integers, one-hot", "certificate, soft", "adversarial, soft", "round trip, soft"}
+    found = run_campaign(Settings(), seed=5, layers=24, workers=0)
+    assert found.violations == found.failed == found.exit_code == 0
+    assert found.layers == 24
+    assert found.failures == []
+    assert {"one-hot", "soft"} <= set(found.checks["certificate"]) & set(found.checks["extremes"])
 
 
 def test_the_worst_case_reaches_most_of_the_bound_of_soft_attention() -> None:
-    tally = check_block(Settings(dtypes=("float64",)), 0, range(24))
-    assert tally.checks["adversarial, soft"].worst.ratio > 0.9
-    assert tally.checks["adversarial, one-hot"].worst.ratio > 0.1
+    found = run_campaign(Settings(dtypes=("float64",)), layers=24, workers=0).checks["adversarial"]
+    assert found["soft"].worst.ratio > 0.9
+    assert found["one-hot"].worst.ratio > 0.1
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("check", CHECKS)
+def test_a_campaign_of_which_a_check_compares_nothing_fails(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(CHECKS, check, lambda case: iter(()))
+    found = run_campaign(Settings(engines=("factored",), max_size=4), layers=2, workers=0)
+    assert (found.empty_checks, found.failed, found.exit_code) == ([check], 0, 1)
+
+
+@pytest.mark.fault
+def test_a_campaign_whose_bounds_are_all_infinite_fails_in_every_check_that_has_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    certify_nothing(monkeypatch)
+    found = run_campaign(Settings(max_size=4), layers=2, workers=0)
+    assert found.exit_code == 1
+    for check in ("certificate", "adversarial", "extremes", "autocast"):
+        assert all(found.checks[check][kind].violations for kind in ("one-hot", "soft")), check
+
+
+def test_extremes_compares_every_layer_and_counts_the_certificates_that_say_nothing() -> None:
+    found = [compare_layer(draw_layer(0, index), checks=["extremes"]) for index in range(25)]
+    assert all(any(not made.says_nothing for made in layer) for layer in found)
+    assert any(made.says_nothing for layer in found for made in layer)
 
 
 @given(st.builds(draw_layer, st.just(0), st.integers(0, 10**6)))
@@ -299,7 +334,9 @@ def test_a_layer_is_a_function_of_seed_and_index() -> None:
 
 
 def test_the_layers_have_every_option() -> None:
-    tally = Tally.total(Tally.of(draw_layer(0, i), [], seed=0, index=i) for i in range(1000))
+    tally = Campaign(Settings(), 0, 0, "")
+    for index in range(1000):
+        tally.add(index, draw_layer(0, index), [])
     assert set(tally.options) >= {*DTYPES, *(f"soft alpha {alpha:g}" for alpha in SOFT_ALPHAS)}
     assert len(tally.options) == 27 + len(DTYPES) + len(SOFT_ALPHAS)
     assert min(tally.options.values()) >= 20
@@ -307,7 +344,7 @@ def test_the_layers_have_every_option() -> None:
 
 def plain(campaign: Campaign) -> Campaign:
     """A campaign without what may differ between two runs."""
-    return replace(campaign, seconds=0.0, runs=())
+    return replace(campaign, seconds=0.0, run="")
 
 
 @pytest.mark.slow
@@ -336,21 +373,35 @@ def test_an_executor_of_the_callers_finds_what_one_process_finds() -> None:
 def test_a_campaign_ends_in_time_with_its_first_layers() -> None:
     campaign = run_campaign(Settings(), layers=10**6, minutes=1 / 300, workers=0)
     assert campaign.stopped == OUT_OF_TIME
-    (part,) = campaign.parts
-    assert 0 < part.count < 10**6
-    assert campaign.tally == run_campaign(Settings(), layers=part.count, workers=0).tally
+    assert 0 < campaign.layers < 10**6
+    whole = run_campaign(Settings(), layers=campaign.layers, workers=0)
+    assert plain(whole) == replace(plain(campaign), stopped=None)
+
+
+def test_a_campaign_without_time_for_a_layer_has_not_passed() -> None:
+    assert run_campaign(Settings(), layers=8, minutes=0.0, workers=0).exit_code == 1
+
+
+def test_a_campaign_begins_at_any_layer() -> None:
+    settings = Settings(engines=("factored",), max_size=4)
+    parts = [run_campaign(settings, first=first, layers=1, workers=0) for first in (0, 1)]
+    assert [part.failures for part in parts] == [[], []]
+    whole = run_campaign(settings, layers=2, workers=0)
+    assert sum(tally.comparisons for part in parts for tally in part.tallies) == sum(
+        tally.comparisons for tally in whole.tallies
+    )
 
 
 def test_a_comparison_without_a_number_never_holds() -> None:
-    compare, y = Comparer("integers", "one-hot"), torch.zeros(1, 2, 1, 1)
+    y = torch.zeros(1, 2, 1, 1)
     nan, bound = y + math.nan, torch.tensor([1.0, math.inf])
-    assert compare.same("", y, y).holds
-    assert not compare.same("", nan, nan).holds
-    assert not compare.same("", y, y.double()).holds
-    assert not compare.within("", nan, y, torch.tensor(1.0)).holds
-    assert not compare.within("", y, y, bound).holds
-    assert not compare.within("", y, y[:, :1], torch.tensor(1.0)).holds
-    assert compare.within("", y, y + 1, torch.tensor([2.0, 1.0])).ratio == 1
+    assert same("", "", y, y).holds
+    assert not same("", "", nan, nan).holds
+    assert not same("", "", y, y.double()).holds
+    assert not within("", "", nan, y, torch.tensor(1.0)).holds
+    assert not within("", "", y, y, bound).holds
+    assert not within("", "", y, y[:, :1], torch.tensor(1.0)).holds
+    assert within("", "", y, y + 1, torch.tensor([2.0, 1.0])).ratio == 1
 
 
 def test_a_campaign_computes_with_the_arithmetic_that_the_certificate_assumes() -> None:
@@ -379,22 +430,18 @@ def test_an_exception_is_a_violation(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.cuda
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_no_violation_on_a_gpu() -> None:
-    campaign = run_campaign(Settings(device="cuda"), layers=100)
-    assert campaign.tally.failures == ()
+    assert run_campaign(Settings(device="cuda"), layers=100).exit_code == 0
 
 
 @pytest.mark.parametrize("index", [88, 937])
 def test_a_soft_layer_of_so_few_columns_that_torch_smooths_them_wrongly_is_computed_otherwise(index: int) -> None:
-    tally = check_block(Settings(), 25112026, [index])
-    assert (tally.layers, tally.failures) == (1, ())
+    found = run_campaign(Settings(), seed=25112026, first=index, layers=1)
+    assert (found.layers, found.failures) == (1, [])
 
 
-def test_autocast_is_not_compared_where_torch_may_be_wrong_in_its_precision() -> None:
-    """torch's own bfloat16 call of this float32 layer is wrong on some processors (docs/wrong-convolutions.md)."""
-    settings = Settings.of(None, None, device="cpu", max_size=64)
-    layer = settings.layer(0, 4111)
+def test_autocast_is_not_compared_where_torch_may_be_wrong_in_its_precisions() -> None:
+    """torch computes this float32 layer wrongly in half precision on some processors (docs/wrong-convolutions.md)."""
+    layer = draw_layer(0, 44)
     assert not may_be_wrong(layer.spec, layer.size, layer.dtype)
-    assert may_be_wrong(layer.spec, layer.size, "bfloat16")
-    found = compare_layer(layer, engines=settings.engines, device="cpu")
-    assert all(each.holds for each in found)
-    assert "autocast" not in {each.check for each in found}
+    assert all(may_be_wrong(layer.spec, layer.size, dtype) for dtype in HALF)
+    assert compare_layer(layer, checks=["autocast"]) == []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -68,10 +68,21 @@ class Operation:
         return *leading, *(one.to(dtype) if _is_real(one) else one for one in self.args)
 
     def run(self, inputs: Sequence[Tensor], held: torch.dtype | None = None) -> Tensor:
-        """What it gives, in the inputs' precision; constants are first rounded to another."""
+        """The result in the inputs' precision.
+
+        Args:
+            inputs: The leading arguments.
+            held: The precision that constants are rounded to first. With it, a dtype to change to is the inputs' own.
+        """
         dtype = inputs[0].dtype
-        arguments = (one.to(dtype) if _is_real(one) else one for one in self.arguments(inputs, held or dtype))
-        found = self.target(*arguments, **dict(self.kwargs))
+
+        def given(one: Any) -> Any:
+            if isinstance(one, torch.dtype) and held is not None:
+                return dtype
+            return one.to(dtype) if _is_real(one) else one
+
+        arguments = map(given, self.arguments(inputs, held or dtype))
+        found = self.target(*arguments, **{name: given(one) for name, one in self.kwargs})
         return found if isinstance(found, Tensor) else found[0]
 
     def call(self, inputs: Sequence[Interval], dtype: torch.dtype, **options: Any) -> Call:
@@ -197,15 +208,3 @@ OPERATIONS: dict[str, list[Operation]] = {
     "index_select": [Operation(aten.index_select.default, (1, torch.tensor([3, 0, 0])))],
     "repeat_interleave": [Operation(aten.repeat_interleave.self_int, (2, 3))],
 }
-
-
-def layouts(x: Tensor) -> Iterator[Tensor]:
-    """The same values in memory in several ways."""
-    yield x
-    for dimension in range(x.ndim - 1):
-        yield x.transpose(dimension, -1).contiguous().transpose(dimension, -1)
-    wider = x.new_zeros((*x.shape[:-1], x.shape[-1] + 1))
-    wider[..., 1:] = x
-    yield wider[..., 1:]
-    if x.ndim == 4:
-        yield x.contiguous(memory_format=torch.channels_last)

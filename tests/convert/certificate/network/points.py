@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from conv2attn.convert.certificate.network.call import Call
-from conv2attn.convert.certificate.network.interval import Arithmetic, Hypothesis
+from conv2attn.convert.certificate.network.interval import Arithmetic
 from conv2attn.convert.certificate.network.operation import Point
 from tests.convert.certificate.network.operations import Operation
 
@@ -21,7 +21,7 @@ def ranges(x: Tensor, width: float, trial: int) -> Point:
 
 def called(operation: Operation, points: list[Point], hypothesis: str = "exact") -> Call:
     shape = operation.run([point.low for point in points]).shape
-    arithmetic = Arithmetic(torch.float64, False, Hypothesis(hypothesis))
+    arithmetic = Arithmetic(torch.float64, False, hypothesis)
     return Call.of(
         operation.target, operation.arguments(points, torch.float64), dict(operation.kwargs), shape, arithmetic
     )

@@ -17,7 +17,7 @@ from conv2attn.convert.bounds.rounding import unit_roundoff
 from conv2attn.convert.certificate.network import attention as layers
 from conv2attn.convert.certificate.network import images as rooms
 from conv2attn.convert.certificate.network import interval, linearised, proof
-from conv2attn.convert.certificate.network.interval import HYPOTHESES, Hypothesis
+from conv2attn.convert.certificate.network.interval import HYPOTHESES
 from conv2attn.convert.certificate.network.linearised import Linearised
 from conv2attn.convert.errors import InputError
 from conv2attn.convert.examples.images import draw_images
@@ -191,16 +191,15 @@ def test_the_estimate_is_the_gradient_times_what_each_layer_can_differ_by() -> N
 
 
 def test_the_hypotheses_are_those_that_are_documented() -> None:
-    assert HYPOTHESES == ("once", "known order", "any order", "contract")
+    assert HYPOTHESES == ("once", "any order")
 
 
-@pytest.mark.parametrize("hypothesis", ["once", "known order"])
-def test_a_stricter_hypothesis_has_a_smaller_estimate(hypothesis: str) -> None:
+def test_a_stricter_hypothesis_has_a_smaller_estimate() -> None:
     cnn = classifier()[0]
-    found = certify_images(cnn, pictures(1), hypothesis=hypothesis, margins=1).images[0]
+    found = certify_images(cnn, pictures(1), hypothesis="once", margins=1).images[0]
     widest = certify_images(cnn, pictures(1), hypothesis="any order", margins=1).images[0]
     assert found.estimate <= widest.estimate
-    assert (found.hypothesis, found.bound is not None) == (hypothesis, True)
+    assert (found.hypothesis, found.bound is not None) == ("once", True)
 
 
 def test_numbers_that_are_0_in_every_program_round_nothing() -> None:
@@ -219,7 +218,7 @@ def test_seeds_are_drawn_and_recorded_and_one_repeats_a_certificate() -> None:
     assert certify_images(model, images, margins=1, seed=first.seed).images[0] == first
 
 
-def test_ranges_that_do_not_close_have_no_bound_and_say_where_and_what_would() -> None:
+def test_ranges_that_do_not_close_have_no_bound_and_say_where() -> None:
     torch.manual_seed(0)
     parts = [[nn.Conv2d(8, 8, 3, padding=1), nn.ReLU()] for _ in range(12)]
     model = nn.Sequential(nn.Conv2d(3, 8, 1), *itertools.chain(*parts), nn.Flatten(), nn.Linear(8 * 144, 3)).eval()
@@ -230,8 +229,6 @@ def test_ranges_that_do_not_close_have_no_bound_and_say_where_and_what_would() -
     assert (found.bound, found.certified, found.margins[0].bound) == (None, False, None)
     assert found.opens is not None
     assert found.opens.layer in dict(model.named_modules())
-    assert found.opens.scale is not None
-    assert 2.0**-12 <= found.opens.scale <= 0.5
     assert found.error is not None  # of the run that was made
     assert found.opens.layer in rooms.ImagesCertificate((found,)).in_words
 
@@ -347,7 +344,7 @@ def test_columns_have_the_scale_of_rows() -> None:
     """Medians of many columns beside R, which a backward pass for each unit gives."""
     model, images = classifier()[0], pictures(1, (5, 6))
     program, image = rooms.program_for(model, images)
-    rows = Linearised(program, image, Hypothesis("any order"), radius="rows")
+    rows = Linearised(program, image, "any order", radius="rows")
     draws, found = proof.Draws(5), dict[int, Tensor]()
 
     def seen(index: int, size: Tensor) -> None:

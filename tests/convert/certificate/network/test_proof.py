@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from conv2attn.convert import certify_images
 from conv2attn.convert.bounds.rounding import gamma
 from conv2attn.convert.certificate.network import images, linearised, proof
-from conv2attn.convert.certificate.network.interval import Hypothesis
 from conv2attn.convert.certificate.network.linearised import KAPPA, Linearised, Step
 from conv2attn.convert.certificate.network.proof import Draws, binomial_tail, plan, share_within, votes_of
 from conv2attn.convert.certificate.network.table import near
@@ -28,9 +27,9 @@ def rectified(hypothesis: str = "once", factor: float = 1.0) -> tuple[Linearised
     torch.manual_seed(2)
     model = nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3))
     program, image = images.program_for(model.eval(), torch.randn(1, 2, 6, 6))
-    exact = Linearised(program, image, Hypothesis(hypothesis), radius="rows")
+    exact = Linearised(program, image, hypothesis, radius="rows")
     rows = {index: step.tested for index, step in enumerate(exact.steps) if step.tested is not None}
-    found = Linearised(program, image, Hypothesis(hypothesis), radius=lambda index, *_: factor * rows[index])
+    found = Linearised(program, image, hypothesis, radius=lambda index, *_: factor * rows[index])
     return found, rows
 
 

@@ -1,10 +1,9 @@
-"""What an operation makes of bounds holds for what torch computes, in every precision and memory format."""
+"""What an operation makes of bounds holds for what torch computes, in every precision."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 
 import pytest
 import torch
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from conv2attn.convert.certificate.network import moved as moving
 from conv2attn.convert.certificate.network import products as weighted
-from conv2attn.convert.certificate.network.interval import Hypothesis, Interval, UnboundedError
+from conv2attn.convert.certificate.network.interval import Interval, UnboundedError
 from conv2attn.convert.certificate.network.table import TABLE
 from tests.convert.certificate.network.operations import (
     DTYPES,
@@ -22,7 +21,6 @@ from tests.convert.certificate.network.operations import (
     Operation,
     aten,
     box,
-    layouts,
     numbers,
 )
 
@@ -67,47 +65,16 @@ def test_an_operation_stays_within_its_bounds(name: str) -> None:
         assert bool(((one - other).abs() <= found.error).all())
 
 
-def lost(operation: Operation, dtype: torch.dtype, trial: int) -> float:
-    """The largest rounding of any layout, as a multiple of what is counted."""
-    inputs = inputs_of(operation, dtype, trial)
-    if trial % 2:
-        inputs = [x.abs() for x in inputs]
-    counted = operation.bound([Interval.point(x) for x in inputs], dtype, repeatable=False).error / 2
-    exact = operation.run([x.double() for x in inputs], dtype)
-    worst = 0.0
-    for laid in layouts(inputs[0]):
-        computed = operation.run([laid, *inputs[1:]]).double()
-        if computed.shape == exact.shape:
-            worst = max(worst, float(((computed - exact).abs() / counted.clamp(min=1e-300)).max()))
-    return worst
-
-
-@pytest.mark.parametrize("name", [name for name in OPERATIONS if TABLE[name].terms is not None])
-def test_no_layout_rounds_more_often_than_the_table_says(name: str) -> None:
-    for operation, dtype in itertools.product(OPERATIONS[name], precisions(name)[1:]):
-        assert max(lost(operation, dtype, trial) for trial in range(10)) <= 1, (operation, dtype)
-
-
 @pytest.mark.parametrize("hypothesis", ["once", "any order"])
 @pytest.mark.parametrize("name", [name for name in OPERATIONS if TABLE[name].terms is not None])
 def test_one_program_rounds_no_more_than_its_hypothesis_says(name: str, hypothesis: str) -> None:
     for operation, trial in itertools.product(OPERATIONS[name], range(4)):
         inputs = inputs_of(operation, torch.float32, trial)
         points = [Interval.point(x) for x in inputs]
-        allowed = operation.bound(points, torch.float32, repeatable=False, hypothesis=Hypothesis(hypothesis)).error
+        allowed = operation.bound(points, torch.float32, repeatable=False, hypothesis=hypothesis).error
         exact = operation.run([x.double() for x in inputs], torch.float32)
         computed = exact.float().double() if hypothesis == "once" else operation.run(inputs).double()
         assert bool(((computed - exact).abs() <= allowed).all()), operation
-
-
-@pytest.mark.filterwarnings("ignore:TF32 acceleration")
-@pytest.mark.parametrize("name", ["batch_norm", "linear", "conv_transpose2d", "adaptive_avg_pool3d"])
-def test_one_rounding_instead_of_the_table_s_is_too_few(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted faults: what was counted before the table was derived. On some processors oneDNN rounds less often."""
-    monkeypatch.setitem(TABLE, name, replace(TABLE[name], narrowings=lambda call: 1))
-    with torch.backends.mkldnn.flags(enabled=False):
-        shown = [lost(OPERATIONS[name][0], dtype, trial) for dtype in HALF for trial in range(30)]
-    assert max(shown) > 1
 
 
 def interpolated(dtype: torch.dtype, size: int, scale: float, *, corners: bool) -> Tensor:

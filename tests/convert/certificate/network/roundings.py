@@ -1,6 +1,6 @@
 """Roundings of torch's operations beside those that the rules of a network's certificate claim.
 
-Each drawn call (``rounding_draws.py``) is computed in its precision and, on the same numbers, in float64. The rule
+Each drawn call (``draws.py``) is computed in its precision and, on the same numbers, in float64. The rule
 bounds the difference of each element; no element may differ by more. Float64 itself is not compared: the rules compute
 in float64, and move their bounds out by 2^-30, which is more than float64 rounds.
 """
@@ -9,15 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import count
-from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...convert.certificate.network.call import Call
-from ...convert.certificate.network.interval import Arithmetic, Interval, UnboundedError
-from ...convert.certificate.network.table import bound
-from .rounding_draws import ROWS, DrawnCall, draw
+from conv2attn.convert.certificate.network.interval import Interval, UnboundedError
+from tests.convert.certificate.network.draws import ROWS, DrawnCall, draw
 
 _MOST_REFUSED = 20  # calls for each that has a bound; beyond, the draws are of no use
 
@@ -82,44 +79,9 @@ def ratios_of(drawn: DrawnCall) -> Tensor:
     Raises:
         UnboundedError: The rule gives no bound.
     """
-    claimed = claimed_roundings(drawn)
-    computed, exact = _first(_run(drawn, drawn.inputs)), exact_result(drawn)
-    apart = (computed.double() - exact).abs()
-    ratios = torch.where(apart == 0, 0.0, apart / claimed)
-    return ratios.reshape(drawn.rows, -1).amax(1)
-
-
-def claimed_roundings(drawn: DrawnCall) -> Tensor:
-    """The rule's bound on the rounding of each element; both programs of a certificate may err by so much.
-
-    Raises:
-        UnboundedError: The rule gives none.
-    """
-    points = tuple(Interval.point(x) for x in drawn.inputs)
-    shape = _first(_run(drawn, drawn.inputs)).shape
-    arithmetic = Arithmetic(drawn.dtype, repeatable=False)
-    found = bound(Call.of(drawn.target, (*points, *drawn.args), dict(drawn.kwargs), shape, arithmetic))
-    interval: Interval = _first(found)
-    return interval.error / 2
-
-
-def exact_result(drawn: DrawnCall) -> Tensor:
-    """The result on the same numbers in float64."""
-    args = tuple(map(_doubled, drawn.args))
-    kwargs = {name: _doubled(value) for name, value in drawn.kwargs.items()}
-    found: Tensor = _first(drawn.target(*(x.double() for x in drawn.inputs), *args, **kwargs))
-    return found
-
-
-def _doubled(value: Any) -> Any:
-    if isinstance(value, torch.dtype):
-        return torch.float64
-    return value.double() if isinstance(value, Tensor) else value
-
-
-def _run(drawn: DrawnCall, inputs: tuple[Tensor, ...]) -> Any:
-    return drawn.target(*inputs, *drawn.args, **drawn.kwargs)
-
-
-def _first(found: Any) -> Any:
-    return found[0] if isinstance(found, list | tuple) else found
+    operation, points = drawn.operation, [Interval.point(x) for x in drawn.inputs]
+    # Both programs of a certificate may err by the rounding.
+    claimed = operation.bound(points, drawn.dtype, repeatable=False).error / 2
+    exact = operation.run([x.double() for x in drawn.inputs], drawn.dtype)
+    apart = (operation.run(drawn.inputs).double() - exact).abs()
+    return torch.where(apart == 0, 0.0, apart / claimed).reshape(drawn.rows, -1).amax(1)

@@ -11,7 +11,7 @@ wrongly (``layers.may_be_wrong``) are left out.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from random import Random
 from typing import Any
@@ -19,12 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...convert.arguments import Size
-from ...convert.spec import ConvSpec
-from .layers import may_be_wrong
+from conv2attn.convert.arguments import Size
+from conv2attn.convert.spec import ConvSpec
+from conv2attn.proofs.campaign.layers import may_be_wrong
+from tests.convert.certificate.network.operations import HALF, Operation, aten
 
 ROWS = 32  # cases of a call
-HALF = (torch.bfloat16, torch.float16)
 DTYPES = (torch.float32, *HALF)
 ONLY_SINGLE = ("avg_pool3d",)  # torch has no half-precision kernel on a CPU
 EPSILONS = (1e-5, 1e-3, 0.1, 1e-12)
@@ -33,27 +33,21 @@ EXPONENTS = {torch.float32: (-140, 60), torch.bfloat16: (-130, 60), torch.float1
 LARGEST = {torch.float32: 126, torch.bfloat16: 126, torch.float16: 14}  # exponents up to which few numbers overflow
 LONGEST = {1: 24, 2: 8, 3: 5}  # pixels along each axis, by the number of axes
 
-aten = torch.ops.aten
-
 
 @dataclass(frozen=True)
 class DrawnCall:
     """One call.
 
     Attributes:
-        target: The operator of ATen.
+        operation: The operation with its constants.
         inputs: Leading arguments that depend on the images, each [rows, ...] or, as a second factor, of any shape.
-        args: The arguments behind them; tensors are constants.
         dtype: Precision of the result.
-        kwargs: Arguments by name.
         rows: Number of cases.
     """
 
-    target: Any
+    operation: Operation
     inputs: tuple[Tensor, ...]
-    args: tuple[Any, ...]
     dtype: torch.dtype
-    kwargs: Mapping[str, Any]
     rows: int
 
 
@@ -157,8 +151,11 @@ class Chance:
 
     def call(self, target: Any, *inputs: Tensor, args: Sequence[Any] = (), rows: int = 0, **kwargs: Any) -> DrawnCall:
         """A call whose inputs are laid out in memory by chance."""
-        laid = tuple(map(self.laid_out, inputs))
-        return DrawnCall(target, laid, tuple(args), self.dtype, kwargs, rows or inputs[0].shape[0])
+        shape, *others = (x.shape for x in inputs)
+        operation = Operation(
+            target, tuple(args), shape, tuple(kwargs.items()), inputs=len(inputs), others=tuple(others)
+        )
+        return DrawnCall(operation, tuple(map(self.laid_out, inputs)), self.dtype, rows or shape[0])
 
 
 # Kinds of the values of a row.
