@@ -50,7 +50,7 @@ def scored(job: Any) -> dict[str, Any]:
     place = 0.05 * (len(job.row) % 4) + 0.001 * (job.seed**2 % 3) + 0.0001 * len(str(job.numbers))
     score = 0.5 + place - 0.1 * abs(math.log2(job.rate / peak))
     shares = dict.fromkeys(("least", "bound", "least_ratio", "mean", "trained"), 1.0)
-    return job._asdict() | {
+    return dict(job._asdict()) | {
         "validation": score,
         "test": score,
         "seconds": 1.0,
@@ -135,7 +135,8 @@ def test_a_run_that_broke_off_goes_on_to_the_same_lines(
             raise BrokenOffError
         return scored(job)
 
-    whole, broken, seen = tmp_path / "whole.jsonl", tmp_path / "broken.jsonl", []
+    whole, broken = tmp_path / "whole.jsonl", tmp_path / "broken.jsonl"
+    seen: list[Any] = []
     assert vits.run(whole, minutes=math.inf, work=scored) == "All trainings ended."
     for _ in range(2):
         with pytest.raises(BrokenOffError):
