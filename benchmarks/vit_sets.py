@@ -130,6 +130,6 @@ class Task:
 
 TASKS = {
     "digits": Task("shifted digits, 400 images", Shape(2, 10), shifted_digits, 50),
-    "textures": Task("textures, 400 crops", Shape(4, len(TEXTURES)), textures, 50),
-    "cells": Task("solar cells, 1,562 images", Shape(6, len(GRADES)), cells, 12, weighted, macro_f1, "macro-F1"),
+    "textures": Task("textures, 400 crops", Shape(4, len(TEXTURES)), textures, 40),
+    "cells": Task("solar cells, 1,562 images", Shape(6, len(GRADES)), cells, 10, weighted, macro_f1, "macro-F1"),
 }

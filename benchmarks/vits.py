@@ -18,9 +18,9 @@ augmentation). What was fixed before the first training:
 * Elsewhere each row has the numbers that were tuned on digits, and its rate is the best of four on the images to choose
   with, again with seed 5; while the best is the lowest or the highest, the next one is tried, up to three times.
 * Seeds 0 to 4 are paired: a seed draws the images to train with, their order, and the weights.
-* Digits run until the default is flat: the default runs 50 epochs and 100. If its mean score on the images to choose
-  with gains at most two points (those of five runs have a standard error of about one), 50 is the length for all rows,
-  otherwise 100 is compared with 200.
+* Textures run for 40 epochs, cells for 10, digits until the default is flat: the default runs 50 epochs and 100. If its
+  mean score on the images to choose with gains at most two points (those of five runs have a standard error of about
+  one), 50 is the length for all rows, otherwise 100 is compared with 200.
 * Criterion: the start at the taps becomes a public function if it beats the default, sines and cosines, and mimetic
   initialisation by more than two paired standard errors on digits and on one of textures and cells (the same one for
   all three), and loses to structured initialisation by more than two on none of the three. "Better than structured" is
