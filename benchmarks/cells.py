@@ -119,16 +119,21 @@ def weighted(scores: Tensor, grades: Tensor) -> Tensor:
 
 @torch.no_grad()
 def score_grades(network: nn.Module, seed: int, *, data: Callable[[int], ImageData] = graded) -> dict[str, float]:
-    """Scores of test cells: accuracy, and macro-F1, the mean over grades of 2 hits / (cells + cells called so)."""
+    """Scores of test cells: accuracy, and macro-F1."""
     test, device = data(seed).test, next(network.parameters()).device
     network.eval()
     called = torch.cat([network(batch.numbers().to(device)).argmax(1).cpu() for batch in test.batches(_BATCH)])
-    hits = torch.bincount(test.labels[called == test.labels], minlength=len(GRADES))
-    cells, calls = (torch.bincount(each, minlength=len(GRADES)) for each in (test.labels, called))
     return {
-        "macro-F1": float((2 * hits / (cells + calls).clamp(min=1)).mean()),
+        "macro-F1": macro_f1(called, test.labels),
         "accuracy": float((called == test.labels).float().mean()),
     }
+
+
+def macro_f1(called: Tensor, grades: Tensor) -> float:
+    """The mean over grades of 2 hits / (cells + cells called so)."""
+    hits = torch.bincount(grades[called == grades], minlength=len(GRADES))
+    cells, calls = (torch.bincount(each, minlength=len(GRADES)) for each in (grades, called))
+    return float((2 * hits / (cells + calls).clamp(min=1)).mean())
 
 
 def cell_cnn() -> nn.Module:

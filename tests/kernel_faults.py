@@ -87,6 +87,16 @@ FALSE_VARIANTS = {
         "if (j <? N_h L * D_h L)%nat then W_out L j o",
         "if (j <=? N_h L * D_h L)%nat then W_out L j o",
     ),
+    "tokens whose channel of ones counts half": (
+        "Tokens",
+        "+ (- (2 * pairs) * read beta mq sq 1) * read beta mk sk 1) / root.",
+        "+ (- pairs * read beta mq sq 1) * read beta mk sk 1) / root.",
+    ),
+    "tokens whose mean is not taken off": (
+        "Tokens",
+        "beta * (normed m s x - normed m s 0).",
+        "beta * normed m s x.",
+    ),
     "the tail of one axis": (
         "TheoremN",
         "%nat\n  * Sum m in taps g, tau_n (length (axes g)) (alpha m)",

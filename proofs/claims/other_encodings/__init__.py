@@ -4,4 +4,4 @@ Heads score keys by other functions of the relative position, too: by a Gaussian
 tables. When such a head has one target, and what that takes.
 """
 
-ORDER = ("gaussian", "sinusoidal", "learned")  # of the document
+ORDER = ("gaussian", "sinusoidal", "learned", "tokens")  # of the document
