@@ -167,7 +167,7 @@ def token_heads(
         \bigl( g(\delta_1 - \Delta_1) + g(\delta_2 - \Delta_2) \bigr), \qquad g(d) = \sum_{f=1}^{F} (1 - \cos w_f d) ,
     ```
 
-    0 at the tap, and nowhere positive. With $s = \beta^2 / (\sqrt{D}\, \sigma_q \max_k \sigma_k)$ the tap keeps at
+    0 at the tap, and nowhere positive. With $s = \beta^2 / (\sqrt{D} \sigma_q \max_k \sigma_k)$ the tap keeps at
     least
 
     ```math
