@@ -26,9 +26,9 @@ from ..convert.certificate.layer import InputRange
 from ..convert.certificate.tolerance import alpha_for
 from ..convert.errors import ConversionError, OptionError
 from ..convert.heads.regime import ONE_HOT_ALPHA
+from ..convert.heads.values import POSITION
 from ..convert.layer.checked import changeable_model
 from ..convert.layer.layer import SelfAttention
-from ..convert.layer.spare import POSITION
 from ..convert.network.convert import Filter, convert_model, is_convolution
 from ..convert.network.copies import copied
 from ..convert.network.modules import modules_of

@@ -52,7 +52,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from ..heads.encoding import FARTHEST_EXACT_CENTER, is_power_of_two
+from ..heads.encoding import DOUBLE, FARTHEST_EXACT_CENTER, is_power_of_two
 from ..heads.values import LayerValues
 from ..spec import ConvSpec
 
@@ -69,7 +69,6 @@ SMALLEST_ALPHA = 1e-6  # a flatter softmax is not worth a sum over thousands of 
 
 NEGLIGIBLE = 2.0**-8  # times u: smaller probabilities along one axis may be taken for 0
 
-_DOUBLE = 2.0**-53  # unit roundoff of binary64
 _NEGLIGIBLE = 746.0  # exp(-746) rounds to 0 in binary64; sums over all integers stop there
 _NEGLIGIBLE_IN_SINGLE = 104.0  # the same in binary32
 
@@ -245,7 +244,7 @@ def _literal_error(layer: LayerValues, alpha: float, unit: float) -> float:
     if is_power_of_two(alpha):
         probabilities = _softmax_error(alpha, 0.0, unit, axes=axes)
     else:
-        probabilities = _softmax_error(alpha, _score_error(alpha, reach, axes=axes), _DOUBLE, axes=axes)
+        probabilities = _softmax_error(alpha, _score_error(alpha, reach, axes=axes), DOUBLE, axes=axes)
     values = gamma(layer.spec.in_channels // layer.spec.groups + 2, unit)
     mixing = _accumulation(alpha, unit, axes=axes, copies=layer.spec.num_heads)
     return _compounded(probabilities, unit, values, mixing)
@@ -296,7 +295,7 @@ def _weighing(alpha: float, unit: float) -> float:
     A product with a table rounds the entry and the product; a stencil rounds the weight, the product, the scale and the
     product with it. Both leave out keys that weigh ``left_out``.
     """
-    table = _softmax_error(alpha, 2 * _DOUBLE * alpha * moment(alpha, 2), _DOUBLE, axes=1)
+    table = _softmax_error(alpha, 2 * DOUBLE * alpha * moment(alpha, 2), DOUBLE, axes=1)
     return _compounded(table, unit, unit, unit, unit, unit)
 
 
@@ -309,7 +308,7 @@ def _score_error(alpha: float, reach: float, *, axes: int) -> float:
     """
     others = axes * moment(alpha, 0) ** (axes - 1)
     first, second = moment(alpha, 1) * others, moment(alpha, 2) * others
-    return (axes + 4) * _DOUBLE * alpha * (2 * second + 4 * reach * first + 3 * reach**2)
+    return (axes + 4) * DOUBLE * alpha * (2 * second + 4 * reach * first + 3 * reach**2)
 
 
 def _softmax_error(alpha: float, scores: float, unit: float, *, axes: int) -> float:
@@ -327,7 +326,7 @@ def weighing_keys(alpha: float, unit: float, *, axes: int) -> int:
     A key at a distance of D pixels gets at most about exp(-alpha D^2), which rounds to 0 from ``ONE_HOT_ALPHA`` on; 1
     more covers the rounding of scores and softmax.
     """
-    vanishes = 1 + (_NEGLIGIBLE if unit == _DOUBLE else _NEGLIGIBLE_IN_SINGLE)
+    vanishes = 1 + (_NEGLIGIBLE if unit == DOUBLE else _NEGLIGIBLE_IN_SINGLE)
     side = 2 * math.floor(math.sqrt(vanishes / alpha)) + 1
     return int(side**axes)
 

@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ConversionError
+from ..heads.encoding import DOUBLE
 from ..heads.values import LayerValues
 from ..layer.checked import checked_layer
 from ..layer.layer import SelfAttention
@@ -32,7 +33,6 @@ from .layer import InputRange, padded_range
 
 _BEYOND = 45.0  # exp(-45) of what the nearest pixel gets: what is farther is in the slack
 _SLACK = 1e-12  # relative to sum |W|: of probabilities in double precision, and of what is farther
-_UNIT = 2.0**-53
 _ENTRIES = 2**24  # numbers of a table of the heads' probabilities; 134 MB
 
 
@@ -152,7 +152,7 @@ def kernel_difference(
         border = border + outside.flatten(2).sum(-1)
     change = change + border
     points = window.kernel[0, 0].numel() + (0 if probabilities is None else probabilities.numel())
-    slack = max(_SLACK, 8 * _UNIT * points)  # half of it for sums over points and heads, in any order
+    slack = max(_SLACK, 8 * DOUBLE * points)  # half of it for sums over points and heads, in any order
     change, shift = (
         part + slack * (absolute.sum(-1) + window.kernel.abs().flatten(2).sum(-1)) for part in (change, shift)
     )

@@ -23,9 +23,9 @@ from torch import Size, Tensor, nn
 
 from ..errors import CheckpointError, ConversionError, first_line, listed
 from ..heads.content import AXES
+from ..heads.values import OUT, SPARE_KEYS
 from ..layer.construction import attention_with
 from ..layer.layer import SelfAttention
-from ..layer.spare import OUT, SPARE_KEYS
 from ..layer.supported import ForeignConvolution
 from ..network.convert import is_convolution
 from ..network.modules import names_by_module

@@ -30,7 +30,7 @@ from ..arguments import Size
 # target, so that scores of integers are exact in binary64.
 FARTHEST_EXACT_CENTER = 2.0**25
 
-_DOUBLE = 2.0**-53  # unit roundoff of binary64
+DOUBLE = 2.0**-53  # unit roundoff of binary64
 
 
 def encoding_dim(axes: int) -> int:
@@ -154,7 +154,7 @@ def smallest_gap(alpha: float, center: tuple[float, ...]) -> float:
     reach = math.hypot(*center)
     if is_power_of_two(alpha) and reach <= FARTHEST_EXACT_CENTER:
         return alpha
-    return alpha * (1 - (2 * len(center) + 4) * _DOUBLE * (1 + 4 * reach + 6 * reach**2))
+    return alpha * (1 - (2 * len(center) + 4) * DOUBLE * (1 + 4 * reach + 6 * reach**2))
 
 
 def is_power_of_two(value: float) -> bool:

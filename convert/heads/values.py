@@ -12,6 +12,12 @@ from ..spec import ConvSpec
 from .content import AxisScores, ContentTerms
 from .regime import Regime
 
+OUT, POSITION = "spare_out", "spare_position"
+SPARE_KEYS = ("spare_query", "spare_query_bias", "spare_key", "spare_value", OUT, POSITION)
+"""Parameters of spare heads; the last one only where their scores have positions."""
+OWN_NAMES = ("log_alpha", "centers", "content", "axis_scores", *SPARE_KEYS)
+"""Names of parameters and modules that an attention layer may have and its convolution has not."""
+
 
 class LayerValues(NamedTuple):
     """A self-attention layer as it is during one call; ``SelfAttention`` makes it once a call.

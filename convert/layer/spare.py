@@ -50,14 +50,12 @@ from ..context import autocast_dtype, is_transformed, without_autocast
 from ..errors import ConversionError
 from ..heads.encoding import grid_points
 from ..heads.regime import compute_dtype
+from ..heads.values import OUT, OWN_NAMES, POSITION, SPARE_KEYS
 from ..spec import ConvSpec, reversed_pads
 from ..subclasses.computed import COMPUTABLE
 from .positions import HeadPositions
 
-OUT, POSITION = "spare_out", "spare_position"
 _PUT_BACK = "_put_back"
-SPARE_KEYS = ("spare_query", "spare_query_bias", "spare_key", "spare_value", OUT, POSITION)
-"""Parameters of spare heads; the last one only where their scores have positions."""
 TRAINED_SPARE = (
     "its spare heads were trained, so it looks at the image: ungraft(model, all=True) takes them off and says what "
     "that changes"
@@ -339,7 +337,7 @@ class WithSpareHeads(HeadPositions):
         On the meta device there are no other weights of the heads that could stay, so the CNN's file lacks theirs.
         """
         own = {key[len(prefix) :] for key in state_dict if key.startswith(prefix)}
-        added = {*SPARE_KEYS, "alpha", "centers", "log_alpha"}
+        added = {"alpha", *OWN_NAMES}
         if self.spare is not None and own and not own & added and not self.spare_out.is_meta:
             kept: dict[str, Tensor] = {}
             self._save_to_state_dict(kept, "", keep_vars=False)

@@ -11,6 +11,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.nn.modules.lazy import LazyModuleMixin
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from ..heads.values import OWN_NAMES
 from ..spec import CONVOLUTIONS, Convolution, ConvSpec, reversed_pads
 from ..subclasses import libraries  # noqa: F401 - whose readers are built in
 from ..subclasses.computed import class_of, is_computed, uncomputable, value
@@ -18,22 +19,17 @@ from ..subclasses.methods import CALLED, replaced_method
 from ..subclasses.padded import PADDED
 from ..subclasses.readers import disagreement, geometry, reader_of
 from .layer import SelfAttention
-from .spare import SPARE_KEYS
 
 _QUANTIZED = torch.ao.nn.quantized.modules.conv._ConvNd
 SUPPORTED_DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 _TAKEN = (  # attributes of an attention layer that its class does not have
-    "log_alpha",
     "alpha",
-    "centers",
-    "content",
-    "axis_scores",
     "spec",
     "memory_limit",
     "alpha_follows_dtype",
     "origin",
-    *SPARE_KEYS,
+    *OWN_NAMES,
 )
 
 

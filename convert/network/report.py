@@ -12,9 +12,10 @@ from torch import nn
 from ..certificate.layer import Certificate
 from ..engines import AUTO
 from ..errors import Problem
+from ..heads.values import OWN_NAMES
 from ..layer.layer import SelfAttention
 from ..layer.of_subclass import OfSubclass
-from ..layer.spare import SPARE_KEYS, SpareHeads
+from ..layer.spare import SpareHeads
 from ..spec import CONVOLUTIONS, ConvSpec
 from ..subclasses.computed import is_computed
 from .modules import modules_of
@@ -23,13 +24,6 @@ from .plan import PASSED_BY
 REPORT_VERSION = 1
 UNKNOWN = "whether the network runs each layer is unknown: there was no example"
 _HEADER = "layer", "convolution", "heads", "alpha", "engine"
-_POSITIONAL = (
-    "log_alpha",
-    "centers",
-    "content",
-    "axis_scores",
-    *SPARE_KEYS,
-)  # parameters that a convolution does not have
 
 
 @dataclass(frozen=True)
@@ -104,7 +98,7 @@ class LayerReport(LayerRecord):
         return cls(
             **vars(LayerRecord.of(names, layer)),
             parameters_before=sum(
-                p.numel() for name, p in layer.named_parameters() if name.partition(".")[0] not in _POSITIONAL
+                p.numel() for name, p in layer.named_parameters() if name.partition(".")[0] not in OWN_NAMES
             ),
             parameters_after=sum(parameter.numel() for parameter in layer.parameters()) + resting,
             alpha=layer.regime.alpha[0],

@@ -25,21 +25,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..heads.regime import ONE_HOT_ALPHA
 from ..spec import ConvSpec
-from .grid import COMPUTED, Grid, Heads, Nodes, mixing_weight, value_weight
-
-if TYPE_CHECKING:
-    pass
-
-
-FLOAT, DOUBLE = 1, 11  # ONNX's types
-
+from .grid import COMPUTED, DOUBLE, Grid, Heads, Nodes, mixing_weight, value_weight
 
 _NUMPY = {1: "float32", 11: "float64"}
 

@@ -18,6 +18,8 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 from torch.nn.utils.weight_norm import WeightNorm
 
+from ..heads.values import OWN_NAMES
+
 COMPUTABLE = ("weight", "bias")
 _STATE_HOOKS = ("_state_dict_hooks", "_load_state_dict_pre_hooks")
 
@@ -122,7 +124,7 @@ def carry(source: nn.Module, target: nn.Module) -> None:
     if not hooks:
         return
     for name, parameter in source._parameters.items():
-        if name not in (*target._parameters, *_POSITIONAL):
+        if name not in (*target._parameters, *OWN_NAMES):
             target.register_parameter(name, parameter)
     for name, buffer in source._buffers.items():
         target.register_buffer(name, buffer, persistent=name not in source._non_persistent_buffers_set)
@@ -131,13 +133,6 @@ def carry(source: nn.Module, target: nn.Module) -> None:
             target._forward_pre_hooks[key] = hook
     for table in _STATE_HOOKS:
         getattr(target, table).update(getattr(source, table))
-
-
-_POSITIONAL = (  # of the attention layer alone
-    "log_alpha",
-    "centers",
-    *("spare_query", "spare_query_bias", "spare_key", "spare_value", "spare_out", "spare_position"),
-)
 
 
 def detached(model: nn.Module) -> dict[int, Any]:

@@ -29,8 +29,9 @@ import torch
 from torch import Tensor
 
 from ...bounds.rounding import OUTWARD, gamma, unit_roundoff
+from ...heads.encoding import DOUBLE
 
-U64 = 2.0**-53
+U64 = DOUBLE
 BLOCK = 64  # products that our own run adds up before their sums are added
 HYPOTHESES = ("once", "any order")
 EXACT = "exact"

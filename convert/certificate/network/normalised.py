@@ -33,7 +33,7 @@ from torch import Tensor
 
 from ...bounds.rounding import EXP_ULPS, OUTWARD, gamma, unit_roundoff
 from .call import Call
-from .interval import Arithmetic, Interval, UnboundedError
+from .interval import U64, Arithmetic, Interval, UnboundedError
 from .operation import Exact, Local, Point, along, like, point_of
 from .products import product
 
@@ -200,7 +200,7 @@ def probabilities(x: Interval, dim: int, arithmetic: Arithmetic) -> tuple[Interv
     spread = -low.amin(dim, keepdim=True)
     exponent = 3 * unit_roundoff(arithmetic.dtype) * spread.clamp(min=1)  # effect of the scores' rounding on a share
 
-    exps, unseen = (low.exp(), high.exp()), 4 * x.low.shape[dim] * 2.0**-53  # rounding of a sum less one of its terms
+    exps, unseen = (low.exp(), high.exp()), 4 * x.low.shape[dim] * U64  # rounding of a sum less one of its terms
 
     def share(own: Tensor, others: Tensor, sign: int) -> Tensor:
         total = others.sum(dim, keepdim=True)

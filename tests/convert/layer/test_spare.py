@@ -20,7 +20,7 @@ from torch.utils.checkpoint import checkpoint
 
 from conv2attn.convert import ConversionError, SelfAttention, attention_from_conv, certify, conv_from_attention
 from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.layer import spare
+from conv2attn.convert.heads.values import SPARE_KEYS
 from conv2attn.convert.layer.construction import attention_with
 from conv2attn.convert.layer.spare import SpareHeads
 from conv2attn.convert.spec import CONVOLUTIONS
@@ -210,7 +210,7 @@ def test_a_cnns_state_dict_loads_strictly_and_puts_w_out_back_to_0(heads: SpareH
     check_bits(conv, other, torch.randn(2, 4, 5, 6))
 
 
-@pytest.mark.parametrize("dropped", [*spare.SPARE_KEYS, "alpha", "centers"])
+@pytest.mark.parametrize("dropped", [*SPARE_KEYS, "alpha", "centers"])
 def test_a_state_dict_that_lacks_some_keys_of_attention_is_refused(dropped: str) -> None:
     layer = trained(layers(nn.Conv2d(4, 6, 3), HEADS[1]))
     state = layer.state_dict()
