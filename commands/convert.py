@@ -16,7 +16,7 @@ import torch
 from torch import nn
 
 from ..convert.arguments import Size, format_bytes
-from ..convert.certificate.layer import is_useful, number, told
+from ..convert.certificate.layer import format_bound, is_useful, number
 from ..convert.certificate.network.certificate import NetworkCertificate
 from ..convert.errors import CheckpointError, OptionError, Problem
 from ..convert.files.folder import save_converted
@@ -206,7 +206,7 @@ def worst_case_lines(found: NetworkCertificate | None, limits: tuple[float, floa
         return [f"Whole network: no finite worst case is known{''.join(first)}.", *map("  {}".format, reasons[1:])]
     low, high = limits or (-math.inf, math.inf)
     where = f"any {found.size} image on [{_down(low)}, {_down(-high, -1)}]"
-    return [f"Whole network: worst case for {where}, in any order of sums: {told(found.bound, found.outputs)}."]
+    return [f"Whole network: worst case for {where}, in any order of sums: {format_bound(found.bound, found.outputs)}."]
 
 
 def _down(value: float, sign: int = 1) -> str:

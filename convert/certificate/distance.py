@@ -237,7 +237,7 @@ def _part(table: Tensor, start: Sequence[int], first: Sequence[int], last: Seque
     return table
 
 
-def told_distance(layer: SelfAttention | LayerValues, input_range: InputRange = (-1.0, 1.0)) -> str:
+def describe_distance(layer: SelfAttention | LayerValues, input_range: InputRange = (-1.0, 1.0)) -> str:
     """Describes a layer's distance from the convolution of its weights, as the end of a sentence; empty if unknown.
 
     Args:
@@ -250,9 +250,9 @@ def told_distance(layer: SelfAttention | LayerValues, input_range: InputRange = 
         return ""
     if not math.isfinite(bound):
         return ""
-    return f", at most {bound:.3g} from the convolution of its weights for inputs on {_told(input_range)}"
+    return f", at most {bound:.3g} from the convolution of its weights for inputs on {_format_range(input_range)}"
 
 
-def _told(input_range: InputRange) -> str:
+def _format_range(input_range: InputRange) -> str:
     low, high = input_range
     return f"[{low:g}, {high:g}]" if isinstance(low, float) and isinstance(high, float) else "the given range"

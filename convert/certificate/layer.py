@@ -67,7 +67,7 @@ def is_useful(bound: float | None, outputs: float | None) -> bool:
     return bound is not None and math.isfinite(bound) and (outputs is None or bound <= USELESS * outputs)
 
 
-def told(bound: float | None, outputs: float | None) -> str:
+def format_bound(bound: float | None, outputs: float | None) -> str:
     """Formats a bound for people.
 
     Args:
@@ -122,7 +122,7 @@ class Certificate:
     @property
     def in_words(self) -> str:
         """The bound for people."""
-        return told(self.bound, self.outputs)
+        return format_bound(self.bound, self.outputs)
 
     def to_json(self) -> dict[str, Any]:
         """The certificate as plain data, without the single channels."""

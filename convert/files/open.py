@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import as_path
-from ..certificate.distance import told_distance
+from ..certificate.distance import describe_distance
 from ..errors import (
     ArchitectureError,
     ArchitectureNeededError,
@@ -218,7 +218,7 @@ class Network:
             if ungraft_all:
                 layer.remove_spare_heads()
             if (reason := not_a_convolution(layer)) is not None:
-                distance = told_distance(layer) if record.kind is None else ""
+                distance = describe_distance(layer) if record.kind is None else ""
                 problems.append(str(Problem(record.name, reason + distance)))
         if problems:
             count = f"{len(problems)} of {len(self.records)} attention layers compute what no convolution computes"

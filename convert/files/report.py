@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from ..arguments import Size
 from ..bounds.tail import counts_heads_alone
-from ..certificate.distance import told_distance
+from ..certificate.distance import describe_distance
 from ..certificate.layer import LayerComparison, certify, number
 from ..certificate.literal import LiteralSample, inputs_of_layers, sample_layer
 from ..certificate.network.certificate import NetworkCertificate, certify_network, converted, size_of_images
@@ -271,7 +271,7 @@ def _certified(record: LayerReport, layer: SelfAttention, input_range: tuple[flo
         with torch.no_grad():
             certificate = certify(layer, input_range=input_range)
     except ConversionError as error:
-        distance = told_distance(layer, input_range) if not_a_convolution(layer, tolerance=math.inf) else ""
+        distance = describe_distance(layer, input_range) if not_a_convolution(layer, tolerance=math.inf) else ""
         return replace(record, uncertified=f"no longer a convolution{distance}" if distance else str(error))
     if not math.isfinite(certificate.bound):
         return replace(record, uncertified="no finite bound is known for these weights and this alpha")

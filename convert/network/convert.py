@@ -26,7 +26,7 @@ from torch import Tensor, nn
 from torch.nn.modules.conv import _ConvNd
 
 from ..arguments import as_tolerance
-from ..certificate.distance import told_distance
+from ..certificate.distance import describe_distance
 from ..engines import AUTO, check_engine_name
 from ..errors import (
     ConversionError,
@@ -209,7 +209,7 @@ def restore_model(model: nn.Module, *, tolerance: float | None = None, inplace: 
     if not layers:
         raise NotAConvolutionError("the model has no self-attention layer to restore: convert_model(model) makes them")
     problems = [
-        str(Problem(names[0], reason + told_distance(layer)))
+        str(Problem(names[0], reason + describe_distance(layer)))
         for names, layer in layers.items()
         if (reason := not_a_convolution(layer, tolerance=tolerance)) is not None
     ]

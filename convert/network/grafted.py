@@ -33,10 +33,10 @@ def equip(model: nn.Module) -> None:
             elif isinstance(own := vars(module).get(name), partial) and own.func is fold:
                 del vars(module)[name]
     hooks = model._load_state_dict_post_hooks
-    for key in [key for key, hook in hooks.items() if hook is tell_what_was_put_back]:
+    for key in [key for key, hook in hooks.items() if hook is warn_of_heads_put_back]:
         del hooks[key]
     if any(map(has_spare_heads, model.modules())):
-        model.register_load_state_dict_post_hook(tell_what_was_put_back)
+        model.register_load_state_dict_post_hook(warn_of_heads_put_back)
 
 
 def has_spare_heads(module: nn.Module) -> bool:
@@ -79,7 +79,7 @@ def fold(module: nn.Module, name: str, *arguments: Any, **named: Any) -> Any:
     return method(module, *arguments, **named)
 
 
-def tell_what_was_put_back(model: nn.Module, _keys: Any) -> None:
+def warn_of_heads_put_back(model: nn.Module, _keys: Any) -> None:
     """Warns once, after a load, of all the layers whose trained heads it put back to 0."""
     layers = modules_of(model, SelfAttention)
     put_back = [names[0] or "the model itself" for names, layer in layers.items() if layer.was_put_back()]

@@ -65,7 +65,7 @@ def parted(node: fx.Node, ratio: float, pairs: Pairs, found: Mapping[fx.Node, An
     if partner is None:
         return Parted(name, kind, ratio, f"{pairs.names[1]} has no such operation")
     why = _differences(node, partner, pairs, found)
-    is_one = pairs.b.told(partner) == "" or pairs.b.kind(partner) == kind  # torch's operations have one name each
+    is_one = pairs.b.described(partner) == "" or pairs.b.kind(partner) == kind  # torch's operations have one name each
     return Parted(name, kind, ratio, why, is_certain=is_one and not why.startswith(_UNKNOWN))
 
 
@@ -109,7 +109,7 @@ def is_named_for_itself(node: fx.Node, pairs: Pairs) -> bool:
     if any(_folded(before, pairs) is not None for before in _sources(node)):
         return False
     partner = pairs.partner(node)
-    return partner is None or not pairs.b.told(partner) or pairs.a.kind(node) == pairs.b.kind(partner)
+    return partner is None or not pairs.b.described(partner) or pairs.a.kind(node) == pairs.b.kind(partner)
 
 
 def _sources(node: fx.Node) -> list[fx.Node]:
@@ -133,7 +133,7 @@ def _differences(one: fx.Node, other: Any, pairs: Pairs, found: Mapping[fx.Node,
     """Differences between an operation of A and its partner of B."""
     kinds = pairs.a.kind(one), pairs.b.kind(other)
     if kinds[0] != kinds[1]:
-        return f"{kinds[0]} in {pairs.names[0]}, {kinds[1]} in {pairs.names[1]}{_told(other, pairs)}"
+        return f"{kinds[0]} in {pairs.names[0]}, {kinds[1]} in {pairs.names[1]}{_described(other, pairs)}"
     types = pairs.a.dtype(one), pairs.b.dtype(other)
     if None not in types and types[0] != types[1]:
         return f"computed in {pairs.both(*map(_short, types))}"
@@ -144,12 +144,12 @@ def _differences(one: fx.Node, other: Any, pairs: Pairs, found: Mapping[fx.Node,
         if name in named[1]
         for text in _compared(name, value, named[1][name], pairs, found)
     ]
-    return "; ".join(texts) or f"{_UNKNOWN}{_told(other, pairs)}"
+    return "; ".join(texts) or f"{_UNKNOWN}{_described(other, pairs)}"
 
 
-def _told(other: Any, pairs: Pairs) -> str:
-    told = pairs.b.told(other)
-    return f" ({pairs.names[1]}: {told})" if told else ""
+def _described(other: Any, pairs: Pairs) -> str:
+    found = pairs.b.described(other)
+    return f" ({pairs.names[1]}: {found})" if found else ""
 
 
 def _short(value: Any) -> str:

@@ -146,9 +146,9 @@ class OnnxOperations:
         """Whether it is a normalisation whose numbers went into the product before it."""
         return node.op in _PRODUCTS and self.kind(node) == "batch norm"
 
-    def told(self, node: OnnxNode) -> str:
+    def described(self, node: OnnxNode) -> str:
         """The nodes that it is, with their attributes."""
-        return ", ".join(map(_told, (*node.parts, node)))
+        return ", ".join(map(_described, (*node.parts, node)))
 
     def _read(self, name: str) -> Any:
         """Kind of an input: a tensor that the file holds, an operation, or None."""
@@ -187,7 +187,7 @@ def _named_once(nodes: list[OnnxNode]) -> list[OnnxNode]:
     return nodes
 
 
-def _told(node: OnnxNode) -> str:
+def _described(node: OnnxNode) -> str:
     """A node, with those attributes that are not what most nodes have."""
     told = [f"{name}={_shown(value)}" for name, value in node.attributes.items() if not _is_usual(name, value)]
     return f"{node.op} with {', '.join(told)}" if told else node.op

@@ -71,7 +71,7 @@ class Operations(Protocol):
         """Whether it is a normalisation whose numbers went into the product before it."""
         ...
 
-    def told(self, node: Any) -> str:
+    def described(self, node: Any) -> str:
         """The operation with its attributes, where they have no name in torch; else ""."""
         ...
 
@@ -130,7 +130,7 @@ class Traced:
         """Never: torch's program has each operation that the network calls."""
         return False
 
-    def told(self, node: fx.Node) -> str:
+    def described(self, node: fx.Node) -> str:
         """Nothing: all of its attributes have names in torch."""
         return ""
 

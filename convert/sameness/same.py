@@ -37,12 +37,12 @@ from .verdict import (
     Sameness,
     by_name,
     changed_answers,
+    format_ratio,
     inexact_note,
     is_chaotic,
     not_finite,
     output_of,
     same_bits,
-    told,
     unpaired,
     without_truth,
 )
@@ -405,7 +405,7 @@ class _Comparison:
         steps = max(output.ratio for output in stepped)
         names = " and ".join(side.name for side in self.sides if side.quantised)
         verb = "explain" if steps <= THRESHOLD else "do not explain"
-        usual = f"it is {told(steps)} times what they usually do"
+        usual = f"it is {format_ratio(steps)} times what they usually do"
         reason = f"{names} computes with 8-bit integers, whose steps {verb} the difference: {usual}"
         return replace(basis, verdict="quantised", reason=reason, steps=steps)
 

@@ -165,7 +165,7 @@ class Sameness:
         if self.verdict == "cannot say":
             return f"Cannot say: {self.reason}."
         if self.verdict == "rounding":
-            said = f"Rounding: the difference is {told(self.ratio)} times usual rounding."
+            said = f"Rounding: the difference is {format_ratio(self.ratio)} times usual rounding."
             return " ".join([said, *([f"But the networks are not the same at {self.where[0]}."] if self.where else [])])
         if self.verdict == "quantised":
             return f"Quantised: {self.reason}."
@@ -182,14 +182,14 @@ class Sameness:
     def _inside(self) -> str:
         """The operation that differs by more than rounding, and that the outputs do not show it."""
         first, others = self.where[0], _others(self.where)
-        there = f"on the same inputs, {told(first.ratio)} times usual rounding"
-        shown = f"The outputs do not show it: they differ by {told(self.ratio)} times usual rounding."
+        there = f"on the same inputs, {format_ratio(first.ratio)} times usual rounding"
+        shown = f"The outputs do not show it: they differ by {format_ratio(self.ratio)} times usual rounding."
         return f"{first} ({there}).{others} {shown}"
 
     @property
     def _size(self) -> str:
         if math.isfinite(self.ratio):
-            return f"the difference is {told(self.ratio)} times usual rounding"
+            return f"the difference is {format_ratio(self.ratio)} times usual rounding"
         apart = max(one.difference for one in self.outputs if one.ratio == math.inf)
         return f"numbers differ by {apart:.2g} where rounding changes nothing"
 
@@ -249,7 +249,7 @@ def same_bits(sizes: Mapping[str, tuple[int, ...]]) -> Sameness:
 
 def inexact_note(one: Parted) -> str:
     """Note on an operation that is the same on both sides and less exact on one."""
-    differs = f"on the same inputs it differs by {told(one.ratio)} times usual rounding"
+    differs = f"on the same inputs it differs by {format_ratio(one.ratio)} times usual rounding"
     return f"{one}; {differs}, which the outputs do not show."
 
 
@@ -286,7 +286,7 @@ def without_truth(reasons: list[str], a: Mapping[str, Tensor], b: Mapping[str, T
     return Sameness("cannot say", why)
 
 
-def told(value: float) -> str:
+def format_ratio(value: float) -> str:
     """A ratio: three digits, of large ones fewer."""
     if value < 10:
         return f"{value:.2g}"
@@ -302,7 +302,14 @@ def _others(where: Sequence[Parted]) -> str:
 def _row(output: Output) -> tuple[str, ...]:
     shape = "x".join(map(str, output.shape)) or "scalar"
     numbers = (f"{output.difference:.1e}", f"{output.typical:.1e}")
-    return (output.name or "output", shape, *numbers, told(output.ratio), told(output.a), told(output.b))
+    return (
+        output.name or "output",
+        shape,
+        *numbers,
+        format_ratio(output.ratio),
+        format_ratio(output.a),
+        format_ratio(output.b),
+    )
 
 
 def _fit(cell: str, width: int) -> str:
@@ -325,7 +332,7 @@ def _worst(worst: Worst) -> str:
 
 def _changed(changed: Changed) -> str:
     ties = f"{changed.ties} of {changed.answers} are so close that rounding alone may change them"
-    margin = f"the smallest margin is {told(changed.margin)} times usual rounding"
+    margin = f"the smallest margin is {format_ratio(changed.margin)} times usual rounding"
     return f"{changed.changed} of {changed.answers} predictions change; {ties}; {margin}."
 
 

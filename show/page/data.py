@@ -33,7 +33,7 @@ from torch import Tensor, nn
 from ...convert.bounds.rounding import OUTWARD
 from ...convert.bounds.tail import absolute_products
 from ...convert.certificate.data import convolve_padded
-from ...convert.certificate.distance import told_distance
+from ...convert.certificate.distance import describe_distance
 from ...convert.certificate.layer import padded_range
 from ...convert.certificate.literal import sample_layer
 from ...convert.certificate.network.images import SHOWN, ImageCertificate, certify_shown
@@ -187,7 +187,7 @@ def _entry_data(entry: LayerReport, layer: SelfAttention, left_out: str | None, 
     """The page's data about a layer: its first names, and notes on why it is no convolution, not drawn or not run."""
     notes = [] if entry.note is None else [entry.note]
     if layer.regime.is_read and (reason := not_a_convolution(layer, tolerance=math.inf)) is not None:
-        notes.append(f"no longer a convolution: {reason}{told_distance(layer)}")
+        notes.append(f"no longer a convolution: {reason}{describe_distance(layer)}")
     if layer.spare is not None:
         notes.append(f"{layer.spare}, {'at 0' if layer.spare_heads_are_off() else 'trained'}")
     if left_out or unknown:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ...convert.certificate.layer import is_useful, told
+from ...convert.certificate.layer import format_bound, is_useful
 from ...convert.certificate.literal import QUERIES
 from ...convert.examples.images import drawn_image
 from ...convert.files.report import Summary
@@ -161,7 +161,7 @@ def _row(layer: dict[str, Any], shown: str, compared: dict[str, Sequence[float]]
         Cell(f"{layer['parameters_before']:,}", layer["parameters_before"]),
         Cell(f"{layer['parameters_after']:,}", layer["parameters_after"]),
         Cell(scientific(difference), "" if difference is None else difference),
-        Cell(scientific(bound) if useful else told(bound, outputs), "" if bound is None else bound),
+        Cell(scientific(bound) if useful else format_bound(bound, outputs), "" if bound is None else bound),
         Cell("\u2013" if share is None else f"{share:.1%}", "" if share is None else share),
     ]
 

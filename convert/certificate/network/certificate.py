@@ -21,7 +21,7 @@ from ...errors import ConversionError, Problem
 from ...layer.checked import checked_model
 from ...layer.layer import SelfAttention
 from ...spec import Convolution
-from ..layer import InputRange, channel_range, told
+from ..layer import InputRange, channel_range, format_bound
 from .attention import LayerBound, bound_layer
 from .call import Call
 from .interval import EXACT, Interval
@@ -60,7 +60,7 @@ class NetworkCertificate:
     @property
     def in_words(self) -> str:
         """The bound for people."""
-        return told(self.bound, self.outputs)
+        return format_bound(self.bound, self.outputs)
 
     def to_json(self) -> dict[str, Any]:
         """The certificate as plain data; a number that is not finite becomes null."""

@@ -9,18 +9,18 @@ import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model
-from conv2attn.convert.certificate.layer import is_useful, number, told
+from conv2attn.convert.certificate.layer import format_bound, is_useful, number
 from conv2attn.learn.freezing import freeze
 from conv2attn.learn.melting import melt
 
 
 def test_a_bound_is_told_as_a_number_only_where_it_is_at_most_the_outputs() -> None:
-    assert told(1e-7, 3.0) == "1.0e-07"
-    assert told(3.0, 3.0) == "3"
-    assert told(4.4e22, 3.1) == "no useful bound (4.4e+22; outputs reach 3.1)"
-    assert told(1e-7, 0.0) == "no useful bound (1.0e-07; outputs reach 0)"
-    assert told(4.4e22, None) == "4.4e+22"
-    assert {told(bound, 3.0) for bound in (None, math.inf, math.nan)} == {"no finite bound"}
+    assert format_bound(1e-7, 3.0) == "1.0e-07"
+    assert format_bound(3.0, 3.0) == "3"
+    assert format_bound(4.4e22, 3.1) == "no useful bound (4.4e+22; outputs reach 3.1)"
+    assert format_bound(1e-7, 0.0) == "no useful bound (1.0e-07; outputs reach 0)"
+    assert format_bound(4.4e22, None) == "4.4e+22"
+    assert {format_bound(bound, 3.0) for bound in (None, math.inf, math.nan)} == {"no finite bound"}
     assert not is_useful(math.nan, 3.0)
 
 

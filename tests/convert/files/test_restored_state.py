@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from conv2attn.commands.restore import restore_file
 from conv2attn.convert import convert_model, save_converted
-from conv2attn.convert.certificate.distance import told_distance
+from conv2attn.convert.certificate.distance import describe_distance
 from conv2attn.convert.errors import (
     NotAConvolutionError,
     OptionError,
@@ -77,7 +77,7 @@ def test_layers_that_compute_what_no_convolution_computes_are_all_told_with_thei
         open_network(folder).cnn_state()
     for name in ("stem", "tied"):
         assert f"{name}: the centre of head 0 is at" in str(caught.value)
-        assert told_distance(attention(model, name)) in str(caught.value)
+        assert describe_distance(attention(model, name)) in str(caught.value)
 
 
 @pytest.mark.parametrize("suffix", [".pth", ".safetensors"])

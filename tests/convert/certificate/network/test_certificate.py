@@ -22,7 +22,7 @@ from conv2attn.convert import (
     convert_model,
 )
 from conv2attn.convert.arguments import USUAL_SIZES, Size
-from conv2attn.convert.certificate.layer import told
+from conv2attn.convert.certificate.layer import format_bound
 from conv2attn.convert.certificate.network import certificate as certificates
 from conv2attn.convert.certificate.network.attention import LayerBound
 from conv2attn.convert.certificate.network.interval import Interval
@@ -53,7 +53,7 @@ def test_the_bound_is_the_largest_error_of_an_output_and_the_layers_are_listed()
     assert (layer.low, layer.high, layer.inherited) == (-1, 2, 0)
     assert twice.bound == pytest.approx(2 * layer.total, rel=1e-3)
     assert [bound.name for bound in twice.layers] == ["conv"] * 2
-    assert once.in_words == told(once.bound, once.outputs)
+    assert once.in_words == format_bound(once.bound, once.outputs)
 
 
 def excess(seed: int) -> float:
