@@ -48,15 +48,7 @@ from .commands.options import (
     size_of,
     torch_dtype,
 )
-from .commands.terminal import (
-    Outcome,
-    prepare_streams,
-    progress,
-    result_file,
-    say,
-    say_document,
-    wrote,
-)
+from .commands.terminal import Outcome, prepare_streams, progress, result_file, say, say_document, wrote
 from .commands.topics import TOPICS
 
 if TYPE_CHECKING:
@@ -129,19 +121,14 @@ def plan(
     include: IncludeOption = None,
     exclude: ExcludeOption = None,
     size: Annotated[
-        str | None,
-        typer.Option(metavar="ROWSxCOLUMNS", help="Image size for the memory estimate (default 224x224)."),
+        str | None, typer.Option(metavar="ROWSxCOLUMNS", help="Image size for the memory estimate (default 224x224).")
     ] = None,
 ) -> Outcome:
     """Show what convert would do, without writing anything."""
     from .commands.convert import plan_checkpoint
 
     return plan_checkpoint(
-        checkpoint,
-        opening=opening,
-        include=include or (),
-        exclude=exclude or (),
-        size=size_of(size),
+        checkpoint, opening=opening, include=include or (), exclude=exclude or (), size=size_of(size)
     )
 
 
@@ -163,10 +150,7 @@ def convert(
     ] = "-1,1",
     size: Annotated[
         str | None,
-        typer.Option(
-            metavar="ROWSxCOLUMNS",
-            help="Image size for the bound on the whole network (default 224x224).",
-        ),
+        typer.Option(metavar="ROWSxCOLUMNS", help="Image size for the bound on the whole network (default 224x224)."),
     ] = None,
     form: FormOption = None,
     page: Annotated[bool, typer.Option("--page/--no-page", help="Write report.html.")] = True,
@@ -210,8 +194,7 @@ def verify(
     dtype: DtypeOption = None,
     inputs: InputOptions,
     original: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="ONNX file that the folder was converted from."),
+        Path | None, typer.Option(metavar="FILE", help="ONNX file that the folder was converted from.")
     ] = None,
     form: FormOption = None,
     whole: Annotated[
@@ -399,27 +382,19 @@ def demo(
 @command(app, TRAIN, computes=True, example="net.pth --arch net.py:Net --trust --out grafted")
 def graft(
     checkpoint: Annotated[
-        Path | None,
-        typer.Argument(metavar="CHECKPOINT", help="The CNN (default with --data: trains a small one)."),
+        Path | None, typer.Argument(metavar="CHECKPOINT", help="The CNN (default with --data: trains a small one).")
     ] = None,
     *,
     opening: Opening,
     out: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", metavar="DIR", help="Folder to write (default NAME-grafted)."),
+        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder to write (default NAME-grafted).")
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="PATTERN",
-            help='Layer or "last" (default: by number of pixels). Repeatable.',
-        ),
+        typer.Option(metavar="PATTERN", help='Layer or "last" (default: by number of pixels). Repeatable.'),
     ] = None,
     heads: Annotated[int, typer.Option(metavar="N", min=1, help="Heads to add to each layer.")] = 1,
-    key_dim: Annotated[
-        int | None,
-        typer.Option(metavar="N", min=1, help="Width of a head's queries and keys."),
-    ] = None,
+    key_dim: Annotated[int | None, typer.Option(metavar="N", min=1, help="Width of a head's queries and keys.")] = None,
     value_dim: Annotated[int | None, typer.Option(metavar="N", min=1, help="Width of a head's values.")] = None,
     beside: Annotated[
         bool, typer.Option("--beside", help="Add to the convolution's output, not to its input.")
@@ -439,11 +414,7 @@ def graft(
     batch: Annotated[int, typer.Option(metavar="N", min=1, help="Global batch size.")] = 64,
     lr: Annotated[
         list[float] | None,
-        typer.Option(
-            callback=positive,
-            metavar="RATE",
-            help="Learning rate. Repeatable: each network tries all.",
-        ),
+        typer.Option(callback=positive, metavar="RATE", help="Learning rate. Repeatable: each network tries all."),
     ] = None,
     weight_decay: Annotated[float, typer.Option(metavar="NUMBER", min=0, help="Weight decay.")] = 0.01,
     seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Number of runs, one seed each.")] = 5,
@@ -500,8 +471,7 @@ def freeze(
         ),
     ],
     tolerance: Annotated[
-        float,
-        typer.Option(callback=positive, help="Largest change of a layer's outputs, borders excepted."),
+        float, typer.Option(callback=positive, help="Largest change of a layer's outputs, borders excepted.")
     ],
     opening: Opening,
     input_range: Annotated[
@@ -509,8 +479,7 @@ def freeze(
     ] = "-1,1",
     size: ImageSizeOption = None,
     data: Annotated[
-        str | None,
-        typer.Option(metavar="KIND", help="Data for test accuracy before and after, as for graft."),
+        str | None, typer.Option(metavar="KIND", help="Data for test accuracy before and after, as for graft.")
     ] = None,
     force: ForceOption = False,
 ) -> Outcome:
@@ -626,9 +595,7 @@ def formal(
 
 
 @command(app, THEORY, example="attention")
-def check(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that convert wrote.")],
-) -> Outcome:
+def check(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that convert wrote.")]) -> Outcome:
     """Check certificates by a verified program (needs a checkout).
 
     The program checks each layer's certificate. It was extracted from a Coq proof that it is correct. To build it:
@@ -668,7 +635,6 @@ def soak(
 
 
 def _arguments() -> list[str]:
-    """The words of the command line, without the one that may stand anywhere."""
     return [argument for argument in sys.argv[1:] if argument != _DEBUG]
 
 

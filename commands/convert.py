@@ -50,12 +50,7 @@ def convert_checkpoint(
     force: bool,
     page: bool = True,
 ) -> Conversion:
-    """Converts a checkpoint, certifies it, and writes the folder. The arguments are the command's options.
-
-    Raises:
-        OptionError: A form is given, and no ONNX file is converted.
-        ConversionError: The checkpoint cannot be opened or converted, or the folder cannot be written.
-    """
+    """Converts a checkpoint, certifies it, and writes the folder. The arguments are the command's options."""
     # read the CNN
     check_places(check_target, out, checkpoint, force=force)
     with progress("Reading", total=None):
@@ -243,11 +238,7 @@ def _table(certified: CertifiedReport) -> Table:
 def plan_checkpoint(
     checkpoint: Path, *, opening: Opening, include: Sequence[str], exclude: Sequence[str], size: Size | None
 ) -> Done:
-    """Plans the conversion of a checkpoint. The arguments are the command's options.
-
-    Raises:
-        ConversionError: The checkpoint cannot be opened, or a pattern names no layer.
-    """
+    """Plans the conversion of a checkpoint. The arguments are the command's options."""
     network = opened(checkpoint, opening)
     say(*non_finite_lines(network.non_finite), err=True)
     cnn = network.cnn()
@@ -296,11 +287,7 @@ class OnnxFile:
     notes: list[str] = field(default_factory=list)
 
     def write(self, path: Path) -> None:
-        """Writes the file, and has onnx's checker look at it.
-
-        Raises:
-            CheckpointError: The checker refuses it, and not the file that it is made of; or it is not the same network.
-        """
+        """Writes the file, and has onnx's checker look at it."""
         if self.whole is None:
             return
         self.whole.write(path)
@@ -333,11 +320,7 @@ class OnnxFile:
 def onnx_file_of(
     network: Network, model: nn.Module, certified: CertifiedReport, *, form: str | None, skip_unsupported: bool
 ) -> OnnxFile | None:
-    """The program to write beside a converted network, with each layer's certificate; None for other than ONNX files.
-
-    Raises:
-        OptionError: A form is given, and it is no ONNX file.
-    """
+    """The program to write beside a converted network, with each layer's certificate; only of ONNX files."""
     path = network.checkpoint.path
     if network.architecture is not None or not is_onnx(path):
         if form is not None:

@@ -27,11 +27,7 @@ PASSES = len(NETWORKS) * (1 + len(ENGINES))  # how often each image is seen: by 
 
 
 def run_demo(folder: Path, *, count: int, seed: int, progress: Callable[[int], None]) -> Done:
-    """Converts each example network into a folder in ``folder``, and runs it beside the CNN on drawn images.
-
-    Raises:
-        OutputError: The folder cannot be written.
-    """
+    """Converts each example network into a folder in ``folder``, and runs it beside the CNN on drawn images."""
     targets = {name: folder / name for name in NETWORKS}
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is a file; the output is a folder")

@@ -15,6 +15,7 @@ from ..convert.layer.layer import SelfAttention
 from ..convert.network.convert import convert_model
 from ..convert.onnx.write import DEFAULT_FORM
 from ..convert.write import check_file
+from .inputs import refuse_conversion
 from .opening import check_places, opened
 from .terminal import Done, wrote
 
@@ -31,13 +32,7 @@ def export_network(
     force: bool,
     inputs: Sequence[InputSpec] = (),
 ) -> Done:
-    """Writes a network as ONNX. The arguments are the command's options.
-
-    Raises:
-        OutputError: The file cannot be written.
-        OptionError: The name has another ending; alpha is given for a converted network, or a size for inputs.
-        ConversionError: The network cannot be opened, converted or written.
-    """
+    """Writes a network as ONNX. The arguments are the command's options."""
     if out.suffix != ".onnx":
         raise OptionError(f"{out} must end in .onnx, which is the kind of file that is written")
     check_places(check_file, out, source, force=force)
@@ -47,8 +42,8 @@ def export_network(
     model = network.whole().as_saved()
     if not network.is_converted:
         model = convert_model(model, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported).model
-    elif alpha is not None or skip_unsupported:
-        raise OptionError(f"{source} is converted already, so alpha and skipping layers have no meaning")
+    else:
+        refuse_conversion(source, alpha=alpha, skip_unsupported=skip_unsupported)
     if inputs and size is not None:
         raise OptionError("described inputs have their own sizes; leave the size out")
     known = None if network.preprocessing is None else network.preprocessing.size

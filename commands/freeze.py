@@ -39,11 +39,7 @@ def freeze_checkpoint(
     data: str | None,
     force: bool,
 ) -> Done:
-    """Freezes a network and writes it. The arguments are the command's options.
-
-    Raises:
-        ConversionError: The network cannot be opened or frozen, or a file cannot be written.
-    """
+    """Freezes a network and writes it. The arguments are the command's options."""
     if out.suffix not in ENDINGS:
         raise OptionError(
             f"{out} must end in {', '.join(ENDINGS)}: a program of torch.export's, or the state dict of the frozen CNN"
@@ -86,7 +82,6 @@ def freeze_checkpoint(
 
 
 def _shown(out: Path, frozen: FrozenModel, input_range: tuple[float, float]) -> list[Table | str]:
-    """A row for each layer, and what was written."""
     low, high = input_range
     content = (
         f": torch.export.load({str(out)!r}).module() computes it" if out.suffix == PROGRAM else ", the frozen weights"
@@ -109,7 +104,6 @@ def _shown(out: Path, frozen: FrozenModel, input_range: tuple[float, float]) -> 
 
 
 def _writer(model: nn.Module, suffix: str, size: Size | None) -> Callable[[Path], None]:
-    """Returns what writes the network as the file that the suffix names."""
     if suffix == PROGRAM:
         program = _program(model, size or USUAL_SIZES[2])
         return partial(write_stream, partial(torch.export.save, program))

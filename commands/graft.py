@@ -57,11 +57,7 @@ def graft_checkpoint(
     size: Size | None,
     force: bool,
 ) -> Done:
-    """Writes a CNN with spare heads, which computes what the CNN computes. The arguments are the command's options.
-
-    Raises:
-        ConversionError: The checkpoint cannot be opened or grafted, or the folder cannot be written.
-    """
+    """Writes a CNN with spare heads, which computes what the CNN computes. The arguments are the command's options."""
     check_places(check_target, out, checkpoint, force=force)
     with progress("Reading", total=None):
         network = opened(checkpoint, opening).whole()
@@ -105,12 +101,7 @@ def compare_on_data(
     seeds: int,
     session: Session,
 ) -> Done:
-    """Trains a CNN further in every way, and keeps the first seed's graft. The arguments are the command's options.
-
-    Raises:
-        ToolError: Packages that training needs are not installed.
-        ConversionError: The checkpoint or the data cannot be opened, or do not fit, or the folder cannot be written.
-    """
+    """Trains a CNN further in every way, and keeps the first seed's graft. The arguments are the command's options."""
     # the CNN, if one is given
     check_packages(data)
     network = None if checkpoint is None else opened(checkpoint, opening).whole()
@@ -164,7 +155,6 @@ def _closing(found: Mapping[str, Any], following: Mapping[str, str]) -> list[str
 def _following(
     checkpoint: Path | None, out: Path, network: Network | None, opening: Opening, size: str
 ) -> dict[str, str]:
-    """The commands that a comparison's folder can be given to, by their purposes."""
     needed = [] if network is None else options_to_open(network)
     commands = {"where the heads look": ["show", str(out), *needed, "--size", size]}
     if checkpoint is not None and not (opening.ema or opening.weights):  # which the folder does not have
@@ -193,7 +183,6 @@ def _images(
     size: Size | None,
     out: Path,
 ) -> Any:
-    """The data, with the channels and the preprocessing of the CNN."""
     channels = None if preprocessing is None else preprocessing.channels
     if channels is None and cnn is not None:
         first = next((module for module in cnn.modules() if is_convolution(module)), None)

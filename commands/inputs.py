@@ -246,7 +246,6 @@ def _read_array(path: Path) -> Tensor:
 
 
 def _read_tensor(path: Path) -> Tensor:
-    """The tensor of a file, by the reader of checkpoints, which runs nothing."""
     found = read_contents(path).value
     if not isinstance(found, Tensor) or found.layout is not torch.strided:
         raise CheckpointError(f"{path} holds something else, not a dense tensor")

@@ -24,20 +24,9 @@ FILM = "training.html"
 
 
 def learn(
-    data: str,
-    encodings: tuple[str, ...],
-    setting: Setting,
-    folder: Path,
-    *,
-    seeds: int,
-    session: Session,
+    data: str, encodings: tuple[str, ...], setting: Setting, folder: Path, *, seeds: int, session: Session
 ) -> Done:
-    """Runs an experiment, or the rest of an interrupted one. The arguments are the command's options.
-
-    Raises:
-        ToolError: Packages that training needs are not installed.
-        ConversionError: The data cannot be read, the folder holds something else, or training fails.
-    """
+    """Runs an experiment, or the rest of an interrupted one. The arguments are the command's options."""
     check_packages(data)
     images = load_data(data, out=folder)
     kind = (images.channels, images.size.rows, images.size.columns, len(images.classes))
@@ -53,7 +42,6 @@ def learn(
 
 
 def _shown(folder: Path, experiment: Experiment, results: Sequence[Result]) -> list[Table | str]:
-    """Tables of accuracies and of how far heads look, and how they were found."""
     far, seeds = tuple(distance_rows(results)), experiment.seeds
     layers = (f"layer {number}" for number in range(1, experiment.setting.sizes.depth + 1))
     return [

@@ -29,12 +29,7 @@ def opened(path: Path, opening: Opening | None = None) -> Network:
 
 
 def check_places(check: Check, out: Path, source: Path, *, force: bool, sources: Sequence[Path] = ()) -> None:
-    """Refuses a place of the output as ``check_file`` or ``check_target`` does, which ``check`` is.
-
-    Raises:
-        CheckpointError: It exists already, and the source is missing or no checkpoint, which the user hears first.
-        OutputError: The place is refused.
-    """
+    """Refuses a place of the output as ``check_file`` or ``check_target`` does, which ``check`` is."""
     try:
         check(out, force=force, sources=[source, *sources])
     except OutputExistsError:

@@ -9,6 +9,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_type_hints
 
@@ -78,25 +79,17 @@ def alpha_of(text: str) -> float:
 CheckpointArgument = Annotated[
     Path,
     typer.Argument(
-        metavar="CHECKPOINT",
-        help="PyTorch, safetensors, .pt2 or ONNX file, Hugging Face folder, or output of convert.",
+        metavar="CHECKPOINT", help="PyTorch, safetensors, .pt2 or ONNX file, Hugging Face folder, or output of convert."
     ),
 ]
 ArchOption = Annotated[
-    str | None,
-    typer.Option(
-        "--arch",
-        metavar="SPEC",
-        help="timm:NAME, FILE.py:NAME, ... (conv2attn help arch).",
-    ),
+    str | None, typer.Option("--arch", metavar="SPEC", help="timm:NAME, FILE.py:NAME, ... (conv2attn help arch).")
 ]
 ArchArgOption = Annotated[
-    list[str] | None,
-    typer.Option("--arch-arg", metavar="NAME=JSON", help="Constructor argument. Repeatable."),
+    list[str] | None, typer.Option("--arch-arg", metavar="NAME=JSON", help="Constructor argument. Repeatable.")
 ]
 AlphaOption = Annotated[
-    float | None,
-    typer.Option(parser=alpha_of, metavar="NUMBER", help="Sharpness of attention (default: one-hot)."),
+    float | None, typer.Option(parser=alpha_of, metavar="NUMBER", help="Sharpness of attention (default: one-hot).")
 ]
 IncludeOption = Annotated[
     list[str] | None,
@@ -104,38 +97,21 @@ IncludeOption = Annotated[
 ]
 ExcludeOption = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Layers to leave alone. Repeatable.")]
 EmaOption = Annotated[bool, typer.Option("--ema", help="Use the moving average of the weights.")]
-WeightsOption = Annotated[
-    str | None,
-    typer.Option("--weights", metavar="KEY", help="Key of the weights in the file."),
-]
-TrustOption = Annotated[
-    bool,
-    typer.Option(
-        "--trust",
-        help="Allow code that the checkpoint holds or names.",
-    ),
-]
+WeightsOption = Annotated[str | None, typer.Option("--weights", metavar="KEY", help="Key of the weights in the file.")]
+TrustOption = Annotated[bool, typer.Option("--trust", help="Allow code that the checkpoint holds or names.")]
 InputOption = Annotated[
     list[str] | None,
-    typer.Option(
-        "--input",
-        metavar="NAME=SHAPE[:DTYPE]",
-        help="Random input, e.g. mask=1x64:bool. Repeatable.",
-    ),
+    typer.Option("--input", metavar="NAME=SHAPE[:DTYPE]", help="Random input, e.g. mask=1x64:bool. Repeatable."),
 ]
 DeviceOption = Annotated[str, typer.Option(metavar="NAME", help="Device: cpu, cuda, ...")]
 DtypeOption = Annotated[
-    Dtype | None,
-    typer.Option(metavar="DTYPE", help="Precision: float64, float32, bfloat16 or float16."),
+    Dtype | None, typer.Option(metavar="DTYPE", help="Precision: float64, float32, bfloat16 or float16.")
 ]
 SkipOption = Annotated[bool, typer.Option("--skip-unsupported", help="Leave unconvertible layers as they are.")]
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Replace an existing file, or a folder that conv2attn wrote.")
 ]
-FormOption = Annotated[
-    str | None,
-    typer.Option(metavar="FORM", help="ONNX: separable or literal (see help engines)."),
-]
+FormOption = Annotated[str | None, typer.Option(metavar="FORM", help="ONNX: separable or literal (see help engines).")]
 EngineOption = Annotated[
     list[str] | None, typer.Option(metavar="NAME", help="Engine to check (conv2attn help engines). Repeatable.")
 ]
@@ -150,12 +126,7 @@ RandomOption = Annotated[
 ]
 SeedOption = Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="Random seed (default 0).")]
 ImageSizeOption = Annotated[
-    str | None,
-    typer.Option(
-        "--size",
-        metavar="ROWSxCOLUMNS",
-        help="Image size (default: the network's, or 224x224).",
-    ),
+    str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Image size (default: the network's, or 224x224).")
 ]
 PictureSizeOption = Annotated[
     str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Image size, to which pictures are scaled.")
@@ -185,47 +156,35 @@ def opening_of(*, arch: str | None, arch_arg: list[str] | None, ema: bool, weigh
     return Opening(architecture, ema, weights, trust)
 
 
-PICTURES: dict[str, tuple[Any, Any]] = {
-    "size": (PictureSizeOption, None),
-    "mean": (MeanOption, None),
-    "std": (StdOption, None),
-}
-
-
-def pictures_of(*, size: str | None, mean: str | None, std: str | None) -> InputOptions:
-    """Returns the ``InputOptions`` that the options of these names describe."""
-    from .inputs import InputOptions
-
-    return InputOptions(size=size_of(size, axes=2), normalization=normalization_of(mean, std))
-
-
+_NORMALIZATION: dict[str, tuple[Any, Any]] = {"mean": (MeanOption, None), "std": (StdOption, None)}
+PICTURES: dict[str, tuple[Any, Any]] = {"size": (PictureSizeOption, None), **_NORMALIZATION}
 INPUTS: dict[str, tuple[Any, Any]] = {
     "data": (DataOption, None),
     "random": (RandomOption, None),
     "seed": (SeedOption, None),
     "input_": (InputOption, None),
     "size": (ImageSizeOption, None),
-    "mean": (MeanOption, None),
-    "std": (StdOption, None),
+    **_NORMALIZATION,
 }
 
 
 def inputs_of(
     *,
-    data: Path | None,
-    random: int | None,
-    seed: int | None,
-    input_: list[str] | None,
     size: str | None,
     mean: str | None,
     std: str | None,
+    data: Path | None = None,
+    random: int | None = None,
+    seed: int | None = None,
+    input_: list[str] | None = None,
+    axes: int | None = None,
 ) -> InputOptions:
-    """Returns the ``InputOptions`` that the options of these names describe."""
+    """Returns the ``InputOptions`` that the options of these names describe, with a size of ``axes`` lengths."""
     from ..convert.inputs import parse_inputs
     from .inputs import InputOptions
 
     specs, normalization = tuple(parse_inputs(input_ or ())), normalization_of(mean, std)
-    return InputOptions(data, random, seed, specs, size_of(size), normalization)
+    return InputOptions(data, random, seed, specs, size_of(size, axes), normalization)
 
 
 def named_after(source: Path, ending: str) -> Path:
@@ -326,7 +285,7 @@ def _numbers(
 
 GROUPS: dict[str, tuple[dict[str, tuple[Any, Any]], Callable[..., Any]]] = {
     "opening": (OPENING, opening_of),
-    "pictures": (PICTURES, pictures_of),
+    "pictures": (PICTURES, partial(inputs_of, axes=2)),
     "inputs": (INPUTS, inputs_of),
 }
 """Options that several commands have together: each with its default, and the function that makes one value of them."""

@@ -26,10 +26,6 @@ def prove_claims(names: Sequence[str], *, show: str | None, form: str, out: Path
 
     Returns:
         The exit code: 1 if a check does not hold.
-
-    Raises:
-        SelectionError: There is no claim of such a name.
-        OutputError: The file cannot be written.
     """
     chosen = select(all_claims(), [*names, *([] if show is None else [show])] or None)
     printed = out is None and (show is not None or form != "text")
@@ -89,7 +85,8 @@ def _data(result: Result) -> dict[str, Any]:
         "checks": [{"name": v.check, "cases": cases.get(v.check, ""), "outcome": v.outcome} for v in result.verdicts],
         "references": {
             heading: [f"{path}: {', '.join(names)}" for path, names in getattr(claim, heading)]
-            for heading in ("justifies", "coq", "tests")
-        },
+            for heading in ("justifies", "coq")
+        }
+        | {"tests": list(claim.tests)},
         **{name: getattr(result, name) for name in ("outcome", "seconds", "failures")},
     }

@@ -11,15 +11,7 @@ from ..convert.errors import OptionError
 from ..convert.files.folder import LAYERS_CONTENT
 from ..convert.files.state import independent_tensors
 from ..convert.files.weights import Opening
-from ..convert.write import (
-    CONFIG,
-    WEIGHTS,
-    check_file,
-    copies,
-    write_file,
-    write_safetensors,
-    write_stream,
-)
+from ..convert.write import CONFIG, WEIGHTS, check_file, copies, write_file, write_safetensors, write_stream
 from .opening import check_places, opened
 from .terminal import Done, wrote
 
@@ -37,12 +29,6 @@ def restore_file(
         opening: Options for opening the source; a folder of a conversion needs no architecture.
         ungraft: Take trained spare heads off.
         force: Replace a file that exists.
-
-    Raises:
-        OptionError: The suffix is another.
-        OutputError: The file cannot be written, checked before reading where possible; or it is safetensors, and
-            modules have extra state.
-        NotAConvolutionError: Layers compute what no convolution computes, or nothing is converted.
     """
     if out.suffix not in _SUFFIXES:
         raise OptionError(f"{out} must end in {', '.join(_SUFFIXES)}, which says what kind of file is written")

@@ -30,20 +30,9 @@ _DRAWN = 2  # random images
 
 
 def same_files(
-    a: Path,
-    b: Path,
-    *,
-    opening: Opening,
-    chosen: InputOptions,
-    dtype: torch.dtype | None,
-    prove: bool,
+    a: Path, b: Path, *, opening: Opening, chosen: InputOptions, dtype: torch.dtype | None, prove: bool
 ) -> Done:
-    """``conv2attn same``. The arguments are the command's options.
-
-    Raises:
-        OptionError: Inputs are chosen in two ways, or a picture is to be read for an ONNX file.
-        ConversionError: A file cannot be opened or run.
-    """
+    """``conv2attn same``. The arguments are the command's options."""
     data = chosen.data
     if data is not None and (chosen.count is not None or chosen.specs):
         raise OptionError("inputs are read with --data, or drawn with --random and --input; give one of the two")
@@ -78,11 +67,7 @@ def _network(opened: Network | Path) -> nn.Module | Path:
 
 
 def read_inputs(path: Path) -> Any:
-    """The inputs in a file: an array (.npy), arrays by name (.npz), or a tensor, a list or a mapping of them (.pt).
-
-    Raises:
-        CheckpointError: It holds none of these.
-    """
+    """The inputs in a file: an array (.npy), arrays by name (.npz), or a tensor, a list or a mapping of them (.pt)."""
     try:
         if path.suffix == ".npy":
             return torch.from_numpy(np.load(path, allow_pickle=False))

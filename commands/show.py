@@ -35,14 +35,7 @@ from ..convert.network.report import Report
 from ..convert.plain import path_in, read_json
 from ..convert.write import CONFIG, REPORT, WEIGHTS, check_file, write_file
 from ..learn.data.pictures import LONGEST, picture_reader, read_picture
-from ..learn.experiment.folder import (
-    Experiment,
-    History,
-    is_experiment,
-    read_accuracies,
-    read_experiment,
-    read_history,
-)
+from ..learn.experiment.folder import Experiment, History, is_experiment, read_accuracies, read_experiment, read_history
 from ..learn.networks import BLOCKS
 from ..show.page.draw import DEFAULT_PICTURE, PAGE, check_picture, drawn, form_of
 from ..show.page.look import own_views
@@ -81,11 +74,6 @@ def show(source: Path, out: Path, view: View, opening: Opening | None = None, *,
 
     Returns:
         The names of the layers that the file shows with values.
-
-    Raises:
-        SelectionError: There is no such layer, or the query is outside the image.
-        OptionError: A page is asked for one picture.
-        ConversionError: A file cannot be read or written, or the network does not run on the image.
     """
     # an experiment, or a network
     form = form_of(out)
@@ -134,12 +122,7 @@ def _page(subject: Subject, title: str, image: Tensor | None, view: View) -> byt
 
 
 def _check_layers_alone(source: Path, view: View, unbuilt: ArchitectureError | None) -> None:
-    """Says what becomes of a choice where layers are shown without their network, and why they are if that is odd.
-
-    Raises:
-        ArchitectureNeededError: An image is given, and no architecture.
-        ArchitectureError: An image is given, and the architecture that the folder names cannot be built.
-    """
+    """Says what becomes of a choice where layers are shown without their network, and why they are if that is odd."""
     if view.image is not None:
         raise unbuilt or ArchitectureNeededError(
             f"{source} describes layers alone, and an image is seen by the whole network"
@@ -151,11 +134,7 @@ def _check_layers_alone(source: Path, view: View, unbuilt: ArchitectureError | N
 
 
 def show_article(out: Path, *, force: bool = False) -> None:
-    """Writes the article, one HTML file.
-
-    Raises:
-        OutputError: The name does not end in .html, or the file exists or cannot be written.
-    """
+    """Writes the article, one HTML file."""
     from ..show.article.write import make_article
 
     if out.suffix.lower() != f".{PAGE}":
@@ -187,11 +166,7 @@ def _show_runs(runs: Runs, out: Path, view: View, form: str, *, force: bool) -> 
 
 
 def view_image(subject: Subject, view: View) -> Tensor:
-    """The image that is asked for, or one that is drawn: small, or as large as in training, as the network takes it.
-
-    Raises:
-        ConversionError: The network runs on no drawn image, or the picture cannot be read.
-    """
+    """The image that is asked for, or one that is drawn: small, or as large as in training, as the network takes it."""
     if view.image is not None and subject.preprocessing is not None and view.normalization is None:
         say(*caveats(subject.preprocessing), err=True)
         return picture_reader(subject.preprocessing, view.size)(view.image).unsqueeze(0)
@@ -207,7 +182,6 @@ def view_image(subject: Subject, view: View) -> Tensor:
 
 
 def _drawn(subject: Subject, view: View) -> Tensor:
-    """An image that is drawn for the network."""
     known = None if subject.preprocessing is None else subject.preprocessing.size
     if isinstance(subject.model, Layers):
         return drawn_image(3, view.size or DRAWN_SIZE)
@@ -219,10 +193,6 @@ def _shown(subject: Subject, image: Tensor, view: View, *, all_layers: bool) -> 
     """All scenes, or that of the layer that is asked for, under the name that it was asked by.
 
     Layers without their network that cannot be drawn are left out; with ``all_layers`` they are refused.
-
-    Raises:
-        SelectionError: The network does not use the layer.
-        ConversionError: A layer cannot be drawn, or none can.
     """
     model = subject.model
     layer = None if view.layer is None else find_layer(model, view.layer)
@@ -257,12 +227,7 @@ class Subject:
 
 
 def load_subject(path: Path, opening: Opening) -> Subject:
-    """Reads a converted network, or reads a CNN and converts what can be converted.
-
-    Raises:
-        TrustNeededError: A folder names an architecture that needs consent.
-        ConversionError: The path cannot be read, does not fit, or holds nothing to convert.
-    """
+    """Reads a converted network, or reads a CNN and converts what can be converted."""
     path, unbuilt = converted_in(path), None
     network = opened(path, opening)
     try:
@@ -314,11 +279,7 @@ class Runs:
         return self.encoding or f"an experiment on {self.experiment.data.partition(':')[0]}"
 
     def history(self) -> History:
-        """The first seed's heads of the encoding, or of the first one that has heads.
-
-        Raises:
-            SelectionError: There are no heads.
-        """
+        """The first seed's heads of the encoding, or of the first one that has heads."""
         names = [name for name in self.experiment.encodings if name not in BLOCKS]
         if self.encoding is None and not names:
             raise SelectionError(f"{self.folder} holds no network of attention")
@@ -341,11 +302,6 @@ def draw_runs(runs: Runs, picture: str, *, layer: int | None = None) -> Sheet:
         runs: The runs to show.
         picture: One of ``RUN_PICTURES``.
         layer: For "training" the layer, from 1; by default 3, or the last of fewer.
-
-    Raises:
-        OptionError: There is no such picture of an experiment, or it has no layer.
-        SelectionError: There is no such layer.
-        CheckpointError: The folder cannot be read, or the experiment is not over.
     """
     if picture not in RUN_PICTURES:
         raise OptionError(f"a picture of an experiment is one of {', '.join(RUN_PICTURES)}; got {picture}")

@@ -29,9 +29,6 @@ def soak_layers(
         minutes: No new layer is started after this time.
         out: File for the result as JSON.
         name: The command that the result names.
-
-    Raises:
-        OutputError: The file cannot be written.
     """
     count = layers or (DEFAULT_LAYERS if minutes is None else ENDLESS)
     with result_file(out, name) as write:

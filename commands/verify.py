@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from ..convert.files.weights import Opening
 from ..convert.write import PROGRAM
@@ -32,12 +33,7 @@ def verify_chosen(
     whole: bool,
     out: Path | None,
 ) -> Outcome:
-    """``conv2attn verify``. The arguments are the command's options.
-
-    Raises:
-        MisuseError: Options that have no meaning for what is verified, or one is missing.
-        ConversionError: As the check.
-    """
+    """``conv2attn verify``. The arguments are the command's options."""
     # options that have no meaning for the first two kinds
     of_images: dict[str, object] = {
         "--arch": opening.architecture,
@@ -69,31 +65,19 @@ def verify_chosen(
             f"conv2attn verify {checkpoint} --original FILE.onnx"
         )
     is_run_by_onnx = original is not None or form is not None or (opening.architecture is None and is_onnx(checkpoint))
+    common: dict[str, Any] = {"inputs": inputs, "alpha": alpha, "skip_unsupported": skip_unsupported, "whole": whole}
     found: Outcome
     with result_file(out, "verify", sources=[checkpoint]) as write:
         if is_run_by_onnx:
             others = {"--engine": engines, "--dtype": dtype, "--ema": opening.ema, "--weights": opening.weights}
             refuse_options("an ONNX file that ONNX Runtime runs", of_images | others)
-            found = verify_onnx_file(
-                checkpoint,
-                original=original,
-                form=form,
-                alpha=alpha,
-                skip_unsupported=skip_unsupported,
-                inputs=inputs,
-                whole=whole,
-            )
+            found = verify_onnx_file(checkpoint, original=original, form=form, **common)
         else:
-            found = verify_checkpoint(
-                checkpoint,
-                opening=opening,
-                inputs=inputs,
-                alpha=alpha,
-                skip_unsupported=skip_unsupported,
-                device=device,
-                dtype=torch_dtype(dtype),
-                engines=engines or DEFAULT_ENGINES,
-                whole=whole,
-            )
+            taken: dict[str, Any] = {
+                "device": device,
+                "dtype": torch_dtype(dtype),
+                "engines": engines or DEFAULT_ENGINES,
+            }
+            found = verify_checkpoint(checkpoint, opening=opening, **taken, **common)
         write(found)
     return found

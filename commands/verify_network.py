@@ -152,13 +152,7 @@ def verify_checkpoint(
     engines: Sequence[str],
     whole: bool,
 ) -> NetworkCheck:
-    """``conv2attn verify`` for a network that PyTorch runs. The arguments are the command's options.
-
-    Raises:
-        OptionError: alpha or skip_unsupported is given for a converted network.
-        ArchitectureNeededError: Only layers are read, and no network that could run.
-        ConversionError: It cannot be loaded, converted or restored; or as ``choose_inputs`` and ``verify_network``.
-    """
+    """``conv2attn verify`` for a network that PyTorch runs. The arguments are the command's options."""
     check_device(device)
     # the CNN and its attention: one is read, and the other made of it
     network = opened(path, opening)
@@ -235,9 +229,6 @@ def verify_network(
         whole: Whether every output of every layer is compared, not a sample where bits differ, and a folder's first
             images are certified.
         progress: Called with the number of images that one network has just seen.
-
-    Raises:
-        ConversionError: The networks do not run on such images, or give no scores.
     """
     shown = inputs.batches[0]
     what = f"images {list(shown.shape[1:])}" if isinstance(shown, Tensor) else f"inputs {', '.join(shown)}"

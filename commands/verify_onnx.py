@@ -125,13 +125,7 @@ def verify_onnx_file(
     inputs: InputOptions,
     whole: bool = False,
 ) -> OnnxCheck:
-    """``conv2attn verify`` of a network in an ONNX file, or of a folder that was converted from the file ``original``.
-
-    Raises:
-        OptionError: The folder has no complete file, was made of another file, or is in another form.
-        ToolError: ONNX Runtime is not installed.
-        ConversionError: The file cannot be read or run.
-    """
+    """``conv2attn verify`` of a network in an ONNX file, or of a folder converted from the file ``original``."""
     if original is None:
         cnn = open_network(path).cnn()
         made = convert_model(cnn, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported)
@@ -198,7 +192,6 @@ def _verified(
 
 
 def _apart(original: Any, converted: Any, inputs: Feeds) -> dict[str, tuple[float, float]]:
-    """The largest difference of each output, and its largest value."""
     names = [port.name for port in original.get_outputs()]
     pairs = zip(names, original.run(names, dict(inputs)), converted.run(names, dict(inputs)), strict=True)
     return {name: (_difference(a, b), float(np.abs(a).max(initial=0))) for name, a, b in pairs if _is_numbers(a)}

@@ -149,7 +149,6 @@ class Problem:
     reason: str
 
     def __str__(self) -> str:
-        """The module and the reason, as a list of problems has them."""
         return f"{self.name or 'the model itself'}: {self.reason}"
 
 

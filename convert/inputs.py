@@ -198,7 +198,6 @@ def fitted(model: nn.Module, inputs: Any, name: str = "inputs") -> tuple[tuple[A
 
 
 def _takes_list(model: nn.Module) -> bool:
-    """Whether the first argument of a network is annotated as a list or sequence."""
     with contextlib.suppress(TypeError, ValueError):  # it has no signature
         first = next(iter(inspect.signature(model.forward).parameters.values()), None)
         annotation = None if first is None else first.annotation
@@ -335,7 +334,6 @@ def _collect(value: Any, place: str, found: dict[str, Tensor]) -> None:
 
 
 def _parts(value: Any) -> Iterable[tuple[Any, Any]]:
-    """The named parts of a container; none of anything else."""
     if isinstance(value, Mapping):
         return value.items()
     if isinstance(value, tuple) and hasattr(value, "_fields"):

@@ -472,7 +472,6 @@ def _lists(value: Any) -> Any:
 
 
 def _integers(values: int | Iterable[int], axes: int = 1) -> tuple[int, ...]:
-    """Numbers along each axis; one number is that of every axis."""
     found = tuple(int(value) for value in values) if isinstance(values, Iterable) else (int(values),)
     return found * axes if len(found) == 1 else found
 

@@ -168,7 +168,6 @@ def file_system_errors(target: Path) -> Iterator[None]:
 
 
 def _is_within(path: Path, folder: Path) -> bool:
-    """Whether a path is another, or lies in it, by whatever links."""
     real = path.resolve()
     return any(place.exists() and place.samefile(folder) for place in (real, *real.parents))
 
@@ -229,7 +228,6 @@ def _remove(temporary: Path, target: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Forces a file or a folder to disk."""
     if os.name == "nt":
         return  # there, neither a folder nor a file opened for reading can be synced
     descriptor = os.open(path, os.O_RDONLY)

@@ -117,7 +117,6 @@ class _Runs:
         return f"{self.progress.total} trainings: {counts}{more}. {alone}{left}"
 
     def train(self, network: nn.Module, recipe: Recipe, folder: Path, *, stage: int) -> Trained:
-        """One run; every stage of a seed has other data, where these are drawn."""
         comparison = self.comparison
         return fit(
             network,
@@ -152,23 +151,19 @@ class _Runs:
         return _Start(network, len(scores) * self.comparison.start.epochs, scores[-1], gained)
 
     def scored(self, network: nn.Module, seed: int) -> dict[str, float]:
-        """Scores on the test data, on the machine that trains."""
         return self.comparison.score(copy.deepcopy(network).to(self.session.machine.device), seed)
 
     def start_result(self, start: _Start, seed: int) -> ArmResult:
-        """The CNN at the start, scored."""
         count, lr = _parameters(start.network), self.comparison.start.lr
         scores = self.scored(start.network, seed)
         return ArmResult(scores, start.validation, lr, start.epochs, count, gained=start.gained)
 
     def built(self, arm: Arm, cnn: nn.Module, seed: int) -> nn.Module:
-        """An arm's network before the first step."""
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             return arm.build(copy.deepcopy(cnn))
 
     def onward(self, arm: Arm, cnn: nn.Module, seed: int, folder: Path, *, longer: float = 1.0) -> Trained:
-        """An arm's run."""
         network = self.built(arm, cnn, seed)
         recipe = self.comparison.onward
         epochs = max(1, round(longer * recipe.epochs))
@@ -247,7 +242,6 @@ class _Runs:
         return dict(found)
 
     def new(self, seed: int) -> nn.Module:
-        """An untrained CNN."""
         with torch.random.fork_rng():
             torch.manual_seed(seed)
             return self.comparison.new()
@@ -268,13 +262,7 @@ def beyond(scores: Mapping[float, tuple[float, float]]) -> list[float]:
     return [float(f"{further:.3g}")] if _LEAST_RATE < further < 1 else []
 
 
-def run_comparison(
-    comparison: Comparison,
-    folder: Path,
-    *,
-    seeds: int = 5,
-    session: Session = ALONE,
-) -> Outcomes:
+def run_comparison(comparison: Comparison, folder: Path, *, seeds: int = 5, session: Session = ALONE) -> Outcomes:
     """Trains a CNN for each seed, where none is given, and trains it further in every way.
 
     Of several rates, each arm gets the one whose run of ``RATE_SEED`` is best on validation data.
@@ -320,7 +308,6 @@ def run_comparison(
 
 
 def _starts(runs: _Runs, made: Workers, folder: Path, places: Mapping[int, Path], *, rates: bool) -> dict[int, _Start]:
-    """The trained CNN of each seed, and of the one that chooses rates."""
     wanted = dict(places) | ({RATE_SEED: folder / "rates"} if rates else {})
     if runs.comparison.one_start:
         common: _Start = made([partial(runs.start, folder / "common", RATE_SEED)])[0]
@@ -330,13 +317,8 @@ def _starts(runs: _Runs, made: Workers, folder: Path, places: Mapping[int, Path]
 
 
 def _results(
-    runs: _Runs,
-    made: Workers,
-    arms: Mapping[str, Arm],
-    starts: Mapping[int, _Start],
-    places: Mapping[int, Path],
+    runs: _Runs, made: Workers, arms: Mapping[str, Arm], starts: Mapping[int, _Start], places: Mapping[int, Path]
 ) -> dict[int, dict[str, ArmResult]]:
-    """Results of each seed's CNN at the start and of each arm."""
     longer = {name: _ratio(runs.seconds, name, arm.as_long_as) for name, arm in arms.items()}
     begun = made([partial(runs.start_result, starts[seed], seed) for seed in places])
     results = {seed: {"start": found} for seed, found in zip(places, begun, strict=True)}

@@ -120,7 +120,6 @@ def attention_layers(model: nn.Module) -> Iterator[tuple[str, SelfAttention]]:
 def _alpha(
     name: str, layer: SelfAttention, alpha: float | None, tolerance: float | None, input_range: InputRange
 ) -> float:
-    """The locality strength that a layer gets."""
     if layer.axis_scores is not None:
         raise ConversionError(f"the layer {name!r} has learned tables of scores, which alpha and centers do not enter")
     if tolerance is not None:
@@ -141,12 +140,7 @@ POSITION_RATE = 10.0  # times the learning rate: a step of Adam's is about the r
 
 
 def parameter_groups(
-    model: nn.Module,
-    lr: float,
-    weight_decay: float,
-    *,
-    position_lr: float | None = None,
-    spare_lr: float | None = None,
+    model: nn.Module, lr: float, weight_decay: float, *, position_lr: float | None = None, spare_lr: float | None = None
 ) -> Groups:
     """Parameter groups for ``torch.optim``: weights that decay; biases and scales; positions; spare heads last.
 
@@ -200,5 +194,4 @@ def _check_gradients(model: nn.Module) -> None:
 
 
 def _positions(layer: SelfAttention) -> list[nn.Parameter]:
-    """The parameters of a layer's positions, where they are trained."""
     return [parameter for name, parameter in layer.named_parameters() if name in ("log_alpha", "centers")]

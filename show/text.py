@@ -124,7 +124,6 @@ def dequantised_lines(names: Sequence[str]) -> list[str]:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first names, and the number of others."""
     more = f" and {len(names) - _LISTED} more" if len(names) > _LISTED else ""
     return ", ".join(names[:_LISTED]) + more
 
@@ -138,6 +137,5 @@ def problem_lines(what: str, problems: Sequence[Problem]) -> list[str]:
 
 
 def _first(lines: list[str]) -> list[str]:
-    """The first ``LISTED`` lines, and the number of others."""
     more = [f"and {len(lines) - LISTED:,} more such lines; --json prints all"] if len(lines) > LISTED else []
     return lines[:LISTED] + more

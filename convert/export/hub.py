@@ -170,7 +170,6 @@ class HubNetwork(
 
 
 def _loading(built_by: Architecture | None, repository: str) -> str:
-    """Code that loads a network from a repository."""
     found = f"from conv2attn import HubNetwork\n\nnetwork = HubNetwork.from_pretrained({repository!r}, architecture="
     if built_by is None:
         return f"{found}...)  # the CNN, as a new nn.Module"

@@ -112,7 +112,6 @@ class _Trial:
         return bool(taken) and all(self._difference(inputs) is None for inputs in taken)
 
     def _accepted(self, ties: Mapping[str, list[Place]], *, are_longer: bool) -> _Given | None:
-        """The first inputs with other lengths of these axes that the network takes."""
         tensors = [*self._given[0], *self._given[1].values()]
         lengths = [(tensors[places[0][0]].shape[places[0][1]], places[0][1] == 0) for places in ties.values()]
         for chosen in _longer(lengths) if are_longer else _shorter(lengths):
@@ -145,14 +144,12 @@ class _Trial:
 
 
 def _longer(lengths: list[tuple[int, bool]]) -> Iterator[list[int]]:
-    """Longer axes, each of another length; a batch grows by one. Each length has whether it is a batch's."""
     for step in _STEPS:
         yield [old + (1 if is_batch else step * (place + 1)) for place, (old, is_batch) in enumerate(lengths)]
     yield [old + 1 if is_batch else 2 * old for old, is_batch in lengths]
 
 
 def _shorter(lengths: list[tuple[int, bool]]) -> Iterator[list[int]]:
-    """Shorter axes; a batch becomes one."""
     yield [1 if is_batch else (old // 2) | 1 for old, is_batch in lengths]
     yield [1 if is_batch else old // 2 for old, is_batch in lengths]
     for step in _STEPS[::-1]:

@@ -124,7 +124,6 @@ def with_classes(spec: str, network: nn.Module) -> Architecture:
 
 
 def _on_meta(architecture: Architecture) -> dict[str, Tensor]:
-    """The state dict of a network without values."""
     with torch.device("meta"):
         return architecture.build().state_dict()
 
@@ -132,7 +131,6 @@ def _on_meta(architecture: Architecture) -> dict[str, Tensor]:
 def _factory(
     spec: str, arguments: Mapping[str, object], *, trust: bool, named_by: Path | None
 ) -> Callable[..., object]:
-    """The function or class that a specification names, with the code around it imported."""
     if ":" not in spec and spec.endswith(".py"):
         own = _defined_in(Path(spec))
         which = f"one of {listed(own)}, as in {spec}:{own[-1]}" if own else f"and {spec} defines neither"
@@ -162,7 +160,6 @@ def _defined_in(path: Path) -> list[str]:
 
 
 def _no_file(path: Path) -> str:
-    """Sentence that there is no such Python file, with the near names of those that lie there."""
     beside = [each.name for each in path.parent.glob("*.py")] if path.parent.is_dir() else []
     near = close_names(path.name, beside)
     return f"there is no Python file {path}{near or f'; the form is {FORM}'}"
@@ -249,7 +246,6 @@ def _is_file(location: str) -> bool:
 
 
 def _with_article(value: object) -> str:
-    """The name of a value's class, with its article."""
     name = type(value).__name__
     return f"an {name}" if name[0] in "aeiouAEIOU" else f"a {name}"
 

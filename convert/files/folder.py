@@ -116,7 +116,6 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
 
 
 def _no_folder(folder: Path) -> str:
-    """Sentence that there is no such folder, with the near names of those that lie there."""
     beside = [each.name for each in folder.parent.iterdir()] if folder.parent.is_dir() else []
     return f"there is no folder {folder}{close_names(folder.name, beside)}"
 
@@ -202,7 +201,6 @@ def _described(
     preprocessing: Preprocessing | None,
     source: Checkpoint | None,
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Content of the folder's ``config.json``, and the tensors and extra state beside it."""
     records = [LayerRecord.of(layer.names, attention_named(model, layer.name)) for layer in report.layers]
     is_part = isinstance(model, Layers | SelfAttention)
     kinds = sorted({record.kind for record in records if record.kind is not None})
@@ -236,7 +234,6 @@ def _class_versions(model: nn.Module) -> dict[str, int]:
 
 
 def _json(data: Mapping[str, Any]) -> str:
-    """Plain data as text that can be read again."""
     try:
         return json.dumps(data, indent=2, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
@@ -244,7 +241,6 @@ def _json(data: Mapping[str, Any]) -> str:
 
 
 def _with_values(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A state dict whose tensors have values."""
     if empty := [name for name, value in state.items() if value.is_meta]:
         raise OutputError(f"the model has tensors without values, on the meta device: {', '.join(empty[:10])}")
     return dict(state)

@@ -168,7 +168,6 @@ def _unfit(
 
 
 def _mismatch(key: str, got: Tensor, wanted: object, assign: bool) -> str | None:
-    """The reason why a tensor cannot be loaded over another, or None."""
     if not isinstance(wanted, Tensor):
         return f"{key!r} is a tensor, wanted {type(wanted).__name__}"
     if is_lazy(wanted) or (wanted.is_meta and not assign):

@@ -283,7 +283,6 @@ def _of_file(saved: Checkpoint) -> Network:
 
 
 def _without_convolutions(path: Path) -> str:
-    """Why there is nothing to convert in an ONNX file."""
     if path.name == PROGRAM and is_ours(path.parent):
         return (
             f"{path} is attention already, of the conversion {path.parent}; to run it beside its CNN, conv2attn verify "
@@ -293,7 +292,6 @@ def _without_convolutions(path: Path) -> str:
 
 
 def _weights_alone(saved: Checkpoint) -> str:
-    """Why the weights of a file are not enough."""
     path, folder = saved.path, saved.path.parent
     if saved.unknown:
         return (
@@ -310,7 +308,6 @@ def _weights_alone(saved: Checkpoint) -> str:
 
 
 def _without_network(path: Path) -> str:
-    """Why the whole network of an ONNX file, or of a folder that names no architecture, cannot run."""
     is_program = path.suffix == ".onnx" or (path / PROGRAM).is_file()
     other = f", or ONNX Runtime and the {PROGRAM} that conv2attn convert writes" if is_program else ""
     return (
@@ -369,7 +366,6 @@ def _of_transformers(path: Path, recipe: Architecture, opening: Opening) -> Netw
 
 
 def _recipe(given: nn.Module | Architecture | None) -> Architecture | None:
-    """The architecture to store with a network."""
     return given.resolved() if isinstance(given, Architecture) else None
 
 

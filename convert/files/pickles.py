@@ -77,8 +77,6 @@ class Inert:
 
 
 class _Nested(Inert):
-    """A class inside a class, or another attribute of one."""
-
     kind = "a nested class"
 
 
@@ -151,7 +149,6 @@ def _stand_in(name: str, filled_as: type | None) -> type:
 
 
 def _refusal(path: Path, error: Exception) -> CheckpointError:
-    """The error for a file that PyTorch refuses to read."""
     text = str(error)
     if isinstance(error, OSError) and error.strerror:
         return CheckpointError(f"{path} cannot be read: {error.strerror}")

@@ -159,7 +159,6 @@ def _archive_kind(path: Path) -> Kind | None:
 
 
 def _names(path: Path) -> list[str]:
-    """Names of the entries of a zip archive; none if it is damaged."""
     try:
         with zipfile.ZipFile(path) as archive:
             return archive.namelist()
@@ -401,7 +400,6 @@ _NAMES = ("timm:", "torchvision.models:", "transformers:")
 
 
 def _elsewhere(path: Path) -> str:
-    """A hint at where a missing file may be, as the end of a sentence."""
     if str(path).startswith("hf:"):
         folder = Path(str(path).removeprefix("hf:"))
         return f"; a folder is named without hf:, {folder}" if folder.is_dir() else _elsewhere(folder)
@@ -467,7 +465,6 @@ def _holds_foreign_modules(value: object, depth: int = 0) -> bool:
 
 
 def _part(path: Path, *, trust: bool) -> Mapping[str, object]:
-    """The tensors of one of several files."""
     if sniff(path) is Kind.INDEX:
         raise CheckpointError(f"{path} is an index, listed in another")
     value = _read(path, trust=trust).value

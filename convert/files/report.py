@@ -162,7 +162,6 @@ def _as_taken(model: nn.Module, image: Tensor) -> Tensor:
 
 
 def _within(flops: float) -> Callable[[SelfAttention, Tensor], bool]:
-    """Returns a test that accepts layers while their convolutions together take at most ``flops`` for one image."""
     left = flops
 
     def allowed(layer: SelfAttention, x: Tensor) -> bool:
@@ -266,7 +265,6 @@ def _withdrawn(layer: LayerReport, passed_by: Mapping[str, str]) -> LayerReport:
 
 
 def _certified(record: LayerReport, layer: SelfAttention, input_range: tuple[float, float]) -> LayerReport:
-    """The record of a layer, with its certificate or the reason why it has none."""
     try:
         with torch.no_grad():
             certificate = certify(layer, input_range=input_range)

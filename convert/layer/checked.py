@@ -64,7 +64,6 @@ def checked_layer(layer: Any) -> LayerValues:
 
 
 def _wrapper(module: nn.Module) -> str | None:
-    """The name of the class that wraps a module for training on several devices."""
     distributed = sys.modules.get("torch.distributed.fsdp")  # a wrapped model has imported it
     wrappers: tuple[type, ...] = (nn.parallel.DistributedDataParallel,)
     if distributed is not None:

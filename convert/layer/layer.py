@@ -261,7 +261,6 @@ class SelfAttention(WithSpareHeads):
         return at_rest and self._regime.is_exact and self._engine in _CONVOLVES
 
     def _convolve(self, x: Tensor, spec: ConvSpec) -> Tensor:
-        """The convolution's own call; in eager mode, an input that it does not take is named in our words."""
         weight, bias = self.weight, self.bias
         if is_traced():
             return own_call(spec, x, weight, bias)
@@ -511,7 +510,6 @@ def set_engine(model: nn.Module, engine: str) -> None:
 
 
 def _draw(weight: Tensor, bias: Tensor | None) -> None:
-    """Draws parameters as a new ``nn.Conv2d`` does."""
     nn.init.kaiming_uniform_(weight, a=5**0.5)
     if bias is not None:
         bound = weight[0].numel() ** -0.5

@@ -76,7 +76,6 @@ class HeadPositions(ListedModule):
     alpha_follows_dtype: bool
 
     def _rest_at_taps(self, alpha: float | None, dtype: torch.dtype) -> None:
-        """Holds the first positions: every head at its kernel tap."""
         self.alpha_follows_dtype = alpha is None
         self._hold(Regime.of(self.spec, alpha=check_alpha(alpha, dtype), centers=self.spec.tap_offsets, dtype=dtype))
 

@@ -426,7 +426,6 @@ def _clamped_pixels(x: Tensor) -> Tensor:
 
 
 def _by_head(vectors: Tensor, heads: int) -> Tensor:
-    """[batch, number, heads * D] as [batch, heads, number, D]."""
     return torch.unflatten(vectors, -1, (heads, -1)).transpose(1, 2)
 
 

@@ -83,7 +83,6 @@ def _is_bytes(module: nn.Module, node: fx.Node) -> bool:
 
 
 def _ancestors(node: Any) -> set[fx.Node]:
-    """A node and all that it is computed from."""
     found, pending = set[fx.Node](), [node] if isinstance(node, fx.Node) else []
     while pending:
         if (one := pending.pop()) not in found:
@@ -93,7 +92,6 @@ def _ancestors(node: Any) -> set[fx.Node]:
 
 
 def _given(node: fx.Node) -> dict[str, Any]:
-    """The arguments of a call by their names."""
     return dict(zip(_FUNCTIONS[node.target], node.args, strict=False)) | node.kwargs
 
 
@@ -110,7 +108,6 @@ def _calls(graph: fx.Graph) -> list[fx.Node]:
 
 
 def _rewrite(module: fx.GraphModule, name: str, left: list[Problem]) -> None:
-    """Puts a module in the place of each call of a graph."""
     for node in _calls(module.graph):
         try:
             _make_module(module, node)
@@ -120,7 +117,6 @@ def _rewrite(module: fx.GraphModule, name: str, left: list[Problem]) -> None:
 
 
 def _make_module(module: fx.GraphModule, node: fx.Node) -> None:
-    """Puts a module in the place of one call."""
     given = _given(node)
     x, *sources = (given.pop(name, None) for name in ("input", "weight", "bias"))
     transposed = given.pop("transposed", "transpose" in str(node.target))
@@ -145,7 +141,6 @@ def _make_module(module: fx.GraphModule, node: fx.Node) -> None:
 
 
 def _tensor(module: nn.Module, source: Any, name: str) -> Tensor:
-    """The tensor of the module that a call takes."""
     if not isinstance(source, fx.Node) or source.op != "get_attr":
         raise ConversionError(f"its {name} is computed from others")
     found: Tensor = operator.attrgetter(str(source.target))(module)
@@ -175,7 +170,6 @@ def _convolution(weight: Tensor, bias: Tensor | None, transposed: bool, given: d
 
 
 def _along(axes: int, value: Any) -> Any:
-    """A number, or a list of one, for each axis."""
     numbers = (value,) if isinstance(value, int) else value
     return numbers if isinstance(numbers, str) else tuple(numbers) * (axes if len(numbers) == 1 else 1)
 

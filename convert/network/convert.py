@@ -273,7 +273,6 @@ def _sentence(problems: Sequence[Problem]) -> str:
 
 
 def _emptiness(model: nn.Module, plan: Plan) -> str:
-    """Why nothing is to be converted."""
     if plan.unsupported:
         return _sentence(plan.unsupported)
     if plan.skipped:

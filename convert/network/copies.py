@@ -69,7 +69,6 @@ def _plain_copy(model: nn.Module, memo: dict[int, Any], reason: str) -> nn.Modul
 
 
 def _empty(module: nn.Module) -> nn.Module:
-    """A module of the same class without attributes."""
     kind = type(module)
     if not isinstance(module, fx.GraphModule):
         return object.__new__(kind)

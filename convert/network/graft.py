@@ -379,7 +379,6 @@ class Maps(NamedTuple):
 
 
 def _before(model: nn.Module, example: Any) -> tuple[Before, Maps | None]:
-    """The network as it is, and the maps of its layers on the example, if there is one."""
     sizes, first, watched = dict[str, Size](), list[int](), dict[str, nn.Module]()
 
     def note(name: str, module: nn.Module, inputs: tuple[Any, ...]) -> None:
@@ -423,7 +422,6 @@ def _image_axes(example: Any, first: int, known: set[int]) -> int:
 
 
 def _usual_axes(model: nn.Module) -> int:
-    """How many axes most convolutions of a network have."""
     counts = Counter(
         len(getattr(model.get_submodule(n), "kernel_size", ())) for n, *_ in names_by_module(model, _may_carry)
     )
@@ -473,7 +471,6 @@ def _choose(
 
 
 def _none_can(model: nn.Module, candidates: Sequence[tuple[str, ...]], *, beside: bool) -> UnsupportedLayerError:
-    """The error where no candidate can carry heads: each with its reason, but 1x1 convolutions that could."""
     reasons = [(names[0], _reason(model.get_submodule(names[0]), beside=beside)) for names in candidates]
     problems = [Problem(name, reason) for name, reason in reasons if reason is not None]
     told = listed(list(map(str, problems)), "; ") or "the model has no convolution above 1x1"
@@ -481,7 +478,6 @@ def _none_can(model: nn.Module, candidates: Sequence[tuple[str, ...]], *, beside
 
 
 def _sees_several(model: nn.Module, name: str, *, beside: bool) -> bool:
-    """Whether a layer sees more than one pixel and can carry heads."""
     module = model.get_submodule(name)
     if _reason(module, beside=beside) is not None:
         return False
@@ -536,7 +532,6 @@ def _add(layer: SelfAttention, name: str, wanted: dict[str, int | None], **optio
 
 
 def _widths(spec: ConvSpec, wanted: dict[str, int | None]) -> tuple[int, int, int]:
-    """Number of a layer's spare heads, and the widths of keys and of values."""
     heads = wanted["heads"] or 1
     share = max(1, spec.in_channels // 2 // heads)
     return heads, wanted["key_dim"] or share, wanted["value_dim"] or share
@@ -552,7 +547,6 @@ def _check_memory(name: str, spec: ConvSpec, wanted: dict[str, int | None], size
 
 
 def _cost(layer: GraftedLayer) -> str:
-    """A sentence on what heads over a large map cost."""
     pixels = math.prod(layer.size or ())
     width = layer.spare.heads * (layer.spare.key_dim + layer.spare.value_dim)
     table = format_bytes(4 * layer.spare.heads * pixels**2)

@@ -182,7 +182,6 @@ class Report:
         return f"<p>{self._title()}</p><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
 
     def _title(self) -> str:
-        """How many layers and heads; a layer whose convolution is still what computes does not count."""
         passed_by = {each.name for each in self.idle or () if each.reason == PASSED_BY}
         counted = [layer for layer in self.layers if layer.name not in passed_by]
         of_all = f" of {len(self.layers):,}" if passed_by else ""

@@ -236,7 +236,6 @@ def _other_under_hooks(changes: Sequence[Change]) -> Iterator[str]:
 
 
 def _keys(model: nn.Module) -> frozenset[str]:
-    """Names of the tensors that a state dict holds; what a class or a hook makes of them is not asked."""
     found: set[str] = set()
     for name, module in model.named_modules(remove_duplicate=False):
         lasting = {own: each for own, each in module._buffers.items() if own not in module._non_persistent_buffers_set}

@@ -97,7 +97,6 @@ def _pair(
     values: Mapping[str, Any],
     ran: Run,
 ) -> tuple[Tensor, Tensor]:
-    """Input and output of a layer."""
     x, y = (values.get(name) for name in (found.node.input[0], found.node.output[0]))
     if found.scope.depth == 0 and x is not None and x.size and np.isfinite(x).all():
         return torch.from_numpy(x), torch.from_numpy(y)
@@ -118,7 +117,6 @@ def _pair(
 
 @torch.no_grad()
 def _beyond(layer: LayerValues, form: str, x: Tensor, y: Tensor) -> str | None:
-    """Why a layer's output is not within its certificate, or None."""
     largest = float(x.abs().max())
     try:
         limit = certify_error(layer, FORMS[form].error(layer), input_range=(-largest, largest)).bound

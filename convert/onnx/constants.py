@@ -189,7 +189,6 @@ class Scope:
         return found if found and all(found) else None
 
     def _scope_of(self, name: str) -> Scope | None:
-        """The innermost graph that has a name."""
         if any(name in names for names in (self._stored, self._others, self._makers)):
             return self
         return None if self._outer is None else self._outer._scope_of(name)
@@ -218,7 +217,6 @@ class Scope:
         return Constant(key, tensor, key, array=array)
 
     def _computed(self, node: NodeProto, name: str) -> Constant | str:
-        """The output of a node, where its inputs are constants."""
         known = node.op_type in _RUN and node.domain in OWN_DOMAINS
         inputs = {each: self.constant(each) for each in node.input if each} if known else {}
         given = {each: found for each, found in inputs.items() if isinstance(found, Constant)}

@@ -160,13 +160,11 @@ def _cropped(
 
 
 def _common(attributes: Attributes, kernel: Sequence[int]) -> dict[str, Any]:
-    """Stride, dilation and groups."""
     stride, dilation = (attributes.get(name, [1] * len(kernel)) for name in ("strides", "dilations"))
     return {"stride": stride, "dilation": dilation, "groups": attributes.get("group", 1)}
 
 
 def _pads(attributes: Attributes, kernel: Sequence[int]) -> tuple[list[int], list[int]]:
-    """Pads before each axis and after it."""
     axes = len(kernel)
     if attributes.get("auto_pad", "NOTSET") == "VALID":
         return [0] * axes, [0] * axes
@@ -175,7 +173,6 @@ def _pads(attributes: Attributes, kernel: Sequence[int]) -> tuple[list[int], lis
 
 
 def _known(node: NodeProto, scope: Scope, number: int, role: str) -> Constant:
-    """One of a node's inputs."""
     found = scope.constant(input_name(node, number))
     if isinstance(found, str):
         raise RefusedError(f"its {role} is {found}")

@@ -153,7 +153,6 @@ class _Read:
 
     @classmethod
     def of(cls, nodes: Nodes, grid: Grid, heads: Heads) -> _Read:
-        """The keys."""
         spec = heads.spec
         read = cls(nodes, grid, heads, grid.keys, [1] * spec.axes, list(grid.key_lengths))
         read._reshape(grid.keys)
@@ -161,12 +160,10 @@ class _Read:
 
     @property
     def channels(self) -> int:
-        """Channels of a group."""
         return self.heads.spec.in_channels // self.heads.spec.groups
 
     @property
     def _numbers(self) -> str:
-        """Numbers of a group and image."""
         return self.grid.count(self.lengths, math.prod(self.counts) * self.channels)
 
     def tables_along(self, axis: int) -> None:

@@ -103,17 +103,6 @@ class _Kinds:
 
 
 class _Old(NamedTuple):
-    """A node of an older version.
-
-    Attributes:
-        node: The node.
-        said: Its attributes, by name.
-        scope: The graph that it lies in.
-        nodes: What takes its place.
-        opset: The version.
-        kinds: Types of tensors.
-    """
-
     node: NodeProto
     said: dict[str, Any]
     scope: Scope

@@ -150,7 +150,6 @@ def layer_names(names: Collection[str]) -> dict[str, str]:
 
 
 def _parts(name: str) -> list[str]:
-    """The parts of a name's module, each one that a module can have."""
     pieces = [piece for piece in name.partition(";")[0].split("/") if piece]
     if len(pieces) > 1 and _OPERATOR.fullmatch(pieces[-1]):
         pieces.pop()

@@ -264,7 +264,6 @@ def _replace_nodes(replaced: Sequence[tuple[ConvolutionNode, Sequence[NodeProto]
 
 
 def _refusal(found: ConvolutionNode, layer: SelfAttention) -> str | None:
-    """Why attention cannot take the place of a node, or None if it can."""
     if layer.weight.dtype != found.dtype:
         return f"its layer is in {layer.weight.dtype}, and the file in {found.dtype}"
     if not found.node.output or not found.node.output[0]:
@@ -279,7 +278,6 @@ def written_values(found: ConvolutionNode, layer: SelfAttention) -> LayerValues:
 
 
 def _attention_nodes(found: ConvolutionNode, layer: SelfAttention, form: str) -> list[NodeProto]:
-    """The nodes that take the place of a convolution's; they give its output."""
     values = written_values(found, layer)
     x, weight, *bias = found.node.input
     return layer_nodes(values, form, x=x, weight=weight, bias=bias[0] if bias else "", output=found.node.output[0])
@@ -296,5 +294,4 @@ def _stands_in(spec: ConvSpec, layer: ConvSpec) -> bool:
 
 
 def _record(layer: SelfAttention) -> dict[str, object]:
-    """Metadata of every layer."""
     return {"geometry": str(layer.spec), "heads": layer.num_heads, "alpha": sorted(set(layer.regime.alpha))}

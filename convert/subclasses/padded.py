@@ -35,7 +35,6 @@ class _Padded(_Uneven):
     """Pads its input with zeros, and then calls PyTorch's own."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """As the class of PyTorch, on the padded input, [batch, in_channels, *size] or without the batch."""
         if input.ndim == self.spec.axes + 1:
             return self(input.unsqueeze(0)).squeeze(0)  # type: ignore[no-any-return]
         return super().forward(self.spec.pad(input))  # type: ignore[no-any-return]
@@ -45,7 +44,6 @@ class _Cropped(_Uneven):
     """Calls PyTorch's own transposed convolution, and crops its result."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """As the class of PyTorch, on an input [batch, in_channels, *size] or without the batch."""
         return self.spec.crop(super().forward(input))
 
 

@@ -245,7 +245,6 @@ def _one_thread() -> Iterator[None]:
 
 
 def _difference(own: Convolution, x: Tensor, output: Tensor, random: torch.Generator) -> str | None:
-    """Which of outputs and gradients differ between a class's ``forward`` and what was computed as its reader says."""
     parameters = {"input": x, **dict(own.named_parameters())}
     expected = own.forward(x)
     if expected.shape != output.shape:
@@ -267,7 +266,6 @@ def _same(a: Tensor, b: Tensor) -> bool:
 
 
 def _drawn(like: Tensor, random: torch.Generator) -> Tensor:
-    """Normal numbers of a tensor's shape, dtype and device."""
     return torch.randn(like.shape, generator=random, dtype=torch.float32, device="cpu").to(like.detach())
 
 

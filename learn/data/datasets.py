@@ -221,7 +221,6 @@ def find_places(folder: Path, endings: Collection[str]) -> dict[str, Places]:
 
 
 def _places(folder: Path, endings: Collection[str]) -> Places:
-    """Images in a folder itself, else those in its folders, a class each."""
     own = _images(folder, endings)
     by_class = {} if own else {each.name: _images(each, endings) for each in _folders(folder)}
     by_class = {name: files for name, files in by_class.items() if files}

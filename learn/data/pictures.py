@@ -93,7 +93,6 @@ def picture_reader(preprocessing: Preprocessing, size: Size | None = None) -> Re
 
 
 def _opened(path: Path, channels: int) -> Image:
-    """The picture of a file, in the mode of so many channels."""
     lacking = 'pictures are read with Pillow, which is not installed: pip install "conv2attn[images]"'
     with importing("PIL", CheckpointError(lacking)):
         from PIL import Image, UnidentifiedImageError

@@ -163,7 +163,6 @@ class HeadRecorder:
 
 
 def _layer(layer: HeadAttention, grid: Grid, x: Tensor) -> dict[str, Any]:
-    """Record of one layer that sees x [batch, rows, columns, channels]."""
     seen = None if layer.content is None else x
     maps = layer.probabilities(grid, seen)
     middle = maps[..., grid.middle, :].reshape(-1, *maps.shape[-3:-2], maps.shape[-1]).mean(0)

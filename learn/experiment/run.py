@@ -28,13 +28,7 @@ from .recipes import Setting, build, parameter_groups
 _SEEN = 16  # validation images that heads with content are recorded on
 
 
-def run_experiment(
-    experiment: Experiment,
-    data: ImageData,
-    folder: Path,
-    *,
-    session: Session = ALONE,
-) -> list[Result]:
+def run_experiment(experiment: Experiment, data: ImageData, folder: Path, *, session: Session = ALONE) -> list[Result]:
     """Trains every network, then tests each once.
 
     Args:

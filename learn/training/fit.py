@@ -238,7 +238,6 @@ def _described(data: ImageData | Loaders) -> dict[str, Any]:
 
 
 def _fingerprint(network: nn.Module) -> str:
-    """Hash of the names and values of a network's state."""
     found = hashlib.sha256()
     for name, tensor in network.state_dict().items():
         found.update(f"{name} {list(tensor.shape)} {tensor.dtype}".encode())

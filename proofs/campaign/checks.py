@@ -250,7 +250,6 @@ def _gradients(module: nn.Module, x: Tensor, upstream: Tensor) -> dict[str, Tens
 
 
 def _saved_and_loaded(attention: SelfAttention) -> SelfAttention:
-    """A new layer with the parameters that came back from a file."""
     file = io.BytesIO()
     torch.save(attention.state_dict(), file)
     file.seek(0)

@@ -98,7 +98,6 @@ def draw_layer(
 
 
 def _drawn(choices: Random, kind: tuple[int, bool], dtypes: Sequence[str], max_size: int) -> RandomLayer:
-    """Any layer of a kind."""
     if kind != PLAIN:
         spec, size = _other(choices, max_size, *kind)
     elif choices.randint(1, 4) == 1:
@@ -124,7 +123,6 @@ def _other(choices: Random, max_size: int, axes: int, transposed: bool) -> tuple
 
 
 def _small(choices: Random, max_size: int) -> tuple[ConvSpec, Size]:
-    """Any geometry, and a small input."""
     spec = choose_spec(choices)
     return spec, choose_size(choices, spec, (min(SMALL_SIZE, max_size),) * 2)
 

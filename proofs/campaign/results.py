@@ -171,7 +171,6 @@ class Campaign:
         return [*lines, *([f"and {more:,} more layers"] if more else []), repeat]
 
     def _verdict(self) -> list[str]:
-        """The result in a few sentences, a line each."""
         if not self.layers and self.stopped is not None:
             return [f"Nothing was checked ({self.stopped})."]
         found = f"{self.violations:,} violations in {self.failed:,} layers" if self.failed else "no violation"

@@ -95,7 +95,6 @@ def check_block(settings: Settings, seed: int, indices: Sequence[int]) -> Block:
 
 
 def _blocks(indices: range, deadline: float | None) -> Iterator[range]:
-    """The blocks in order, until the deadline."""
     for start in range(0, len(indices), _BLOCK):
         if deadline is not None and time.monotonic() >= deadline:
             return

@@ -256,8 +256,6 @@ _MOST = 200  # characters of a report's text that are repeated
 
 @dataclass(frozen=True)
 class _Certificate:
-    """Bounds of a report on a layer: its parts, and their sum."""
-
     bound: float
     tail: float
     rounding_attention: float
@@ -266,8 +264,6 @@ class _Certificate:
 
 @dataclass(frozen=True)
 class _Record:
-    """A report's record of a layer, as far as it is read."""
-
     spec: ConvSpec
     heads: int
     dtype: str

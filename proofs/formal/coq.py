@@ -225,7 +225,6 @@ class _Coq:
         return done.stdout + done.stderr
 
     def compile(self, name: str) -> None:
-        """Compiles a file."""
         self.run("coqc", "-q", "-Q", ".", LIBRARY, name)
 
     def ask(self, name: str, lines: list[str]) -> None:
@@ -234,7 +233,6 @@ class _Coq:
         self.compile(name)
 
     def answer(self, name: object) -> str:
-        """The answer to the query of this name."""
         return (self.place / f"{name}.out").read_text(encoding="utf-8")
 
 

@@ -80,7 +80,7 @@ class Claim:
     justifies: tuple[Reference, ...] = ()  # code that relies on it
     # its theorems. If ``status`` is COQ, those of the first file are the statement; otherwise they are a part.
     coq: tuple[Reference, ...] = ()
-    tests: tuple[Reference, ...] = ()  # tests of it, or of the code that it is about
+    tests: tuple[str, ...] = ()  # files below tests/ that test it, or the code that it is about
     is_lemma: bool = False  # whether it belongs to the proposition before it
     variant: Mapping[str, Any] = field(default_factory=dict)  # arguments of the body that make a false variant
 
@@ -148,8 +148,8 @@ def claim(
     is_lemma: bool = False,
 ) -> Callable[[Callable[..., Checks]], Claim]:
     """Turns a function into a claim; the arguments are the attributes of ``Claim``, with references as texts."""
-    code, theorems, tested = (tuple(map(Reference.parse, texts)) for texts in (justifies, coq, tests))
-    return lambda body: Claim(body, status, scope, source, code, theorems, tested, is_lemma)
+    code, theorems = (tuple(map(Reference.parse, texts)) for texts in (justifies, coq))
+    return lambda body: Claim(body, status, scope, source, code, theorems, tests, is_lemma)
 
 
 def claim_modules() -> list[str]:

@@ -102,19 +102,17 @@ def _section(result: Result, number: int, known: Collection[str]) -> str:
 
 
 def _judged(result: Result, verdict: Verdict) -> str:
-    """A check with its cases and failures."""
     cases = next((check.cases for check in result.claim.checks if check.name == verdict.check and check.cases), "")
     name = f"{verdict.check} ({cases})" if cases else verdict.check
     return name if verdict.outcome is Outcome.HOLDS else f"**{verdict.outcome}:** {name}: {', '.join(verdict.failures)}"
 
 
 def _places(result: Result) -> str:
-    """Links to the claim's derivation, uses, formal proof and tests."""
     claim = result.claim
     formal = [Reference(f"proofs/formal/{path}", names) for path, names in claim.coq]
     named = {"Code": claim.justifies, "Coq": formal, "Text": [Reference(claim.file, ())]}
     listed = {heading: [_link(path, names) for path, names in places] for heading, places in named.items() if places}
-    listed["Tests"] = list(dict.fromkeys(_link(f"tests/{path}", ()) for path, _ in claim.tests))
+    listed["Tests"] = [_link(f"tests/{path}", ()) for path in claim.tests]
     return " ".join(f"*{heading}:* {', '.join(links)}." for heading, links in listed.items() if links)
 
 
@@ -124,7 +122,6 @@ def _link(path: str, names: Iterable[str]) -> str:
 
 
 def _in_coq(file: Reference) -> str:
-    """The theorems of a file as it states them."""
     module, sources = file.path.removesuffix(".v"), {str(each): each.source for each in statements()}
     stated = [f"Theorem {name}{sources[f'{module}.{name}']}." for name in file.names]
     return "\n".join(["```coq", *stated, "```"])

@@ -75,8 +75,6 @@ def formula(tex: str) -> str:
 
 
 class _Reader:
-    """Reads a formula token by token."""
-
     def __init__(self, tex: str) -> None:
         self._tokens = iter(_TOKEN.findall(tex))
 
@@ -131,7 +129,6 @@ class _Reader:
 
 
 def _letter(name: str) -> str | None:
-    """A Greek letter."""
     small = _GREEK.get(name, name)
     case = "CAPITAL" if small[0].isupper() else "SMALL"
     try:

@@ -182,7 +182,6 @@ def _checks(module: str, name: str) -> tuple[Check, ...]:
 
 
 def _decide(module: str, name: str, number: int) -> Verdict:
-    """Decides one check of a claim, in a process of the pool."""
     return decide(_checks(module, name)[number])
 
 

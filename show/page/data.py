@@ -158,7 +158,6 @@ def proved_in_words(certificate: ImageCertificate) -> str:
 
 
 def _trained(model: nn.Module, entries: Sequence[LayerReport]) -> list[str]:
-    """Descriptions of what training has changed about where heads look; none for a network as it was converted."""
     layers = [attention_named(model, entry.name) for entry in entries]
     read = [layer for layer in layers if layer.regime.is_read]
     counts = {
@@ -171,7 +170,6 @@ def _trained(model: nn.Module, entries: Sequence[LayerReport]) -> list[str]:
 
 
 def _channel_counts(shown: Sequence[Scene]) -> dict[str, int]:
-    """Number of output channels that there is room for of each layer, by name."""
     for most in range(MOST_CHANNELS, 0, -1):
         counts = {scene.name: min(most, scene.layer.out_channels) for scene in shown}
         if sum(numbers_of(scene, counts[scene.name]) for scene in shown) <= BUDGET:
@@ -282,7 +280,6 @@ def _picture(scene: Scene) -> dict[str, Any]:
 
 
 def _agreement_data(agreement: Agreement) -> dict[str, Any]:
-    """The comparison of whole networks in the engine that shares no step with the convolution, and its layers."""
     first = agreement.engines[0]
     return {
         "images": agreement.images,

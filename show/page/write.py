@@ -103,7 +103,6 @@ def render(data: dict[str, Any]) -> str:
 
 
 def _page(name: str, entry: str, **values: Any) -> str:
-    """Fills the template NAME.html in the folder ``static``, with NAME.css and the program's modules."""
     folder = "page/static"
     styles = f"{folder}/base.css", f"{folder}/{name}.css"
     return filled(f"{folder}/{name}.html", styles=styles, entry=f"{folder}/{entry}.js", **values)

@@ -49,7 +49,6 @@ def within(limit: float) -> Callable[[SelfAttention, Tensor], bool]:
 
 
 def _numbers(spec: ConvSpec, size: Size) -> int:
-    """Numbers in a layer's padded input, or in its output if these are more."""
     padded, output = spec.padded_size(size), spec.output_size(size)
     return max(spec.in_channels * math.prod(padded), spec.out_channels * math.prod(output))
 

@@ -95,7 +95,6 @@ def mark_places(axes: Any, scene: Scene, window: Window) -> None:
 
 
 def _image_in(scene: Scene) -> Window:
-    """Where the layer's input lies in what is padded."""
     (top, _), (left, _) = scene.layer.spec.pads_at(scene.size)
     return Window(top, top + scene.size.rows, left, left + scene.size.columns)
 
@@ -191,7 +190,6 @@ def draw_maps(scenes: Sequence[Scene]) -> Sheet:
 
 
 def _write_name(sheet: Sheet, scene: Scene, top: float) -> None:
-    """Writes a layer's name and its geometry left of its maps."""
     name = textwrap.wrap(scene.title, _LETTERS, max_lines=2, placeholder="\u2026")
     parts = str(scene.layer.spec).split(", ")
     geometry = "\n".join(", ".join(parts[start : start + 2]) for start in range(0, len(parts), 2))

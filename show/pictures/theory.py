@@ -37,7 +37,6 @@ def theory_pictures() -> dict[str, bytes]:
 
 
 def _seen(network: str, *, alpha: float | None = None) -> list[Scene]:
-    """The layers of an example network before a drawn image, in double precision."""
     model, _ = convert_model(load_example(network).double())
     if alpha is not None:
         set_alpha(model, alpha)

@@ -193,7 +193,6 @@ def _padding(grid: Grid) -> str:
 
 
 def _mark(axes: Any, grid: Grid, *, beside: float = 0.0) -> None:
-    """The query in the middle, and the image's border where there is something beyond it."""
     first, (rows, columns) = grid.padding, (grid.rows, grid.columns)
     image = Window(first, first + rows, first, first + columns) if first or beside else None
     mark(axes, _whole(grid), (rows // 2 + first, columns // 2 + first), image=image, beside=beside)

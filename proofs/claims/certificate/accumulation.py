@@ -82,10 +82,7 @@ def sum_failures(*, leaves: int = LEAVES, factor: Fraction = Fraction(1)) -> Fai
     r"is to round $a_k + s$ once, $A$ is at least $(1 + u) \sum_k |a_k|$, and $u \sum_k |a_k|$ is added to the "
     r"bound, as for products that are rounded first.",
     justifies=("convert/bounds/rounding.py: literal_error, weighing_keys",),
-    tests=(
-        "convert/bounds/test_rounding.py: test_no_more_keys_weigh_something_than_are_counted, "
-        "test_attention_with_too_many_keys_to_add_up_has_no_bound",
-    ),
+    tests=("convert/bounds/test_rounding.py",),
 )
 def key_accumulation(*, share: Expr = QUARTER, far: Expr = 2) -> Checks:
     r"""Adding up all keys errs by a bound without their number.
@@ -167,16 +164,8 @@ def left_out_failures(*, share: Fraction = Fraction(1, 2), factor: Fraction = Fr
     scope=r"The $p_k$ are a softmax over the keys of two axes, computed exactly; kept ones stay as they are. Along "
     r"each axis the first keys and the last ones are left out, as many as weigh at most $u / 2$ on either side, "
     r"after the scale that the border asks for. So axis $i$ leaves out keys that weigh $e_i \le u$ together.",
-    justifies=(
-        "convert/bounds/rounding.py: left_out",
-        "convert/engines/factored.py: without_far_keys",
-    ),
-    tests=(
-        "convert/engines/test_stencil.py: "
-        "test_the_taps_that_are_kept_are_the_fewest_whose_rest_weighs_no_more_than_may_be_left_out",
-        "convert/engines/test_axes.py: "
-        "test_far_keys_are_those_that_weigh_less_than_half_of_what_may_be_left_out_on_their_side",
-    ),
+    justifies=("convert/bounds/rounding.py: left_out", "convert/engines/factored.py: without_far_keys"),
+    tests=("convert/engines/test_stencil.py", "convert/engines/test_axes.py"),
     is_lemma=True,
 )
 def left_out_keys(*, bound: Expr = FIRST + SECOND) -> Checks:

@@ -102,10 +102,7 @@ def bound_failures(*, border: int = 1, padding: int = 1, shift: int = 1) -> Fail
     r"$p_h / P$, with $P$ the sum over the keys. $B$ is a set of offsets that are keys of the query. Where the "
     r"kernel $R$ reads offsets that are no keys, it gets values within the range.",
     justifies=("convert/certificate/distance.py: kernel_difference, distance_from_convolution",),
-    tests=(
-        "convert/certificate/test_distance.py: test_no_input_is_beyond_the_distance",
-        "learn/test_freezing.py: test_no_input_is_beyond_the_certificate",
-    ),
+    tests=("convert/certificate/test_distance.py", "learn/test_freezing.py"),
 )
 def frozen_kernel() -> Checks:
     r"""How far trained attention is from a convolution.

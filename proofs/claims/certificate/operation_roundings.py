@@ -146,14 +146,8 @@ def count_failures(*, fewer: Mapping[str, tuple[int, int]] | None = None) -> Fai
     scope=r"Sums, products, quotients and roots are rounded to nearest, to $u$ or better, in any order of each sum; "
     r"what torch may store between two steps is rounded to $v$. `exp` errs by at most 32 units in the last place, "
     r"activations by 32 of the larger of 1 and $\vert x \vert$. Without overflow; underflow is another claim's.",
-    justifies=(
-        "convert/certificate/network/table.py: TABLE",
-        "convert/certificate/network/normalised.py: norm",
-    ),
-    tests=(
-        "proofs/claims/test_rounding.py: test_the_roundings_of_the_code_are_those_of_the_proof",
-        "convert/certificate/network/test_drawn_roundings.py: test_no_operation_errs_by_more_than_its_rule_claims",
-    ),
+    justifies=("convert/certificate/network/table.py: TABLE", "convert/certificate/network/normalised.py: norm"),
+    tests=("proofs/claims/test_rounding.py", "convert/certificate/network/test_drawn_roundings.py"),
     is_lemma=True,
 )
 def operation_roundings(

@@ -102,10 +102,7 @@ def curvature_pairs(*, variance: Expr = 1, turned: Expr = 3) -> Mapping[str, tup
         "convert/certificate/network/moved.py: maximum",
         "convert/certificate/network/normalised.py: norm, shared",
     ),
-    tests=(
-        "convert/certificate/network/test_slopes.py: test_an_operation_is_its_map_up_to_what_it_leaves, "
-        "test_a_chord_through_the_wrong_end_is_caught, test_a_slope_at_the_center_in_place_of_the_middle_is_caught",
-    ),
+    tests=("convert/certificate/network/test_slopes.py",),
 )
 def chords(
     *,
@@ -192,10 +189,7 @@ def induction_failures(*, factor: Fraction = Fraction(1), rest: Fraction = Fract
     "a rounding, both bounded; the ranges that are tested are $c_u \\pm D_u$, all others follow from them.",
     justifies=("convert/certificate/network/linearised.py: Linearised",),
     coq=("Ranges.v: every_number_is_in_range, ranges_hold, a_backward_pass_that_errs",),
-    tests=(
-        "convert/certificate/network/test_images.py: "
-        "test_programs_of_a_network_stay_within_the_bound_and_the_estimate, test_columns_have_the_scale_of_rows",
-    ),
+    tests=("convert/certificate/network/test_images.py",),
 )
 def ranges_hold(*, factor: Fraction = Fraction(1), rest: Fraction = Fraction(1), wrong: Expr = 1) -> Checks:
     r"""If $R_u \le D_u$ at every unit, every program stays within its ranges, at any depth.
@@ -233,7 +227,7 @@ def ranges_hold(*, factor: Fraction = Fraction(1), rest: Fraction = Fraction(1),
     status=Status.ALGEBRA,
     scope="Independent standard Cauchy numbers $X_v$, of the density $1 / (\\pi (1 + x^2))$, and fixed numbers $w_v$.",
     justifies=("convert/certificate/network/proof.py: prove",),
-    tests=("convert/certificate/network/test_images.py: test_columns_have_the_scale_of_rows",),
+    tests=("convert/certificate/network/test_images.py",),
 )
 def cauchy_scale(*, density: Expr = 1, share: Expr = 2) -> Checks:
     r"""A sum of Cauchy numbers is one whose scale is the 1-norm of their factors.
@@ -278,10 +272,7 @@ def tail_failures(*, start: int = 0) -> Failures:
     scope=r"$R, D > 0$ fixed before the numbers are drawn; columns are independent. Each column $\tilde y$ of the test "
     r"is one of exact numbers but for $\kappa R$ by rounding, and $\kappa' R$ by the grid with probability $1 - P$.",
     justifies=("convert/certificate/network/proof.py: share_within, binomial_tail, plan",),
-    tests=(
-        "convert/certificate/network/test_proof.py: test_the_level_is_exact_and_covers_rounding_and_grid, "
-        "test_ranges_that_are_too_narrow_do_not_pass",
-    ),
+    tests=("convert/certificate/network/test_proof.py",),
 )
 def level_of_the_test(
     *, rounding: Expr = 1, start: int = 0, tail: Expr = 1, square: Expr = 1, both: Expr = 2
@@ -339,7 +330,7 @@ def partial_sum_failures(*, share: Fraction = Fraction(1, 2)) -> Failures:
     status=Status.INSTANCES,
     scope="A sum of $m$ products, each rounded by at most $u$ of itself or fused, added in any order, trees included.",
     justifies=("convert/certificate/network/interval.py: Arithmetic",),
-    tests=("convert/certificate/network/test_rules.py: test_one_program_rounds_no_more_than_its_hypothesis_says",),
+    tests=("convert/certificate/network/test_rules.py",),
     is_lemma=True,
 )
 def partial_sums(*, share: Fraction = Fraction(1, 2), additions: Expr = 1) -> Checks:

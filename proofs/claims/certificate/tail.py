@@ -61,9 +61,9 @@ def lemma_failures(counts: Iterable[int] = OTHER_KEYS, *, factor: Expr = 1) -> F
         "Softmax.v: softmax_read",
     ),
     tests=(
-        "proofs/claims/test_factorisation.py: test_the_error_is_within_the_bound_in_exact_arithmetic",
-        "convert/engines/test_equivalence.py: test_a_layer_has_no_violation_in_any_check_of_the_campaign",
-        "proofs/formal/test_formal_bridge.py: test_the_certificate_of_one_tap_is_at_least_the_bound_that_coq_proves",
+        "proofs/claims/test_factorisation.py",
+        "convert/engines/test_equivalence.py",
+        "proofs/formal/test_formal_bridge.py",
     ),
 )
 def error_bound(*, tail: Expr = TAU) -> Checks:
@@ -181,10 +181,7 @@ def grid_failures(grids: Iterable[tuple[int, ...]] = GRIDS, *, fewer: int = 0) -
         "Theta.v: tau_bounds",
         "Enclosure.v: tau_enclosed",
     ),
-    tests=(
-        "proofs/claims/test_tail.py: test_the_tail_of_the_code_is_the_tail_of_the_proof",
-        "proofs/formal/test_formal_bridge.py: test_the_tail_of_the_code_lies_on_the_formal_one",
-    ),
+    tests=("proofs/claims/test_tail.py", "proofs/formal/test_formal_bridge.py"),
     is_lemma=True,
 )
 def tail_bound() -> Checks:
@@ -261,13 +258,7 @@ def smoothed_bound_failures(kernels: Iterable[Kernel] | None = None, *, border: 
     r"among them.",
     justifies=("convert/bounds/tail.py: softmax_tail",),
     coq=("SmoothedKernel.v: smoothed_kernel, certified_tail",),
-    tests=(
-        "convert/certificate/test_tightness.py: "
-        "test_no_input_exceeds_the_tail_at_any_pixel_in_exact_arithmetic, "
-        "test_the_worst_case_reaches_a_third_of_the_tail",
-        "proofs/formal/test_formal_bridge.py: "
-        "test_the_certificate_of_several_taps_is_at_least_a_proved_bound_for_each_channel",
-    ),
+    tests=("convert/certificate/test_tightness.py", "proofs/formal/test_formal_bridge.py"),
 )
 def smoothed_kernel() -> Checks:
     r"""Neighbouring heads give back attention that a head loses to them.

@@ -59,10 +59,7 @@ def exp_is_above(exponent: int, power: int) -> bool:
     r"decided in exact arithmetic, for an $\exp$ that is rounded correctly.",
     justifies=("convert/heads/regime.py: ONE_HOT_ALPHA, Regime",),
     coq=("OneHot.v: one_hot, one_hot_thresholds", "Binary.v: rounds_to_zero"),
-    tests=(
-        "proofs/claims/test_floating_point.py: test_softmax_is_not_one_hot_below_the_threshold",
-        "convert/heads/test_regime.py: test_the_threshold_is_the_first_integer_whose_exponential_rounds_to_zero",
-    ),
+    tests=("proofs/claims/test_floating_point.py", "convert/heads/test_regime.py"),
 )
 def one_hot_threshold(*, thresholds: Mapping[str, int] = ONE_HOT_ALPHA) -> Checks:
     r"""From a threshold of alpha on, computed attention is exactly one-hot.
@@ -103,7 +100,7 @@ def one_hot_threshold(*, thresholds: Mapping[str, int] = ONE_HOT_ALPHA) -> Check
     r"first.",
     justifies=("convert/heads/regime.py: EXACT_ALPHA",),
     coq=("OneHot.v: one_hot_thresholds",),
-    tests=("proofs/claims/test_floating_point.py: test_softmax_is_one_hot_at_the_default",),
+    tests=("proofs/claims/test_floating_point.py",),
     is_lemma=True,
 )
 def exact_defaults(*, alphas: Mapping[str, int] = EXACT_ALPHA, margins: Mapping[str, int] = MARGIN_BITS) -> Checks:

@@ -30,10 +30,7 @@ FAR = (-23, -4, 0, 9, 20)
     r"is on the grid. $u = 2^{-53}$; no number over- or underflows; a product and a sum may be rounded together. "
     r"The second inequality holds where its right side is at least 0.",
     justifies=("convert/heads/encoding.py: smallest_gap", "convert/heads/regime.py: Regime"),
-    tests=(
-        "convert/heads/test_encoding.py: test_the_smallest_gap_is_below_every_gap_in_double_precision",
-        "proofs/claims/test_floating_point.py: test_the_proved_gap_is_the_codes",
-    ),
+    tests=("convert/heads/test_encoding.py", "proofs/claims/test_floating_point.py"),
     is_lemma=True,
 )
 def score_gap(*, share: Any = SHARE, spare: int = 4, farthest: int = FARTHEST) -> Checks:

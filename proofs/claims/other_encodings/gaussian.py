@@ -44,7 +44,7 @@ DRAFT_HEAD_VECTOR = tuple(
     r"$\Sigma^{-1/2}$ there.",
     source="draft, eq. (13), made exact",
     justifies=("learn/heads/encodings.py: Gaussian",),
-    tests=("proofs/claims/test_gaussian.py: test_a_semi_definite_matrix_has_ties",),
+    tests=("proofs/claims/test_gaussian.py",),
 )
 def gaussian_maximum(*, form: Any = FORM, discriminant: Any = a * c - b**2, root: Any = ROOT) -> Checks:
     r"""A Gaussian head has exactly one target if and only if its matrix is positive definite.
@@ -84,7 +84,7 @@ def gaussian_maximum(*, form: Any = FORM, discriminant: Any = a * c - b**2, root
     scope=r"$x$, $\mu$ and the symmetric matrix $\Sigma^{-1}$ are real.",
     source="draft, eq. (12)-(16)",
     justifies=("learn/heads/encodings.py: Gaussian",),
-    tests=("proofs/claims/test_gaussian.py: test_ten_and_five_components_give_the_same_attention",),
+    tests=("proofs/claims/test_gaussian.py",),
     is_lemma=True,
 )
 def gaussian_encoding(
@@ -128,14 +128,11 @@ POSITIONS = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1), (1, 1))
     r"Gaussian head its attention, on any set of relative positions that contains $(0, 0)$, $(1, 0)$, $(-1, 0)$, "
     r"$(0, 1)$, $(0, -1)$ and $(1, 1)$.",
     source="draft, after eq. (16); the lower bound is new",
-    tests=("proofs/claims/test_gaussian.py: test_ten_and_five_components_give_the_same_attention",),
+    tests=("proofs/claims/test_gaussian.py",),
     is_lemma=True,
 )
 def gaussian_reduction(
-    *,
-    encoding: tuple[Any, ...] = ENCODING,
-    head_vector: tuple[Any, ...] = GAUSSIAN_HEAD_VECTOR,
-    dropped: Any = DROPPED,
+    *, encoding: tuple[Any, ...] = ENCODING, head_vector: tuple[Any, ...] = GAUSSIAN_HEAD_VECTOR, dropped: Any = DROPPED
 ) -> Checks:
     r"""Five components are enough for all Gaussians, and fewer are not.
 
@@ -168,7 +165,7 @@ def gaussian_reduction(
     scope=r"$\alpha$ and $\mu$ are real and fixed; the scores are to agree for all $x$, up to a constant.",
     source="draft, the remark after eq. (16), corrected",
     justifies=("convert/heads/encoding.py: head_vectors",),
-    tests=("proofs/claims/test_gaussian.py: test_the_isotropic_gaussian_has_the_layers_head_vector",),
+    tests=("proofs/claims/test_gaussian.py",),
     is_lemma=True,
 )
 def gaussian_isotropic(*, constants: dict[Any, Any] = ISOTROPIC) -> Checks:

@@ -55,7 +55,6 @@ def learned_failures(*, criterion: Callable[[Table, int], bool] = is_strict_maxi
 
 
 def _tables(indices: Sequence[int]) -> list[Table]:
-    """All tables with these indices and values among the levels."""
     return [dict(zip(indices, values, strict=True)) for values in product(LEVELS, repeat=len(indices))]
 
 
@@ -64,7 +63,7 @@ def _tables(indices: Sequence[int]) -> list[Table]:
     scope=r"The keys form a full grid, and the target $q + \Delta$ of every query is one of them. $a$ and $b$ are any "
     r"real numbers; the offsets that occur are those of some query and some key.",
     source="new; the article's learned row and column encodings",
-    tests=("proofs/claims/test_sinusoidal.py: test_learned_tables_need_a_strict_maximum_only_where_offsets_occur",),
+    tests=("proofs/claims/test_sinusoidal.py",),
     is_lemma=True,
 )
 def learned_encodings() -> Checks:

@@ -90,7 +90,7 @@ def _smallest_loss(axis: dict[int, Expr], target: tuple[int, int], side: int) ->
     r"is one of them.",
     source="new; the draft's empty section 3.3",
     justifies=("learn/heads/encodings.py: SinusoidalRelative",),
-    tests=("proofs/claims/test_sinusoidal.py: test_a_frequency_may_serve_the_middle_of_a_grid_and_not_its_corner",),
+    tests=("proofs/claims/test_sinusoidal.py",),
 )
 def sinusoidal_maximum() -> Checks:
     r"""When a sinusoidal score has its only maximum at the target.
@@ -169,7 +169,7 @@ def best_gap_failures(sides: Iterable[int] = ALPHA_SIDES, *, turn: Callable[[int
     status=Status.INSTANCES,
     scope=r"The same $n \times n$ grid, $n \ge 2$, and the same target for both encodings; $0 < w \le \pi / (n - 1)$.",
     source="new; the draft's empty section 3.3",
-    tests=("proofs/claims/test_sinusoidal.py: test_the_alpha_of_sinusoids_lies_between_its_two_bounds",),
+    tests=("proofs/claims/test_sinusoidal.py",),
     is_lemma=True,
 )
 def sinusoidal_alpha() -> Checks:

@@ -151,7 +151,7 @@ def size_failures(*, positions: int = 2, head: int = 1) -> Failures:
         "Tokens.v: token_score_is_loss, token_score_at_the_tap, token_score_is_at_most_0, token_score_falls, "
         "total_is_bounded, share_at_the_tap",
     ),
-    tests=("proofs/claims/test_tokens.py: test_heads_of_a_transformer_block_keep_the_share_at_their_taps",),
+    tests=("proofs/claims/test_tokens.py",),
 )
 def token_heads(
     *, ones: int = -2, zero: int = 1, turn: int = 1, placeless: int = 2, axes: int = 2, positions: int = 2
@@ -208,7 +208,7 @@ def token_heads(
     scope=r"As `token-heads`, on a grid of $N \times N$ tokens, $N \ge 2$, with $w_f = 2 \pi f / P$ for "
     r"$f = 1, \dots, F$ and a positive integer $P$; every target is one of the tokens.",
     source="new; as `sinusoidal-maximum`",
-    tests=("proofs/claims/test_tokens.py: test_a_period_that_wraps_gives_a_head_two_taps",),
+    tests=("proofs/claims/test_tokens.py",),
     is_lemma=True,
 )
 def token_period(*, criterion: Callable[[int, int], bool] = separates) -> Checks:

@@ -62,7 +62,7 @@ def flattened_failures(
     scope=r"Padded grids of at most $M$ columns, where $M$ is an integer: this encoding depends on the width. The "
     r"layer is otherwise that of `head-assembly`; $\alpha > 0$, exact arithmetic.",
     coq=("Dimension.v: encoding_identity_2, unique_maximum_2, tau_line_bound, theorem_1_with_two_dimensions",),
-    tests=("proofs/claims/test_sharper.py: test_two_dimensions_give_the_heads_of_the_code",),
+    tests=("proofs/claims/test_sharper.py",),
 )
 def two_dimensions_suffice(
     *,
@@ -130,7 +130,7 @@ def pairing(m: Expr, n: Expr) -> Expr:
 @claim(
     status=Status.ALGEBRA,
     scope="Images of every size, with one encoding for all of them; otherwise as for `two-dimensions-suffice`.",
-    tests=("proofs/claims/test_sharper.py: test_an_injection_gives_one_encoding_for_every_width",),
+    tests=("proofs/claims/test_sharper.py",),
     is_lemma=True,
 )
 def two_dimensions_for_every_width(

@@ -131,7 +131,7 @@ ALL_KERNELS = f"{len(nonzero_kernels())} kernels of 2 to 4 taps and 1 to 4 pairs
     r"heads every layer is off by $1/2$ or more, on some image with values in $[-1, 1]$, from a 3x3 convolution whose "
     r"nine taps read one channel each.",
     coq=("PositionOnly.v: eight_position_only_heads_are_too_few",),
-    tests=("proofs/claims/test_sharper.py: test_heads_that_mix_taps_compute_the_same_convolution",),
+    tests=("proofs/claims/test_sharper.py",),
 )
 def head_count() -> Checks:
     r"""The number of heads that come near is the rank of the unfolded kernel, or one more.

@@ -68,7 +68,7 @@ def minor_failures(sizes: Iterable[int] = SIZES, *, excess: int = 1) -> Failures
     scope=r"Any real matrix $W_\Delta$, here of size $C_{in} \times C_{out}$. What is said of a layer is for one-hot "
     r"heads and for images in which some query reads all its taps inside the image. Exact arithmetic.",
     source="new; sharper than the theorem's $D_h$, $D_{out}$",
-    tests=("proofs/claims/test_sharper.py: test_split_values_have_the_smallest_head_dimension",),
+    tests=("proofs/claims/test_sharper.py",),
 )
 def head_dimension() -> Checks:
     r"""The head dimension is the rank of the kernel's slices.

@@ -34,7 +34,7 @@ def hull_failures(*, dimensions: Iterable[int] = DIMENSIONS, weights: Sequence[E
     scope=r"Scores $v_h \cdot r_\delta$ with $D_p = 1$, any encoding and any head vectors; one query and finitely many "
     r"keys. Heads that mix taps are another matter.",
     coq=("Dimension.v: one_dimension_has_two_targets, one_dimension_does_not",),
-    tests=("proofs/claims/test_false_variants.py: test_every_false_variant_is_rejected",),
+    tests=("proofs/claims/test_false_variants.py",),
 )
 def one_dimension_two_targets(*, lead: int = 0) -> Checks:
     r"""With an encoding of dimension 1, at most two heads each sit on a tap of their own.

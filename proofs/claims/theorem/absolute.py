@@ -33,9 +33,7 @@ def appended(p_1: Any, p_2: Any) -> tuple[Any, ...]:
     r"$D_k^{-1/2}$ of a vanilla layer. Exact arithmetic: $|p|^2$ grows with the image, so in floating point the "
     r"relative form is better.",
     justifies=("convert/heads/encoding.py: positional_scores",),
-    tests=(
-        "proofs/claims/test_dimensions.py: test_pytorchs_own_attention_with_appended_positions_attends_like_the_layer",
-    ),
+    tests=("proofs/claims/test_dimensions.py",),
 )
 def absolute_positions(
     *, query_weight: Any = QUERY_WEIGHT, key_weight: Any = KEY_WEIGHT, query_constant: Any = QUERY_CONSTANT

@@ -129,10 +129,7 @@ def inside_failures(*, slack: int = 0, query: Expr = QUERY, middle: Callable[[Ex
         "Theorem1.v: theorem_1_limit, theorem_1_exists",
         "Padding.v: padded_within_bounds",
     ),
-    tests=(
-        "proofs/claims/test_assembly.py: test_the_polynomial_of_the_proof_takes_the_values_of_the_code",
-        "convert/engines/test_equivalence.py: test_a_layer_has_no_violation_in_any_check_of_the_campaign",
-    ),
+    tests=("proofs/claims/test_assembly.py", "convert/engines/test_equivalence.py"),
 )
 def head_assembly() -> Checks:
     r"""Theorem 1: multi-head self-attention expresses every convolution.
@@ -180,7 +177,7 @@ def head_assembly() -> Checks:
     status=Status.INSTANCES,
     scope="One-hot heads; the keys are the pixels of the padded input, along one and three axes.",
     justifies=("convert/spec.py: ConvSpec.tap_offsets, ConvSpec.query_positions",),
-    tests=("proofs/claims/test_dimensions.py: test_the_codes_centres_and_queries_are_those_of_the_assembly",),
+    tests=("proofs/claims/test_dimensions.py",),
     is_lemma=True,
 )
 def dimension_assembly(*, query: Positions = query_position, center: Positions = head_center) -> Checks:

@@ -26,12 +26,7 @@ ABSOLUTE = {
     "c": U_i.T * W_q.T * W_k * E_j,
     "d": U_i.T * W_q.T * W_k * U_j,
 }
-RELATIVE = {
-    "a": E_i.T * W_q.T * W_kE * E_j,
-    "b": E_i.T * W_q.T * W_kR * R,
-    "c": u.T * W_kE * E_j,
-    "d": v.T * W_kR * R,
-}
+RELATIVE = {"a": E_i.T * W_q.T * W_kE * E_j, "b": E_i.T * W_q.T * W_kR * R, "c": u.T * W_kE * E_j, "d": v.T * W_kR * R}
 
 
 def total(terms: Mapping[str, Any]) -> Any:
@@ -49,7 +44,7 @@ def named(terms: Mapping[str, Any]) -> str:
     scope=r"Contents $E_i$, $E_j$ and positions $U_i$, $U_j$ in $\mathbb{R}^d$; any $d_k \times d$ matrices.",
     source="draft, eq. (5)",
     justifies=("convert/heads/content.py: ContentTerms.scores",),
-    tests=("proofs/claims/test_false_variants.py: test_every_false_variant_is_rejected",),
+    tests=("proofs/claims/test_false_variants.py",),
     is_lemma=True,
 )
 def decomposition_absolute(*, terms: Mapping[str, Any] = ABSOLUTE) -> Checks:
@@ -70,7 +65,7 @@ def decomposition_absolute(*, terms: Mapping[str, Any] = ABSOLUTE) -> Checks:
     scope=r"The encoding $R$ of a relative position in $\mathbb{R}^{D_p}$; parameters $u$, $v$ in $\mathbb{R}^{d_k}$.",
     source="draft, eq. (7) and (8)",
     justifies=("convert/heads/content.py: ContentTerms.scores",),
-    tests=("proofs/claims/test_decomposition.py: test_the_content_terms_compute_the_proved_expressions",),
+    tests=("proofs/claims/test_decomposition.py",),
     is_lemma=True,
 )
 def decomposition_relative(*, terms: Mapping[str, Any] = RELATIVE) -> Checks:

@@ -41,10 +41,7 @@ def shared(center: Point) -> Any:
     source="draft, eq. (9)-(11), without its constants",
     justifies=("convert/heads/encoding.py: relative_encoding, head_vectors, positional_scores",),
     coq=("Encoding.v: encoding_identity_n, encoding_identity",),
-    tests=(
-        "proofs/claims/test_encoding.py: test_the_proved_expressions_are_what_the_layer_computes",
-        "proofs/claims/test_dimensions.py: test_the_codes_encoding_and_head_vector_are_the_proved_ones",
-    ),
+    tests=("proofs/claims/test_encoding.py", "proofs/claims/test_dimensions.py"),
 )
 def encoding_identity(
     *,
@@ -121,7 +118,7 @@ SHIFTED = scores(other) + shift
     source='draft, section 3.1, "Simplification"',
     justifies=("convert/heads/encoding.py: positional_scores",),
     coq=("Softmax.v: softmax_shift",),
-    tests=("proofs/claims/test_false_variants.py: test_every_false_variant_is_rejected",),
+    tests=("proofs/claims/test_false_variants.py",),
     is_lemma=True,
 )
 def softmax_shift(*, shifted: Any = SHIFTED) -> Checks:
@@ -152,7 +149,7 @@ REDUCTION = sp.Matrix([[0, 0, 1, 1, 0, 0], [1, 0, 0, 0, 0, 0], [0, 1, 0, 0, 0, 0
     scope=r"Real numbers; $\alpha > 0$ for the maximum. $(\Delta_x, \Delta_y)$ is the draft's relative position.",
     source="draft, eq. (9)-(11)",
     justifies=("convert/heads/encoding.py: relative_encoding, head_vectors",),
-    tests=("proofs/claims/test_encoding.py: test_the_drafts_scores_are_the_layers_up_to_a_constant_for_each_head",),
+    tests=("proofs/claims/test_encoding.py",),
     is_lemma=True,
 )
 def encoding_draft(

@@ -59,15 +59,9 @@ def limit_failures(
     status=Status.COQ,
     scope=r"$\alpha > 0$; pixels and centres in $\mathbb{Z}^n$, for any $n$.",
     source="draft, after eq. (11)",
-    justifies=(
-        "convert/heads/encoding.py: head_vectors",
-        "convert/layer/construction.py: attention_from_conv",
-    ),
+    justifies=("convert/heads/encoding.py: head_vectors", "convert/layer/construction.py: attention_from_conv"),
     coq=("Encoding.v: unique_maximum_n, unique_maximum",),
-    tests=(
-        "proofs/claims/test_tail.py: test_the_score_of_the_code_loses_the_squared_distance",
-        "convert/heads/test_encoding.py: test_the_center_wins_by_a_gap_of_at_least_alpha",
-    ),
+    tests=("proofs/claims/test_tail.py", "convert/heads/test_encoding.py"),
     is_lemma=True,
 )
 def unique_maximum() -> Checks:
@@ -85,7 +79,7 @@ def unique_maximum() -> Checks:
     source="draft, section 3.1; the theorem of the article and the talk",
     justifies=("convert/engines/literal.py: attention_probabilities",),
     coq=("Softmax.v: softmax_tail",),
-    tests=("convert/heads/test_regime.py: test_from_the_threshold_on_softmax_is_exactly_one_hot",),
+    tests=("convert/heads/test_regime.py",),
     is_lemma=True,
 )
 def one_hot_limit() -> Checks:

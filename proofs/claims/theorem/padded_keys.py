@@ -24,7 +24,7 @@ BOX = Case.sized((3, 3), (3, 3), pads=((1, 1), (1, 1)))
     "alone: no position is added or appended to what values read. Heads, encoding, content terms and "
     "projections are any, and scores may see positions.",
     coq=("PaddedKeys.v: constant_image_constant_output, without_padded_keys_no_convolution",),
-    tests=("proofs/claims/test_padded_keys.py: test_attention_over_the_pixels_alone_is_constant_where_the_image_is",),
+    tests=("proofs/claims/test_padded_keys.py",),
 )
 def padded_keys(
     *,
@@ -62,6 +62,5 @@ def padded_keys(
     )
     yield equal("no number is nearer to both", min(max(y - CORNER, MIDDLE - y) for y in halves), error)
     yield all_equal(
-        "values that see a position give both numbers",
-        {"corner": (seen[0, 0], CORNER), "middle": (seen[1, 1], MIDDLE)},
+        "values that see a position give both numbers", {"corner": (seen[0, 0], CORNER), "middle": (seen[1, 1], MIDDLE)}
     )

@@ -27,11 +27,8 @@ _SIZES = ((1, 1, 1), (2, 2, 3), (3, 2, 3), (2, 3, 3))  # (d, d_k, D_p)
     r"is. The condition on $W_{kR}$ is needed if the encodings of the keys span $\mathbb{R}^{D_p}$; for "
     r"attention in the place of scores, if their differences do.",
     source="draft, before eq. (8), corrected",
-    justifies=(
-        "convert/heads/content.py: ContentTerms.is_off",
-        "convert/layer/layer.py: SelfAttention.add_content",
-    ),
-    tests=("proofs/claims/test_decomposition.py: test_the_minimal_sets_turn_the_layers_content_off",),
+    justifies=("convert/heads/content.py: ContentTerms.is_off", "convert/layer/layer.py: SelfAttention.add_content"),
+    tests=("proofs/claims/test_decomposition.py",),
 )
 def position_alone(
     *,
@@ -114,7 +111,6 @@ def _other_coefficients(terms: Mapping[str, Any], size: int, key_size: int, enco
 
 
 def _flat(positions: Positions) -> Failures:
-    """Returns a failure unless the differences of the quadratic encodings at these positions span R^3."""
     first, *others = map(encoding, positions)
     differences = sp.Matrix([minus(vector, first) for vector in others])
     return [] if differences.rank() == 3 else [f"the differences have rank {differences.rank()}, not 3"]

@@ -150,10 +150,7 @@ def block_failures(cases: Iterable[Case] = IDENTITIES, *, residual: int = 1, hea
     source="Theorem 1 of the article, which asks for at least as many heads as taps",
     justifies=("convert/layer/spare.py: WithSpareHeads",),
     coq=("SpareHeads.v: spare_heads_add, spare_heads_at_0, theorem_1_with_spare_heads",),
-    tests=(
-        "convert/layer/test_spare.py: test_a_layer_with_spare_heads_has_the_bits_and_strides_of_its_convolution",
-        "convert/network/test_graft.py: test_step_0_is_the_cnn_bit_for_bit_also_at_another_size_than_the_example_s",
-    ),
+    tests=("convert/layer/test_spare.py", "convert/network/test_graft.py"),
 )
 def spare_heads(*, start: int = 0, missing: int = 0) -> Checks:
     r"""Heads beside those of the taps add what they give through $W_{out}$: exactly 0 where it is 0.
@@ -265,11 +262,7 @@ def overflow_failures(*, limit: Callable[[int, Format], Fraction] = input_limit)
     "their backward pass as in the forward one.",
     source="derived here",
     justifies=("convert/layer/spare.py: input_limit, score_limit, WithSpareHeads",),
-    tests=(
-        "convert/layer/test_spare.py: test_a_layer_with_spare_heads_has_the_bits_and_strides_of_its_convolution",
-        "convert/network/test_graft_bits.py: test_a_drawn_step_0_is_the_cnn_in_every_bit",
-        "proofs/claims/test_spare_heads.py: test_the_limits_of_the_code_are_those_of_the_claim",
-    ),
+    tests=("convert/layer/test_spare.py", "convert/network/test_graft_bits.py", "proofs/claims/test_spare_heads.py"),
 )
 def heads_at_0_keep_bits(
     *,
@@ -322,7 +315,7 @@ def heads_at_0_keep_bits(
     scope="As `spare-heads`, for the kernel of one tap whose slice is the identity matrix.",
     source="Wang, Girshick, Gupta and He, Non-local neural networks, CVPR 2018, eq. (6)",
     justifies=("convert/layer/spare.py: WithSpareHeads",),
-    tests=("convert/layer/test_spare.py: test_heads_in_front_attend_to_the_pixels_of_the_unpadded_input_by_content",),
+    tests=("convert/layer/test_spare.py",),
 )
 def identity_with_spare_heads(*, residual: int = 1, heads: int = 1) -> Checks:
     r"""An identity with one spare head is the non-local block.

