@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -53,18 +53,15 @@ def run_demo(folder: Path, *, count: int, seed: int, progress: Callable[[int], N
         agreements.append(agreement)
         parts += [*layers_shown(name, agreement), networks_table(agreement)]
         parts += [f"Wrote {target}; open {shown} to look at it", ""]
-    return Done(
-        {"seed": seed, "networks": found}, [*parts, f"Seed of the images: {seed}", _conclusion(agreements), *_NEXT]
-    )
-
-
-def _conclusion(agreements: Sequence[Agreement]) -> str:
+    # the conclusion of all networks
     engines = [engine for agreement in agreements for engine in agreement.engines]
     layers = [layer for engine in engines for layer in engine.layers]
     beyond = sum(not layer.own <= layer.bound for layer in layers)
     agreed = min(engine.top1_agreement or 0.0 for engine in engines)
     what = f"{beyond} layers are beyond their worst case" if beyond else "every layer is within its proven worst case"
-    return f"In {len(agreements)} networks {what}, and attention gives the CNN's class for {agreed:.1%} of the images."
+    conclusion = f"{what}, and attention gives the CNN's class for {agreed:.1%} of the images."
+    parts += [f"Seed of the images: {seed}", f"In {len(agreements)} networks {conclusion}", *_NEXT]
+    return Done({"seed": seed, "networks": found}, parts)
 
 
 _NEXT = (

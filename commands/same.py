@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ..convert.arguments import USUAL_SIZES
 from ..convert.errors import CheckpointError, OptionError
@@ -43,7 +43,7 @@ def same_files(
         inputs = _pictures(data, sides, chosen)
     else:
         inputs = read_inputs(data)
-    one, other = (_network(each) for each in sides)
+    one, other = ((each if isinstance(each, Path) else each.as_saved().eval()) for each in sides)
     with progress("Running both networks, and rounding", total=STEPS) as advance:
         found = compare(one, other, inputs, dtype=dtype, seed=chosen.seed or 0, progress=advance, prove=prove)
     parts: list[Table | str] = [*found.lines()]
@@ -60,10 +60,6 @@ def _opened(path: Path, opening: Opening) -> Network | Path:
         kind_of(path)
         return path
     return opened(path, opening).whole()
-
-
-def _network(opened: Network | Path) -> nn.Module | Path:
-    return opened if isinstance(opened, Path) else opened.as_saved().eval()
 
 
 def read_inputs(path: Path) -> Any:

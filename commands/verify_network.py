@@ -256,7 +256,7 @@ def verify_network(
 
 
 def _found_or_reason(find: Callable[[], _Found]) -> _Found | str:
-    """What is found, or the reason why it cannot be."""
+    """The result, or why there is none."""
     try:
         return find()
     except ConversionError as refusal:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-_LONGEST = 300  # characters that are told of what other code says
+_LONGEST = 300  # most characters that an error repeats of other code's message
 _LISTED = 10
 _CLOSE = 4  # names that are suggested
 _ALIKE = 0.7  # of difflib's similarity, from which on a name may be meant

@@ -139,16 +139,13 @@ def _alpha(
 POSITION_RATE = 10.0  # times the learning rate: a step of Adam's is about the rate, and positions are in pixels
 
 
-def parameter_groups(
-    model: nn.Module, lr: float, weight_decay: float, *, position_lr: float | None = None, spare_lr: float | None = None
-) -> Groups:
+def parameter_groups(model: nn.Module, lr: float, weight_decay: float, *, spare_lr: float | None = None) -> Groups:
     """Parameter groups for ``torch.optim``: weights that decay; biases and scales; positions; spare heads last.
 
     Args:
         model: A network, melted, grafted or neither.
-        lr: Learning rate.
+        lr: Learning rate; alpha, centres and spare heads' v have ``POSITION_RATE`` times it.
         weight_decay: Of weights of at least two dimensions, content's projections included.
-        position_lr: Learning rate of alpha, centres and spare heads' v; by default ``POSITION_RATE`` times ``lr``.
         spare_lr: Learning rate of spare heads; by default ``lr``. Their groups come last, so that those of the CNN are
             the groups that it had before the graft.
 
@@ -160,9 +157,21 @@ def parameter_groups(
         >>> model = c2a.melt(torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()), alpha=4.0)
         >>> optimizer = torch.optim.AdamW(c2a.parameter_groups(model, lr=1e-3, weight_decay=0.01))
     """
-    _check_gradients(model)
+    # a parameter whose gradient is always 0 is no parameter to train
+    still = [
+        name
+        for name, layer in attention_layers(model)
+        if any(parameter.requires_grad for parameter in _positions(layer))
+        and (layer.axis_scores is not None or (layer.regime.is_exact and layer.content is None))
+    ]
+    if still:
+        raise ConversionError(
+            f"alpha and centers of {', '.join(still[:10])} are to be trained, and have no gradient: attention there is "
+            "exactly one-hot, or goes by learned tables; melt(model) makes it soft, requires_grad_(False) leaves "
+            "positions out"
+        )
     apart = [parameter for _, layer in attention_layers(model) for parameter in _positions(layer)]
-    faster = POSITION_RATE * lr if position_lr is None else position_lr
+    faster = POSITION_RATE * lr
     groups = plain_groups(model, weight_decay=weight_decay, apart=apart, apart_lr=faster)
     spare = {id(p): p for _, layer in attention_layers(model) for p in layer.spare_parameters()}
     for group in groups:
@@ -176,21 +185,6 @@ def parameter_groups(
         {"params": places, "weight_decay": 0.0, "lr": faster},
     ]
     return [{"lr": lr, **each} for each in (*groups, *new) if each["params"]]
-
-
-def _check_gradients(model: nn.Module) -> None:
-    still = [
-        name
-        for name, layer in attention_layers(model)
-        if any(parameter.requires_grad for parameter in _positions(layer))
-        and (layer.axis_scores is not None or (layer.regime.is_exact and layer.content is None))
-    ]
-    if still:
-        raise ConversionError(
-            f"alpha and centers of {', '.join(still[:10])} are to be trained, and have no gradient: attention there is "
-            "exactly one-hot, or goes by learned tables; melt(model) makes it soft, requires_grad_(False) leaves "
-            "positions out"
-        )
 
 
 def _positions(layer: SelfAttention) -> list[nn.Parameter]:

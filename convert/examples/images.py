@@ -96,18 +96,6 @@ def _inside(distance: Array) -> Array:
     return np.clip(0.5 - distance, 0.0, 1.0)
 
 
-def _disc(rows: Array, cols: Array, size: Array) -> Array:
-    return _inside(np.hypot(rows, cols) - size)
-
-
-def _ring(rows: Array, cols: Array, size: Array) -> Array:
-    return _inside(np.abs(np.hypot(rows, cols) - 0.8 * size) - 0.2 * size)
-
-
-def _square(rows: Array, cols: Array, size: Array) -> Array:
-    return _inside(np.maximum(np.abs(rows), np.abs(cols)) - 0.85 * size)
-
-
 def _triangle(rows: Array, cols: Array, size: Array) -> Array:
     """An equilateral triangle, tip up: each side is ``size / 2`` from the centre."""
     slopes = np.sqrt(0.75) * np.abs(cols) - 0.5 * rows
@@ -123,27 +111,15 @@ def _wave(position: Array, period: Array) -> Array:
     return 0.5 + 0.5 * np.sin(2 * np.pi * position / period)
 
 
-def _horizontal_grating(rows: Array, cols: Array, size: Array) -> Array:
-    return _wave(rows, size)
-
-
-def _vertical_grating(rows: Array, cols: Array, size: Array) -> Array:
-    return _wave(cols, size)
-
-
-def _diagonal_grating(rows: Array, cols: Array, size: Array) -> Array:
-    return _wave((rows + cols) / np.sqrt(2), size)
-
-
 _FIGURES: dict[str, Callable[[Array, Array, Array], Array]] = {
-    "disc": _disc,
-    "ring": _ring,
-    "square": _square,
+    "disc": lambda rows, cols, size: _inside(np.hypot(rows, cols) - size),
+    "ring": lambda rows, cols, size: _inside(np.abs(np.hypot(rows, cols) - 0.8 * size) - 0.2 * size),
+    "square": lambda rows, cols, size: _inside(np.maximum(np.abs(rows), np.abs(cols)) - 0.85 * size),
     "triangle": _triangle,
     "cross": _cross,
-    "horizontal grating": _horizontal_grating,
-    "vertical grating": _vertical_grating,
-    "diagonal grating": _diagonal_grating,
+    "horizontal grating": lambda rows, _, size: _wave(rows, size),
+    "vertical grating": lambda _, cols, size: _wave(cols, size),
+    "diagonal grating": lambda rows, cols, size: _wave((rows + cols) / np.sqrt(2), size),
 }
 
 CLASSES: tuple[str, ...] = tuple(_FIGURES)

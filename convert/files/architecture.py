@@ -152,8 +152,8 @@ def _defined_in(path: Path) -> list[str]:
     try:
         body = ast.parse(path.read_text(encoding="utf-8")).body
     except (OSError, ValueError, SyntaxError) as error:
-        told = _no_file(path) if isinstance(error, OSError) else f"Python cannot parse {path}; the form is {FORM}"
-        raise ArchitectureError(told) from error
+        fault = _no_file(path) if isinstance(error, OSError) else f"Python cannot parse {path}; the form is {FORM}"
+        raise ArchitectureError(fault) from error
     return [
         each.name for each in body if isinstance(each, ast.ClassDef | ast.FunctionDef) and not each.name.startswith("_")
     ]

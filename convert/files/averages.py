@@ -52,9 +52,9 @@ def swapped(value: Mapping[Any, Any]) -> dict[str, bool]:
         return {"state_dict": True, "current_model_state": False}
     meta, average = value.get("meta"), value.get("ema_state_dict")
     if "state_dict" in value and isinstance(average, Mapping):
-        told = isinstance(meta, Mapping) and "mmengine_version" in meta
+        is_named = isinstance(meta, Mapping) and "mmengine_version" in meta
         counted = "steps" in average and any(str(key).startswith("module.") for key in average)
-        if told or counted or "message_hub" in value:  # of MMEngine
+        if is_named or counted or "message_hub" in value:  # of MMEngine
             return {"state_dict": True, "ema_state_dict": False}
     return {}
 

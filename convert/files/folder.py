@@ -94,8 +94,6 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
     if said.get("format_version") != FORMAT_VERSION:
         version, own = said.get("format_version"), metadata.version("conv2attn")
         raise CheckpointError(f"{path} has format version {version!r:.100}; conv2attn {own} reads {FORMAT_VERSION}")
-    if isinstance(said.get("layers"), list):
-        said["layers"] = [_as_now(each) if isinstance(each, dict) else each for each in said["layers"]]
     try:
         config = from_plain(Config, {each.name: said.get(each.name) for each in fields(Config)})
     except ValueError as error:
@@ -118,12 +116,6 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
 def _no_folder(folder: Path) -> str:
     beside = [each.name for each in folder.parent.iterdir()] if folder.parent.is_dir() else []
     return f"there is no folder {folder}{close_names(folder.name, beside)}"
-
-
-def _as_now(layer: dict[str, Any]) -> dict[str, Any]:
-    """A layer's entry with what was not told before there were spare heads, or of the seed of their first weights."""
-    spare = layer.get("spare")
-    return layer | {"spare": {"seed": None} | spare if isinstance(spare, dict) else spare}
 
 
 def save_converted(
@@ -179,9 +171,9 @@ def save_converted(
     config, state = _described(model, report, architecture, preprocessing, source)
     bytes_of = {key: packed(key, value) for key, value in extra_state_of(state).items()}
     shared = aliases(tensors_of(state))
-    told = json.loads(json_text(report.to_json()))  # as it will be read
-    told["sha256"] = checksum(told, json.loads(_json(config)), tensors_of(state))
-    texts = {CONFIG: _json(config), REPORT: json_text(told) + "\n"} | ({} if page is None else {PAGE: page})
+    written = json.loads(json_text(report.to_json()))  # as it will be read
+    written["sha256"] = checksum(written, json.loads(_json(config)), tensors_of(state))
+    texts = {CONFIG: _json(config), REPORT: json_text(written) + "\n"} | ({} if page is None else {PAGE: page})
     tensors = independent({name: value for name, value in {**state, **bytes_of}.items() if name not in shared})
 
     def write(temporary: Path) -> None:

@@ -76,8 +76,8 @@ def load_into(
     if problems:
         raise _other_classes(path, given, wanted) or _unfit(path, given, wanted, problems)
     if unknown := {key: kinds for key in extra if key in wanted and (kinds := inert_kinds(extra[key]))}:
-        told = listed([f"{key!r} ({listed(kinds)})" for key, kinds in unknown.items()])
-        raise TrustNeededError(f"{path} holds extra state of classes whose code is not run: {told}")
+        fault = listed([f"{key!r} ({listed(kinds)})" for key, kinds in unknown.items()])
+        raise TrustNeededError(f"{path} holds extra state of classes whose code is not run: {fault}")
     dtypes = {key: wanted[key].dtype for key in given if isinstance(wanted.get(key), Tensor)}
     weights = {key: value.to(dtypes.get(key, value.dtype)) for key, value in given.items()} if assign else given
     state = with_versions({**weights, **extra}, versions)
@@ -93,8 +93,8 @@ def load_into(
     if is_ours and dict(versions or {}) == dict(versions_of(model.state_dict()) or versions or {}):
         kept += differing(model, given)
     if kept:
-        told = f"{type(model).__name__} does not load {listed([repr(key) for key in kept])} as it stands in the file"
-        raise CheckpointError(f"{path} does not fit the architecture: {told}")
+        fault = f"{type(model).__name__} does not load {listed([repr(key) for key in kept])} as it stands in the file"
+        raise CheckpointError(f"{path} does not fit the architecture: {fault}")
     missing = [key for key in found.missing_keys if key.rpartition(".")[2] != _COUNTER]
     children = {name.partition(".")[0] for name in wanted}
     modules = {name for name, _ in model.named_modules()}
@@ -144,8 +144,8 @@ def _other_classes(path: Path, given: Mapping[str, Tensor], wanted: Mapping[str,
     if layers != {last} or len(counts) != 1 or any(one.shape[1:] != two.shape[1:] for one, two in other.values()):
         return None
     ((found, expected),) = counts
-    told = f"{path} has {found:,} classes, the architecture {expected:,}: '{last}' has as many outputs"
-    return ClassesDifferError(told, found)
+    fault = f"{path} has {found:,} classes, the architecture {expected:,}: '{last}' has as many outputs"
+    return ClassesDifferError(fault, found)
 
 
 def _unfit(
@@ -159,12 +159,12 @@ def _unfit(
     if _are_quantised(given, wanted):
         return quantised(path, FLOAT_STATE, [*problems, *unexpected])
     held = [f"it holds {listed([repr(key) for key in unexpected])}, which the architecture lacks"] if unexpected else []
-    told = "; ".join([*([listed(problems, "; ")] if problems else []), *held])
+    fault = "; ".join([*([listed(problems, "; ")] if problems else []), *held])
     fitting = sum(_mismatch(key, given[key], wanted[key], assign=True) is None for key in given if key in wanted)
     lacking = sum(key not in given and key.rpartition(".")[2] != _COUNTER for key in wanted)
     extra = len(given.keys() - wanted.keys())
     counts = f"{fitting:,} of {len(wanted):,} keys fit, missing {lacking:,}, left over {extra:,}"
-    return CheckpointError(f"{path} does not fit the architecture: {counts}: {told}")
+    return CheckpointError(f"{path} does not fit the architecture: {counts}: {fault}")
 
 
 def _mismatch(key: str, got: Tensor, wanted: object, assign: bool) -> str | None:

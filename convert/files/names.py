@@ -73,7 +73,7 @@ def similar_names(name: str) -> list[str]:
     name = re.split(r"[:./]", name)[-1].lower()
     listed: dict[str, str] = {}
     for library in (_TORCHVISION, "timm"):
-        with suppress(Exception):  # this serves a hint in an error that is told anyway
+        with suppress(Exception):  # this serves a hint in an error that is raised anyway
             listed |= {f"{library}:{known}": known for known in importlib.import_module(library).list_models()}
     close = set(difflib.get_close_matches(name, set(listed.values()), n=4))
     return sorted((spec for spec, known in listed.items() if known in close), key=lambda spec: listed[spec] != name)

@@ -107,8 +107,8 @@ class Network:
     def is_converted(self) -> bool:
         """Whether it has attention layers."""
         held = self.checkpoint.network
-        told = bool(self.records) or holds_attention(self.checkpoint.state_dict)
-        return told or (held is not None and bool(modules_of(held, SelfAttention)))
+        is_recorded = bool(self.records) or holds_attention(self.checkpoint.state_dict)
+        return is_recorded or (held is not None and bool(modules_of(held, SelfAttention)))
 
     @property
     def is_layers(self) -> bool:
@@ -158,7 +158,7 @@ class Network:
             yield record, stored_layer(record, self.checkpoint.state_dict, self.checkpoint.path)
 
     def cnn(self) -> nn.Module:
-        """The CNN, bit for bit: as it was read, or as it was before the conversion. It can be requested only once."""
+        """The CNN, bit for bit: as it was read, or as it was before the conversion. Call it once."""
         self._check_convolutions()
         return restore_model(self.read, inplace=True) if modules_of(self.read, SelfAttention) else self.read
 
@@ -190,7 +190,7 @@ class Network:
         return with_versions({key: state[key] for key in order}, saved.versions)
 
     def attention(self) -> nn.Module:
-        """The network with its attention layers as they were saved. It can be requested only once."""
+        """The network with its attention layers as they were saved. Call it once."""
         return _convert_like(self.read, self.records, self.checkpoint).eval() if self.records else self.read
 
     def as_saved(self) -> nn.Module:
@@ -257,7 +257,14 @@ def open_network(path: str | Path, opening: Opening | None = None) -> Network:
             return open_conversion(path, opening)
         named_by, recipe = path, Architecture(f"{PREFIX}{path}").resolved()
         if not recipe.spec.startswith("timm:"):
-            return _of_transformers(path, recipe, opening)
+            # transformers' own loader knows the names that its files have for weights
+            model = pretrained(path, trust=opening.trust)
+            contents = read_contents(path)
+            state = held_state(model)
+            saved = Checkpoint(
+                path, tensors_of(state), contents.sha256, files=contents.files, extra_state=extra_state_of(state)
+            )
+            return Network(saved, lambda: model, (), recipe, described=from_folder(path))
         opening = replace(opening, architecture=recipe)
     contents = read_contents(path, trust=opening.trust)
     if opening.architecture is None:
@@ -352,17 +359,6 @@ def open_conversion(path: Path, opening: Opening) -> Network:
         return _built(given, fill, path, trust=opening.trust, named_by=None if is_given else path)
 
     return Network(saved, build, config.layers, _recipe(given), config.content, config.preprocessing)
-
-
-def _of_transformers(path: Path, recipe: Architecture, opening: Opening) -> Network:
-    """A folder of transformers, whose own loader knows the names that its files have for weights."""
-    model = pretrained(path, trust=opening.trust)
-    contents = read_contents(path)
-    state = held_state(model)
-    saved = Checkpoint(
-        path, tensors_of(state), contents.sha256, files=contents.files, extra_state=extra_state_of(state)
-    )
-    return Network(saved, lambda: model, (), recipe, described=from_folder(path))
 
 
 def _recipe(given: nn.Module | Architecture | None) -> Architecture | None:

@@ -89,12 +89,12 @@ class Summary:
     @property
     def in_words(self) -> str:
         """The summary in a few sentences."""
-        told = [f"{self.layers:,} layer{'s' * (self.layers != 1)}, {self.heads:,} head{'s' * (self.heads != 1)}."]
+        sentences = [f"{self.layers:,} layer{'s' * (self.layers != 1)}, {self.heads:,} head{'s' * (self.heads != 1)}."]
         if self.is_same_program:
-            told.insert(0, f"{SAME_BITS}, evaluated by the convolution's own call.")
+            sentences.insert(0, f"{SAME_BITS}, evaluated by the convolution's own call.")
         if self.apart is not None:
             difference, largest = map(number, self.apart)
-            told.insert(
+            sentences.insert(
                 0,
                 f"Soft attention: on a drawn image outputs differ from the CNN's, which reach {largest}, by up to "
                 f"{difference}; alpha_for finds an alpha that is certified for a tolerance.",
@@ -104,13 +104,13 @@ class Summary:
             difference, bound = (max(getattr(one, name) for one in known) for name in ("difference", "bound"))
             limit = f"worst case for these inputs {number(bound)}" if math.isfinite(bound) else "no finite worst case"
             queries = max(one.queries for one in known)
-            told.append(
+            sentences.append(
                 f"Literal attention, at {queries} queries of each layer on a generated image: measured difference from "
                 f"the convolution {number(difference)}, {limit}."
             )
         for reason in dict.fromkeys(each.reason for each in self.idle or ()):
-            told.append(f"{listed([each.name for each in self.idle or () if each.reason == reason])} {reason}.")
-        return " ".join(told)
+            sentences.append(f"{listed([each.name for each in self.idle or () if each.reason == reason])} {reason}.")
+        return " ".join(sentences)
 
     def to_json(self) -> dict[str, Any]:
         """The summary as plain data, without the single layers."""

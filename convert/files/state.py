@@ -74,11 +74,11 @@ def complete_state(model: nn.Module) -> dict[str, Any]:
     changed = [key for key, value in tensors_of(said).items() if key in held and not _is_same(value, held[key])]
     added = [key for key in said if key not in held]
     if changed or added:
-        told = [f"changes {listed(changed)}"] if changed else []
-        told += [f"has {listed(added)}, which no module holds under that name"] if added else []
+        faults = [f"changes {listed(changed)}"] if changed else []
+        faults += [f"has {listed(added)}, which no module holds under that name"] if added else []
         raise OutputError(
             f"the state dict of {type(model).__name__} is not what its modules hold, and what is written would not be "
-            f"the network: it {' and '.join(told)}"
+            f"the network: it {' and '.join(faults)}"
         )
     return said if said.keys() == held.keys() else with_versions(held, versions_of(said))
 

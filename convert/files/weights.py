@@ -364,8 +364,7 @@ def _joined_parts(found: _Found, expected: Expected, average: bool | None) -> _F
         names = {key: f"{prefix}{name}" for key, name in fitted.names.items()}
         versions |= renamed(versions_of(state), names) or {}
         score = (score[0] + fitted.matched[0], score[1] + fitted.matched[1])
-    told = versions or None
-    return replace(found, tensors=tensors, versions=told, score=score, prefixes=("",), beside=tuple(beside))
+    return replace(found, tensors=tensors, versions=versions or None, score=score, prefixes=("",), beside=tuple(beside))
 
 
 def _plain(tensors: Mapping[str, Any], path: Path) -> dict[str, Tensor]:

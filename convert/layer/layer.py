@@ -109,7 +109,11 @@ class SelfAttention(WithSpareHeads):
         if weight is None:
             weight = nn.Parameter(torch.empty(spec.weight_shape, device=device, dtype=dtype))
             bias = nn.Parameter(weight.new_empty(spec.out_channels)) if spec.bias else None
-            _draw(weight, bias)
+            # as a new nn.Conv2d draws them
+            nn.init.kaiming_uniform_(weight, a=5**0.5)
+            if bias is not None:
+                bound = weight[0].numel() ** -0.5
+                nn.init.uniform_(bias, -bound, bound)
         self.weight = weight
         self.register_parameter("bias", bias)
         self._rest_at_taps(alpha, compute_dtype(weight.dtype))
@@ -357,15 +361,11 @@ class SelfAttention(WithSpareHeads):
         with without_autocast(values.weight.device):
             maps = attention_maps(values, size, positions, None if x is None else self.spec.pad(x))
             if any(number >= self.num_heads for number in head_numbers):
-                maps = self._beside_spare_maps(maps, x, positions)
+                if x is None:
+                    raise ConversionError("spare heads look at the image: x= gives it")
+                spare = self._spare_maps(x, positions).flatten(3).transpose(1, 2)
+                maps = torch.cat([maps.expand(len(spare), *maps.shape[-3:]).to(spare.dtype), spare], 2)
         return torch.unflatten(maps[..., head_numbers, :].transpose(-3, -2), -1, tuple(padded_size))
-
-    def _beside_spare_maps(self, maps: Tensor, x: Tensor | None, positions: Tensor) -> Tensor:
-        """The maps of the taps' heads, then those of the spare heads, [batch, queries, all heads, keys]."""
-        if x is None:
-            raise ConversionError("spare heads look at the image: x= gives it")
-        spare = self._spare_maps(x, positions).flatten(3).transpose(1, 2)
-        return torch.cat([maps.expand(len(spare), *maps.shape[-3:]).to(spare.dtype), spare], 2)
 
     def add_content(self, key_dim: int) -> ContentTerms:
         """Adds the content terms (a), (b) and (c), in place.
@@ -507,10 +507,3 @@ def set_engine(model: nn.Module, engine: str) -> None:
     for module in checked_model(model).modules():
         if isinstance(module, SelfAttention):
             module.engine = engine
-
-
-def _draw(weight: Tensor, bias: Tensor | None) -> None:
-    nn.init.kaiming_uniform_(weight, a=5**0.5)
-    if bias is not None:
-        bound = weight[0].numel() ** -0.5
-        nn.init.uniform_(bias, -bound, bound)

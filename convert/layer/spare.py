@@ -74,7 +74,7 @@ class SpareHeads:
         beside: Whether they stand beside the taps, at the outputs; else in front of them, at the input.
         positions: Whether scores have the quadratic relative term, too.
         in_place_of_conv: Whether the graft made the layer of a convolution, so that ``ungraft`` makes it one again.
-        seed: Seed of their first weights; None in folders that do not tell.
+        seed: Seed of their first weights.
     """
 
     heads: int
@@ -83,7 +83,7 @@ class SpareHeads:
     beside: bool = False
     positions: bool = False
     in_place_of_conv: bool = True
-    seed: int | None = 0
+    seed: int = 0
 
     def __str__(self) -> str:
         """The heads, as a table has them."""
@@ -136,10 +136,10 @@ class WithSpareHeads(HeadPositions):
         """A copy whose spare heads have the weights that they started with, and look where they did then.
 
         Raises:
-            ConversionError: The layer has no spare heads, or their seed is not known.
+            ConversionError: The layer has no spare heads.
         """
-        if self.spare is None or self.spare.seed is None:
-            raise ConversionError("the first weights of the layer's spare heads are not known")
+        if self.spare is None:
+            raise ConversionError("the layer has no spare heads")
         first = copy.deepcopy(self)
         for name, start in self._first_weights(self.spare).items():
             first.get_parameter(name).data = start

@@ -273,7 +273,15 @@ def graph_of(module: nn.Module) -> fx.GraphModule:
         raise ConversionError(f"its code changes its {changed[0]}")
     if graphs[0].python_code("self").src != graphs[1].python_code("self").src:
         raise ConversionError("it computes something else in training")
-    return _with_all_of(module, fx.GraphModule(module, graphs[1], type(module).__name__))
+    # the graph also gets what the module's code does not use
+    graph = fx.GraphModule(module, graphs[1], type(module).__name__)
+    for kind in ("_modules", "_parameters", "_buffers"):
+        for name, value in getattr(module, kind).items():
+            getattr(graph, kind).setdefault(name, value)
+    graph._non_persistent_buffers_set = set(module._non_persistent_buffers_set)
+    for name, value in vars(module).items():
+        vars(graph).setdefault(name, value)
+    return graph
 
 
 def _trace(module: nn.Module, *, training: bool) -> fx.Graph:
@@ -288,15 +296,4 @@ def _trace(module: nn.Module, *, training: bool) -> fx.Graph:
     for node in graph.find_nodes(op="placeholder"):  # fx numbers the arguments that keep their defaults
         name = str(node.target).rpartition("_")[0]
         node.target = name if name in defaults and node.target not in defaults else node.target
-    return graph
-
-
-def _with_all_of(module: nn.Module, graph: fx.GraphModule) -> fx.GraphModule:
-    """Adds to a graph the tensors, children and attributes of its module that the code does not use."""
-    for kind in ("_modules", "_parameters", "_buffers"):
-        for name, value in getattr(module, kind).items():
-            getattr(graph, kind).setdefault(name, value)
-    graph._non_persistent_buffers_set = set(module._non_persistent_buffers_set)
-    for name, value in vars(module).items():
-        vars(graph).setdefault(name, value)
     return graph

@@ -473,8 +473,8 @@ def _choose(
 def _none_can(model: nn.Module, candidates: Sequence[tuple[str, ...]], *, beside: bool) -> UnsupportedLayerError:
     reasons = [(names[0], _reason(model.get_submodule(names[0]), beside=beside)) for names in candidates]
     problems = [Problem(name, reason) for name, reason in reasons if reason is not None]
-    told = listed(list(map(str, problems)), "; ") or "the model has no convolution above 1x1"
-    return UnsupportedLayerError(f"nothing was grafted: {told}", problems)
+    named = listed(list(map(str, problems)), "; ") or "the model has no convolution above 1x1"
+    return UnsupportedLayerError(f"nothing was grafted: {named}", problems)
 
 
 def _sees_several(model: nn.Module, name: str, *, beside: bool) -> bool:

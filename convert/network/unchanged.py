@@ -78,11 +78,6 @@ def _difference(one: nn.Module, other: nn.Module, originals: set[int]) -> str | 
         for name, tensor in ours.items():
             if not _is_same_tensor(tensor, theirs[name]):
                 return f"has another {name}"
-    return _other_attribute(one, other)
-
-
-def _other_attribute(one: nn.Module, other: nn.Module) -> str | None:
-    """An attribute that one module lacks, or a plain one that differs."""
     ours, theirs = vars(one), vars(other)
     for name, value in ours.items():
         if name in _OWN or name.startswith("__"):

@@ -114,7 +114,7 @@ def _load_external(tensor: TensorProto, folder: Path) -> Path:
 
 DEQUANTISED = "its weights were stored as integers, and are dequantised: (integer - zero point) * scale"
 _ROUNDED = "its weights went through QuantizeLinear, which rounds them, and DequantizeLinear"
-_NOTES = {"QuantizeLinear": _ROUNDED, "DequantizeLinear": DEQUANTISED}  # the first one that applies is told
+_NOTES = {"QuantizeLinear": _ROUNDED, "DequantizeLinear": DEQUANTISED}  # the first one that applies is given
 _MOVED = "Identity Cast CastLike Constant Shape Transpose Reshape Squeeze Unsqueeze Flatten Slice Split Concat Gather"
 _CHANGED = "Add Sub Mul Div Pow Neg Abs Sqrt Reciprocal Exp Log Clip Min Max Round Where"
 _OTHERS = "QuantizeLinear DequantizeLinear ReduceMean ReduceSum ReduceSumSquare ReduceL1 ReduceL2 ReduceMax ReduceMin"

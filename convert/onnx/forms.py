@@ -41,8 +41,19 @@ def literal(nodes: Nodes, grid: Grid, heads: Heads, weight: str) -> str:
     spec, code = heads.spec, COMPUTED[heads.score_dtype]
     queries, keys = _queries(nodes, grid, code), _keys(nodes, grid, code)
     delta = nodes.add("Sub", keys, nodes.reshaped(queries, -1, 1, spec.axes), name="delta", description="k - q")
-    encoding = nodes.add("Concat", _squared(nodes, delta, spec.axes, code), delta, axis=2, name="relative_encoding")
-    vectors = nodes.constant(_head_vectors(heads).T, _NUMPY[code], name="head_vectors", description=_VECTORS)
+    # |delta|^2 is a product with ones, which is the same in every opset
+    squares = nodes.add("Mul", delta, delta)
+    encoding = nodes.add(
+        "Concat",
+        nodes.add("MatMul", squares, nodes.constant(np.ones((spec.axes, 1)), _NUMPY[code]), name="squared_length"),
+        delta,
+        axis=2,
+        name="relative_encoding",
+    )
+    # v_h = -alpha_h (1, -2 Delta_h)
+    alpha, centers = np.array(heads.alpha)[:, None], np.array(heads.centers)
+    found: NDArray[np.float64] = -alpha * np.concatenate([np.ones_like(alpha), -2 * centers], axis=1)
+    vectors = nodes.constant(found.T, _NUMPY[code], name="head_vectors", description=_VECTORS)
     scores = nodes.add("MatMul", encoding, vectors, name="scores", description="r_delta . v_h: [query, key, head].")
     by_head = nodes.add("Transpose", scores, perm=[0, 2, 1])
     probabilities = nodes.add("Softmax", by_head, axis=2, name="probabilities", description="Softmax over all keys.")
@@ -69,25 +80,12 @@ def _keys(nodes: Nodes, grid: Grid, code: int) -> str:
     return grid.points(along, grid.key_size, "key_positions")
 
 
-def _squared(nodes: Nodes, positions: str, axes: int, code: int) -> str:
-    """|.|^2 of positions [..., axes], as [..., 1]: a product with ones, which is the same in every opset."""
-    squares = nodes.add("Mul", positions, positions)
-    return nodes.add("MatMul", squares, nodes.constant(np.ones((axes, 1)), _NUMPY[code]), name="squared_length")
-
-
 def _values(nodes: Nodes, grid: Grid, heads: Heads, weight: str) -> str:
     """W_val x of every head and key, [batch, groups, num_heads, keys, out_channels / groups]."""
     spec = heads.spec
     pixels = nodes.reshaped(grid.keys, grid.batch, spec.groups, 1, spec.in_channels // spec.groups, grid.key_count)
     tokens = nodes.add("Transpose", pixels, perm=[0, 1, 2, 4, 3], name="tokens")
     return nodes.add("MatMul", tokens, value_weight(nodes, spec, weight), name="values", description="W_val x.")
-
-
-def _head_vectors(heads: Heads) -> NDArray[np.float64]:
-    """v_h = -alpha_h (1, -2 Delta_h), [num_heads, axes + 1]."""
-    alpha, centers = np.array(heads.alpha)[:, None], np.array(heads.centers)
-    found: NDArray[np.float64] = -alpha * np.concatenate([np.ones_like(alpha), -2 * centers], axis=1)
-    return found
 
 
 _VECTORS = "v_h = -alpha_h (1, -2 Delta_h), which heads compare the relative encoding with: [axes + 1, head]."

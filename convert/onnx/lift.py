@@ -3,7 +3,7 @@
 From opset 6 to 11 most operators only gain types and options. Those that change have a rule each:
 
     Add, Mul, PRelu, ... of 6     a second operand that begins at ``axis`` gets axes of one behind it
-    BatchNormalization, Dropout   must be told to be in use, not in training (``is_test``); ``spatial`` can only be 1
+    BatchNormalization, Dropout   must be marked as in use, not in training (``is_test``); ``spatial`` can only be 1
     Slice, TopK, Clip, Pad        attributes become inputs
     Upsample, Resize              a pixel q reads q / scale ("asymmetric"), which later versions do not by default
     Scatter                       becomes ScatterElements

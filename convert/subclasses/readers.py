@@ -1,4 +1,4 @@
-"""Readers: what a subclass of a convolution computes, told by someone who knows it.
+"""Readers: descriptions of what subclasses of convolutions compute, by someone who knows.
 
 A subclass may compute anything in its ``forward``. A reader says which convolution that is: its geometry, and the
 kernel that it makes of its parameters at every call. ``libraries.py`` has those of well-known classes.

@@ -269,7 +269,10 @@ def folder(
         raise CheckpointError(
             f"{path} must hold a folder for each of at least two classes; it holds {len(places[0].classes)}"
         )
-    _check_counts(path, places[-1] if "" in parts else parts["train"])
+    train = places[-1] if "" in parts else parts["train"]
+    counts = torch.tensor(train.labels, device="cpu").bincount().tolist()
+    if few := [name for name, count in zip(train.classes, counts, strict=True) if count < _FEWEST]:
+        raise CheckpointError(f"{path} has classes of fewer than three pictures: {', '.join(few[:10])}")
     own = None if preprocessing is None or size is not None else owners_reader(preprocessing)
     if preprocessing is not None:
         channels, size = preprocessing.channels, size or preprocessing.size
@@ -300,10 +303,3 @@ def _read(path: Path, places: Places, reader: Reader) -> Split:
             raise ImageSizesError(f"{picture} and {places.files[0]} are of different sizes")
         images[place] = pixels
     return Split(images, torch.tensor(places.labels, device="cpu"))
-
-
-def _check_counts(path: Path, places: Places) -> None:
-    counts = torch.tensor(places.labels, device="cpu").bincount().tolist()
-    few = [name for name, count in zip(places.classes, counts, strict=True) if count < _FEWEST]
-    if few:
-        raise CheckpointError(f"{path} has classes of fewer than three pictures: {', '.join(few[:10])}")

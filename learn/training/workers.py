@@ -15,11 +15,6 @@ Workers = Callable[[Jobs], list[Any]]
 """Does jobs, and returns their results in the order of the jobs."""
 
 
-def in_turn(jobs: Jobs) -> list[Any]:
-    """Does jobs in this process, one after another."""
-    return [job() for job in jobs]
-
-
 @contextmanager
 def workers(count: int) -> Iterator[Workers]:
     """Does jobs in new processes of this machine, which share this process's threads and end with the context.
@@ -30,7 +25,7 @@ def workers(count: int) -> Iterator[Workers]:
         count: How many processes. Jobs and results must then be picklable.
     """
     if count == 1:
-        yield in_turn
+        yield lambda jobs: [job() for job in jobs]
         return
     from pebble import ProcessPool  # here, because a training in one process needs no pool
 

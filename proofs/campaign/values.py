@@ -255,13 +255,9 @@ def _changes(layer: SelfAttention, query: Sequence[int], grid: Size) -> Tensor:
         target = tuple(place + offset for place, offset in zip(query, offsets, strict=True))
         change = torch.ones((), dtype=torch.float64)
         for place, length in zip(target, grid, strict=True):
-            change = change.unsqueeze(-1) * _softmax(alpha, place, length)
+            keys = torch.arange(length, dtype=torch.float64)
+            change = change.unsqueeze(-1) * torch.softmax(-alpha * (keys - place).square(), 0)
         change[target] = 0
         change[target] = -change.sum()
         changes.append(change)
     return torch.stack(changes)
-
-
-def _softmax(alpha: float, target: int, length: int) -> Tensor:
-    keys = torch.arange(length, dtype=torch.float64)
-    return torch.softmax(-alpha * (keys - target).square(), 0)

@@ -63,7 +63,18 @@ def sections(results: Sequence[Result]) -> list[str]:
     found, number = [], 0
     for result in results:
         number += not result.claim.is_lemma
-        found.append(_section(result, number, known))
+        claim = result.claim
+        minor = "Erratum" if claim.name.startswith("errata-") else "Lemma"
+        kind = f'<a id="{claim.name}"></a>**{minor} {claim.name}' if claim.is_lemma else f"**Proposition {number}"
+        printed = "" if claim.source == "new" else f" *Source:* {claim.source}."
+        parts = [
+            *([] if claim.is_lemma else [f"### {claim.name}"]),
+            f"{kind} ({claim.status}). {claim.title}.** *Scope:* {claim.scope}{printed}",
+            _flowing(fill(claim.text, claim.names)),
+            _in_coq(claim.coq[0]) if claim.status is Status.COQ else "",
+            f"*Checked:* {'; '.join(_judged(result, verdict) for verdict in result.verdicts)}.\n{_places(result)}",
+        ]
+        found.append("\n\n".join(_linked(part, known) for part in parts if part))
     return found
 
 
@@ -84,21 +95,6 @@ def _flowing(text: str) -> str:
             lines.append(line)
         fenced ^= is_fence
     return "\n".join(lines[1:])
-
-
-def _section(result: Result, number: int, known: Collection[str]) -> str:
-    claim = result.claim
-    minor = "Erratum" if claim.name.startswith("errata-") else "Lemma"
-    kind = f'<a id="{claim.name}"></a>**{minor} {claim.name}' if claim.is_lemma else f"**Proposition {number}"
-    printed = "" if claim.source == "new" else f" *Source:* {claim.source}."
-    parts = [
-        *([] if claim.is_lemma else [f"### {claim.name}"]),
-        f"{kind} ({claim.status}). {claim.title}.** *Scope:* {claim.scope}{printed}",
-        _flowing(fill(claim.text, claim.names)),
-        _in_coq(claim.coq[0]) if claim.status is Status.COQ else "",
-        f"*Checked:* {'; '.join(_judged(result, verdict) for verdict in result.verdicts)}.\n{_places(result)}",
-    ]
-    return "\n\n".join(_linked(part, known) for part in parts if part)
 
 
 def _judged(result: Result, verdict: Verdict) -> str:

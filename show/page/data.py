@@ -258,7 +258,7 @@ def spare_data(scene: Scene, budget: int) -> dict[str, Any]:
     if spare is None:
         raise ConversionError("the layer has no spare heads")
     is_trained = not layer.spare_heads_are_off()
-    first = layer.with_first_spare_weights() if is_trained and spare.seed is not None else None
+    first = layer.with_first_spare_weights() if is_trained else None
     places = torch.tensor(list(product(*layer.spec.query_positions(scene.size))), device=scene.x.device)
     pairs = [None if each is None else each.spare_products(scene.x, places) for each in (layer, first)]
     each = sum(part[0, 0].numel() for pair in pairs if pair is not None for part in pair)

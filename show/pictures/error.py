@@ -19,7 +19,7 @@ from .style import BLUE, FAINT, GREY, VERMILION, Sheet
 _ACROSS = 3
 
 
-def draw_error(scenes: Sequence[Scene], alphas: Sequence[float] = ALPHAS) -> Sheet:
+def draw_error(scenes: Sequence[Scene]) -> Sheet:
     """A panel for each layer: the largest difference over all outputs, and the bound.
 
     Raises:
@@ -40,14 +40,14 @@ def draw_error(scenes: Sequence[Scene], alphas: Sequence[float] = ALPHAS) -> She
         across * (wide + 0.75) + 0.15,
         rows * (high + 0.62) + 0.05,
         title=f"Attention against convolution{f', layer {shown[0].title}' if one and shown[0].name else ''}",
-        caption=_caption(scenes, shown, alphas[-1]),
+        caption=_caption(scenes, shown),
     )
     for number, scene in enumerate(shown):
         row, column = divmod(number, across)
         axes = sheet.axes(0.7 + column * (wide + 0.75), 0.2 + row * (high + 0.62), wide, high)
         if not one:
             axes.set_title(scene.title, pad=3, color=GREY, size=7)
-        _draw_curve(axes, scene, error_curve(scene.layer, scene.x, alphas), legend=number == 0)
+        _draw_curve(axes, scene, error_curve(scene.layer, scene.x, ALPHAS), legend=number == 0)
     return sheet
 
 
@@ -82,7 +82,7 @@ def _power_of_ten(value: float, _: int) -> str:
     return f"10{raised(round(math.log10(value)))}"
 
 
-def _caption(scenes: Sequence[Scene], shown: Sequence[Scene], last: float) -> str:
+def _caption(scenes: Sequence[Scene], shown: Sequence[Scene]) -> str:
     threshold = ONE_HOT_ALPHA[shown[0].layer.regime.dtype]
     lines = (
         f"; from the dotted line on (\u03b1 = {threshold:g}) attention is exactly one-hot. Broad grey line: the "
@@ -92,5 +92,5 @@ def _caption(scenes: Sequence[Scene], shown: Sequence[Scene], last: float) -> st
     return (
         "Measured: the largest |attention \u2212 convolution| over all outputs of the layer for the input it gets "
         "here, in the units of its output. Bound: the certificate for the range of that input. Both fall as "
-        f"exp(\u2212\u03b1) until only rounding is left{lines if threshold <= last else '.'}{some}"
+        f"exp(\u2212\u03b1) until only rounding is left{lines if threshold <= ALPHAS[-1] else '.'}{some}"
     )

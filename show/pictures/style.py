@@ -103,16 +103,15 @@ class Sheet:
         """Words at a place of the body, in inches from its upper left corner."""
         self.figure.text(left / self.width, 1 - (self._above + top) / self._height, words, **style)
 
-    def save(self, form: str, *, creator: str | None = None) -> bytes:
-        """The picture as a file's content, the same every time; an SVG file can name what drew it."""
+    def save(self, form: str) -> bytes:
+        """The picture as a file's content, the same every time."""
         for text in self.figure.findobj(Text):
             text.set_text(printable_lines(text.get_text()))
         stream = io.BytesIO()
-        metadata = _UNDATED[form] | ({} if creator is None else {"Creator": creator})
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="Glyph .* missing")  # a box stands for a letter that is not there
             with refusing("the picture cannot be drawn"):  # matplotlib looks at the environment, too
-                self.figure.savefig(stream, format=form, metadata=metadata)
+                self.figure.savefig(stream, format=form, metadata=_UNDATED[form])
         return stream.getvalue()
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import io
-import json
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -413,18 +412,6 @@ def test_a_folder_keeps_spare_heads_and_tells_their_first_weights(kind: Any, is_
             network.cnn_state()
     else:
         assert list(network.cnn_state()) == list(Plain().state_dict())
-
-
-def test_a_folder_from_before_seeds_were_kept_loads_and_does_not_know_the_first_weights(tmp_path: Path) -> None:
-    model = trained(c2a.graft(Plain(), where="2").model.eval())
-    c2a.save_converted(model, tmp_path / "folder")
-    config = json.loads((tmp_path / "folder" / "config.json").read_text())
-    del config["layers"][0]["spare"]["seed"]
-    (tmp_path / "folder" / "config.json").write_text(json.dumps(config))
-    loaded = c2a.load_converted(tmp_path / "folder", architecture=Plain())
-    assert torch.equal(loaded(PLAIN_IMAGE), model(PLAIN_IMAGE))
-    with pytest.raises(c2a.ConversionError, match="first weights"):
-        layer_of(loaded).with_first_spare_weights()
 
 
 def test_a_state_dict_alone_does_not_tell_the_number_of_heads_and_is_refused(tmp_path: Path) -> None:
