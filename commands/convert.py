@@ -242,12 +242,14 @@ def plan_checkpoint(
     network = opened(checkpoint, opening)
     say(*non_finite_lines(network.non_finite), err=True)
     cnn = network.cnn()
+    # decide, and compute shapes
     found = plan_conversion(cnn, filter_fn=name_filter(cnn, include=include, exclude=exclude))
     usual = usual_size(cnn)
     size = usual if size is None else size.along(len(usual))
     layers = plan_layers(
         cnn, [names[0] for names in found.chosen], size=size, notes=network.notes, originals=network.originals
     )
+    # a table and its data
     header = ("layer", "geometry", "heads", "parameters", "attention", "input", f"literal form at {size}")
     rows = tuple(
         (

@@ -98,6 +98,7 @@ def explain(error: Any, arguments: Sequence[str] = ()) -> int:
         arguments: Arguments of the command line. With ``--json`` among them, one JSON object is printed on standard
             output in place of a sentence on stderr.
     """
+    # a sentence and a code for each kind of error
     if isinstance(error, ReaderLeftError):
         _abandon_stdout()
         return READER_LEFT
@@ -116,6 +117,7 @@ def explain(error: Any, arguments: Sequence[str] = ()) -> int:
         sentence, code = "there is not enough memory; smaller images, or fewer at a time, need less", WRONG_INPUT
     else:
         sentence, code = _described(error, arguments)
+    # said as JSON, or as a line on stderr
     if "--json" in arguments:
         with suppress(OSError, ValueError):
             say_document(json.dumps({"version": JSON_VERSION, "error": sentence, "exit_code": code}, indent=2) + "\n")

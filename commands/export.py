@@ -35,6 +35,7 @@ def export_network(
     """Writes a network as ONNX. The arguments are the command's options."""
     if out.suffix != ".onnx":
         raise OptionError(f"{out} must end in .onnx, which is the kind of file that is written")
+    # open it, and convert a CNN first
     check_places(check_file, out, source, force=force)
     network = opened(source, opening)
     sources = [source, *network.files]
@@ -44,6 +45,7 @@ def export_network(
         model = convert_model(model, alpha=alpha, inplace=True, skip_unsupported=skip_unsupported).model
     else:
         refuse_conversion(source, alpha=alpha, skip_unsupported=skip_unsupported)
+    # choose inputs, and write
     if inputs and size is not None:
         raise OptionError("described inputs have their own sizes; leave the size out")
     known = None if network.preprocessing is None else network.preprocessing.size

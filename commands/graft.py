@@ -62,6 +62,7 @@ def graft_checkpoint(
     with progress("Reading", total=None):
         network = opened(checkpoint, opening).whole()
         cnn = network.cnn()
+    # graft, counting pixels on an example
     with in_eval_mode(cnn):
         example = example_image(cnn, size or _size(network, cnn))
     with warnings.catch_warnings():
@@ -77,6 +78,7 @@ def graft_checkpoint(
             source=network.checkpoint,
             force=force,
         )
+    # the report, with the next command
     data = {"folder": str(out), "layers": _layers(made.report), "notes": list(made.report.notes)}
     shape = "x".join(map(str, example.shape[1:]))
     counted = f"Pixels are counted on an image of {shape}; --size ROWSxCOLUMNS counts on another."

@@ -386,6 +386,7 @@ def command(
             if outcome.exit_code:
                 raise typer.Exit(code_of_interrupt() if outcome.exit_code == INTERRUPTED else outcome.exit_code)
 
+        # typer reads options from the signature, in which a group is its members
         options: dict[str, tuple[Any, Any]] = {}
         for name, parameter in inspect.signature(run).parameters.items():
             options |= groups[name][0] if name in groups else {name: (types[name], parameter.default)}

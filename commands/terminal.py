@@ -95,6 +95,7 @@ def print_table(table: Table) -> None:
     header, rows, _ = table
     if not rows:
         return
+    # draw into memory, as wide as the terminal
     screen = Console(file=_results or sys.stdout)
     drawn = io.StringIO()
     console = Console(file=drawn, highlight=False, width=screen.width if screen.is_terminal else _UNLIMITED)
@@ -107,6 +108,7 @@ def print_table(table: Table) -> None:
         )
     for row in texts:
         grid.add_row(*map(Text, row))
+    # too narrow for the longest words: a block of lines for each row
     least = console.measure(grid, options=console.options.update(width=_UNLIMITED)).minimum
     longest_name = max(len(word) for row in texts for word in row[0].split(" "))
     if least - max(longest_name - _NARROWEST_NAME, 0) > console.width:

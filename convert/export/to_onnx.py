@@ -109,6 +109,7 @@ def export_onnx(
         >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU())
         >>> _ = c2a.export_onnx(c2a.convert_model(cnn).model, "attention.onnx", size=(16, 16))
     """
+    # refuse layers that this form cannot write
     checked_model(model)
     form_named(form)
     plain, layers = with_convolutions(model)
@@ -123,10 +124,12 @@ def export_onnx(
         )
     if inputs is not None and size is not None:
         raise OptionError("size and inputs exclude each other: inputs have their own shapes")
+    # run the network with convolutions once
     first = next(iter(layers.values()))
     example = example_image(plain, size or USUAL_SIZES[first.spec.axes], batch=2) if inputs is None else inputs
     with refusing("the network does not run on what it is to be exported with", InputError):
         call_with(plain, example)
+    # trace it, and put attention in; again with fewer open axes until the file follows the network
     with TemporaryDirectory() as folder:
         traced, closed = Path(folder) / "traced.onnx", set[Place]()
         network = copy.deepcopy(model).cpu().eval()

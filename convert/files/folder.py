@@ -155,6 +155,7 @@ def save_converted(
         >>> c2a.save_converted(c2a.convert_model(cnn).model, "attention")
         >>> model = c2a.load_converted("attention", architecture=cnn)
     """
+    # check the arguments
     model, folder = checked_model(model), as_path(folder, "folder")
     architecture = with_classes(architecture, model) if isinstance(architecture, str) else architecture
     if not isinstance(architecture, Architecture | None):
@@ -168,6 +169,7 @@ def save_converted(
     report = Report.of(model) if report is None else report
     if not report.layers:
         raise OutputError("the model has no self-attention layer to keep: convert it first, convert_model(model)")
+    # all contents of the folder, then the folder
     config, state = _described(model, report, architecture, preprocessing, source)
     bytes_of = {key: packed(key, value) for key, value in extra_state_of(state).items()}
     shared = aliases(tensors_of(state))

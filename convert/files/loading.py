@@ -62,10 +62,12 @@ def load_into(
             integer, boolean) differs, tensors that are one in the model differ in the file, or the model is lazy or,
             without ``assign``, on the meta device.
     """
+    # what the model wants, and what the file gives: a shared tensor under each of its names
     wanted, sharing = {**model.state_dict(), **held_state(model)}, tensors_of(held_state(model, keep_vars=True))
     extra = extra_state or {}
     first = {id(tensor): key for key, tensor in reversed(sharing.items()) if key in tensors}
     given = {key: tensors[first[id(tensor)]] for key, tensor in sharing.items() if id(tensor) in first} | {**tensors}
+    # refuse other shapes and kinds, shared tensors with two values, and state that is code
     checked = (_mismatch(key, given[key], wanted[key], assign) for key in given if key in wanted)
     problems = [text for text in checked if text is not None]
     problems += [
@@ -78,6 +80,7 @@ def load_into(
     if unknown := {key: kinds for key in extra if key in wanted and (kinds := inert_kinds(extra[key]))}:
         fault = listed([f"{key!r} ({listed(kinds)})" for key, kinds in unknown.items()])
         raise TrustNeededError(f"{path} holds extra state of classes whose code is not run: {fault}")
+    # load, by the class's own way unless the file is ours
     dtypes = {key: wanted[key].dtype for key in given if isinstance(wanted.get(key), Tensor)}
     weights = {key: value.to(dtypes.get(key, value.dtype)) for key, value in given.items()} if assign else given
     state = with_versions({**weights, **extra}, versions)
@@ -88,6 +91,7 @@ def load_into(
         found: Any = load(state, strict=False, **({"assign": True} if assign else {}))
     if not (hasattr(found, "missing_keys") and hasattr(found, "unexpected_keys")):  # of a class's own
         found = _IncompatibleKeys([key for key in sharing if key not in given], [])
+    # see that every value arrived, whatever the class's own way did
     held = tensors_of(held_state(model)) if is_own else {}
     kept = [key for key, old in before.items() if have_same_bytes(held[key], old) and not is_loaded(old, given[key])]
     if is_ours and dict(versions or {}) == dict(versions_of(model.state_dict()) or versions or {}):
@@ -95,6 +99,7 @@ def load_into(
     if kept:
         fault = f"{type(model).__name__} does not load {listed([repr(key) for key in kept])} as it stands in the file"
         raise CheckpointError(f"{path} does not fit the architecture: {fault}")
+    # name missing and unexpected keys; some may be passed over
     missing = [key for key in found.missing_keys if key.rpartition(".")[2] != _COUNTER]
     children = {name.partition(".")[0] for name in wanted}
     modules = {name for name, _ in model.named_modules()}

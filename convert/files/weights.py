@@ -158,6 +158,7 @@ def find_weights(
     With the keys and shapes of the network that they are for, the weights get its keys where they fit; without these,
     they are the only weights that there are. A list of averages is read in one of the orders of parameters' names.
     """
+    # all dictionaries of tensors, and which of them are averages
     found = list(_candidates(contents.value, "", 0))
     if not any(each.tensors or each.quantised for each in found):
         held = contents.value
@@ -166,6 +167,7 @@ def find_weights(
         raise CheckpointError(f"{path} holds no named tensors; it holds {keys or f'an object of {kind[:100]}'}")
     known = swapped(contents.value) if isinstance(contents.value, dict) else {}
     found = [replace(each, average=known.get(each.place)) for each in found]
+    # the ones that are asked for, or that fit best
     average = opening.ema if opening.weights is None else None
     found = [_named_in_order(each, orders, expected) for each in found]
     from_all = found if opening.weights is None else [_named(found, opening.weights, path)]
@@ -174,6 +176,7 @@ def find_weights(
         raise quantised(path, FLOAT_STATE, chosen.quantised)
     if expected is not None and (opening.ema or chosen.holds_average):
         chosen = _completed(chosen, found, expected)
+    # tensors apart from extra state
     held = {key: each for key, each in chosen.tensors.items() if not (chosen.is_averaged and key == "n_averaged")}
     tensors = {key: each for key, each in held.items() if not is_extra_state(key)}
     return Checkpoint(

@@ -146,6 +146,7 @@ def convert_model(
     if trace:
         model, calls = calls_as_modules(copied(model, keep_tensors=inplace))
         inplace = True  # the copy
+    # decide, and refuse before anything is changed
     plan = plan_conversion(model, filter_fn=filter_fn)
     plan = replace_fields(plan, unsupported=plan.unsupported + calls)
     if plan.unsupported and not skip_unsupported:
@@ -157,17 +158,20 @@ def convert_model(
         check_alpha(alpha, cast(Tensor, value(model.get_submodule(names[0]), "weight")).dtype)
     if trace:
         Before.of(original, example).check(model, loses_keys=True)
+    # run the network as it is, then put layers into the places of its convolutions
     watched = {names[0]: model.get_submodule(names[0]) for names in plan.chosen}
     watched |= {names[0]: layer for names, layer in modules_of(model, SelfAttention).items()}
     before = Before.of(model, example, watched=watched)
     model = model if inplace else copied(model)
     changes = [_change(model, names) for names in plan.chosen]
     model = changed(model, changes)
+    # refuse, and undo, what is not the same network
     try:
         runs = before.check(model, changes)
     except ConversionError:
         undone(model, changes)
         raise
+    # only now alpha and the engine, with which bits may differ
     reports = []
     for names, _, layer in changes:
         if isinstance(layer, SelfAttention):

@@ -210,6 +210,7 @@ def graft(
     wanted, wrong = _numbers(heads=heads, key_dim=key_dim, value_dim=value_dim)
     model = _with_modules(changeable_model(model), example, inplace=inplace)
     try:
+        # choose the layers, and name all that is wrong at once
         before, maps = _before(model, example)
         chosen, notes = _chosen(model, where, maps, filter_fn, beside=beside)
     except ConversionError as error:
@@ -218,10 +219,12 @@ def graft(
         raise ConversionError("; ".join([*wrong, str(error)])) from error
     if wrong:
         raise ConversionError("; ".join(wrong))
+    # refuse heads that do not fit into memory
     for names in chosen:
         _check_memory(
             names[0], _spec(model.get_submodule(names[0])), wanted, None if maps is None else maps.sizes.get(names[0])
         )
+    # add the heads, to a layer in the place of each convolution
     model = model if inplace else copied(model)
     layers, pairs, changes = [], list[tuple[str, SelfAttention]](), list[Change]()
     for names in chosen:
@@ -232,6 +235,7 @@ def graft(
         pairs.append((names[0], layer))
         layers.append(GraftedLayer.of(names, layer, None if maps is None else maps.sizes.get(names[0])))
     model = changed(model, changes)
+    # refuse, and undo, what is not the same network
     try:
         _check(model, before, changes, {name for name, _ in pairs})
     except ConversionError:
@@ -437,13 +441,16 @@ def _choose(
     beside: bool,
 ) -> tuple[list[tuple[str, ...]], list[str]]:
     """The layers that get heads, and remarks."""
+    # layers that the caller names
     if where not in (AUTO, LAST):
         return _named(candidates, [where] if isinstance(where, str) else where), []
+    # the last layer that sees several pixels and can carry heads
     able = [names for names in candidates if _sees_several(model, names[0], beside=beside)]
     if not able:
         raise _none_can(model, candidates, beside=beside)
     if where == LAST:
         return [able[-1]], []
+    # of those over images, the last one with a map of a good size
     axes = _usual_axes(model) if maps is None else maps.axes
     over_images = [names for names in able if len(_spec(model.get_submodule(names[0])).kernel_size) == axes]
     if not over_images:
@@ -459,6 +466,7 @@ def _choose(
     fitting = [name for name, size in maps.sizes.items() if name in by_name and low <= math.prod(size) <= high]
     if fitting:
         return [by_name[fitting[-1]]], []
+    # or the one whose map comes nearest to that
     seen = {name: math.prod(size) for name, size in maps.sizes.items() if name in by_name and math.prod(size) > 1}
     if not seen:
         raise UnsupportedLayerError(

@@ -269,10 +269,11 @@ def folder(
         raise CheckpointError(
             f"{path} must hold a folder for each of at least two classes; it holds {len(places[0].classes)}"
         )
-    train = places[-1] if "" in parts else parts["train"]
-    counts = torch.tensor(train.labels, device="cpu").bincount().tolist()
-    if few := [name for name, count in zip(train.classes, counts, strict=True) if count < _FEWEST]:
+    learned = places[-1] if "" in parts else parts["train"]
+    counts = torch.tensor(learned.labels, device="cpu").bincount().tolist()
+    if few := [name for name, count in zip(learned.classes, counts, strict=True) if count < _FEWEST]:
         raise CheckpointError(f"{path} has classes of fewer than three pictures: {', '.join(few[:10])}")
+    # how pictures are read
     own = None if preprocessing is None or size is not None else owners_reader(preprocessing)
     if preprocessing is not None:
         channels, size = preprocessing.channels, size or preprocessing.size
@@ -281,6 +282,7 @@ def folder(
     reader = own or (lambda picture: read_pixels(picture, channels, size))
     normalization = None if own or preprocessing is None else preprocessing.normalization
     read = {part: _read(path, each, reader)._replace(normalization=normalization) for part, each in parts.items()}
+    # the three parts: from one folder, or those that are missing from train
     classes = places[0].classes
     if "" in read:
         test, validation, train = divided(read[""], shares=_SHARES, seed=_SEED)

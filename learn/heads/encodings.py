@@ -1,49 +1,6 @@
 """Heads that learn where to look: six encodings of positions, and content.
 
 ``positions.py`` says what an encoding is. delta = k - q is the offset of a key from the query; a score is for one head.
-
-**Isotropic**, the paper's quadratic encoding, with alpha = exp(log_alpha) > 0:
-
-    score(delta) = -alpha |delta - Delta|^2,        a sum of a row's and a column's.
-
-**Gaussian**, the draft's equations 12 to 16, with the precision P = Sigma^-1:
-
-    score(delta) = -1/2 (delta - mu)^T P (delta - mu)
-
-The draft writes P as the square of a symmetric matrix, which may be singular. Here P = L L^T, where L is lower
-triangular and its diagonal is exp of a parameter, so P is always positive definite. For P = ((a, b), (b, c)) with
-b != 0 the score does not separate. With the target t = q + mu it is, up to a constant of the query,
-
-    k^T P t - 1/2 k^T P k = (-a / 2, -c / 2, -b, (P t)_1, (P t)_2) . (k_1^2, k_2^2, k_1 k_2, k_1, k_2).
-
-``proofs/claims/other_encodings/gaussian.py`` proves the draft's vectors, and that b = 0, a = c = 2 alpha is the
-isotropic head.
-
-**Learned**: a table has a number for each row offset and each column offset of a head (the article's Figure 4).
-
-**Content** adds the terms (a), (b) and (c) of the draft's equation 7, each divided by sqrt(D_k):
-
-    score = (W_q x_q) . (W_k x_k)                               (a) content of the query with content of the key
-          + (W_q x_q) . (rows[delta_1] + columns[delta_2])      (b) content of the query with the relative position
-          + u . (W_k x_k)                                       (c) content of the key
-
-The offsets' vectors are learned and shared by all heads (Bello et al.). If the key's vector is W_k x_k, a one at its
-row and a one at its column, the sum is one dot product: the whole attention is one call of
-``F.scaled_dot_product_attention`` without a bias for every pair. Position scores (d) that separate are added to the
-numbers that meet these ones. With (a) and (c) a head chooses pixels by what they show; with (b) the pixel under the
-query chooses where the head looks. (d) alone is a convolution (``proofs/claims/theorem/position_alone.py``).
-
-**Sinusoidal** (Vaswani et al.; the draft's section 3.3 is empty). The angles of a number x are w_f x, with the
-frequencies w_f = L^(-f / F), f = 0, ..., F - 1. L is 10000 for texts; for an image, twice its width is enough, since
-lower frequencies do not tell its pixels apart.
-
-* Relative (Dai et al.): a head compares a vector with r_delta, the sines and cosines of delta_1 and of delta_2. The
-  score separates. With w_0 = 1 alone, A cos(delta - Delta) is largest at delta = Delta and nowhere else, since 0 is the
-  only multiple of 2 pi among whole numbers; the other frequencies widen the gap to far pixels
-  (``proofs/claims/other_encodings/sinusoidal.py``, with the alpha that this takes).
-* Absolute: U_p holds the sines and cosines of the pixel p, and the score is term (d) of equation 5,
-  U_q^T W_q^T W_k U_k. It can be every relative score, because cos(w (k - q)) = cos(w k) cos(w q) + sin(w k) sin(w q),
-  but training may let it depend on q and k in other ways. It does not separate.
 """
 
 from __future__ import annotations
@@ -60,7 +17,9 @@ FIRST_SPREAD = 1.0  # pixels, of the centres around the query
 
 
 class IsotropicGaussian(SeparablePositions):
-    """The quadratic encoding: a centre and a locality strength a head, drawn with a standard deviation of ``spread``.
+    """The paper's quadratic encoding: a centre, drawn with a standard deviation of ``spread``, and a strength a head.
+
+        score(delta) = -alpha |delta - Delta|^2,    alpha = exp(log_alpha) > 0
 
     Attributes:
         centers: Delta, in pixels (row, column), [num_heads, 2].
@@ -91,7 +50,19 @@ class IsotropicGaussian(SeparablePositions):
 
 
 class Gaussian(Positions):
-    """Gaussians of any shape: a centre and a precision matrix a head, 2 alpha in every direction at first.
+    """Gaussians of any shape, the draft's equations 12 to 16: a centre and a precision matrix P a head.
+
+        score(delta) = -1/2 (delta - mu)^T P (delta - mu)
+
+    The draft writes P as the square of a symmetric matrix, which may be singular. Here P = L L^T, where L is lower
+    triangular and its diagonal is exp of a parameter, so P is always positive definite; at first it is 2 alpha in every
+    direction. For P = ((a, b), (b, c)) with b != 0 the score does not separate. With the target t = q + mu it is, up to
+    a constant of the query,
+
+        k^T P t - 1/2 k^T P k = (-a / 2, -c / 2, -b, (P t)_1, (P t)_2) . (k_1^2, k_2^2, k_1 k_2, k_1, k_2).
+
+    ``proofs/claims/other_encodings/gaussian.py`` proves the draft's vectors, and that b = 0, a = c = 2 alpha is the
+    isotropic head.
 
     Attributes:
         centers: mu, in pixels (row, column), [num_heads, 2].
@@ -117,7 +88,7 @@ class Gaussian(Positions):
         return -0.5 * torch.einsum("hqki,hij,hqkj->hqk", away, self.precision(), away)
 
     def vectors(self, grid: Grid) -> tuple[Tensor, Tensor]:
-        """The five components of the module's text; positions are counted from the middle of the grid."""
+        """The five components of the class's text; positions are counted from the middle of the grid."""
         precision = self.precision()
         middle = self.centers.new_tensor([grid.key_rows - 1, grid.key_columns - 1]) / 2
         targets = grid.queries(self.centers) - middle + self.centers.unsqueeze(1)
@@ -134,7 +105,7 @@ class Gaussian(Positions):
 
 
 class Learned(SeparablePositions):
-    """score(delta) = rows[delta_1] + columns[delta_2].
+    """score(delta) = rows[delta_1] + columns[delta_2], a number for each offset (the article's Figure 4).
 
     Bello et al. and Ramachandran et al. learn vectors of the offsets, and one vector a head to compare them with.
     Without content a table holds all that these products can be. The first scores have a standard deviation of
@@ -158,7 +129,17 @@ class Learned(SeparablePositions):
 
 
 class Content(nn.Module):
-    """Parameters of the terms (a), (b) and (c), for at most ``reach`` keys along an axis.
+    """The terms (a), (b) and (c) of the draft's equation 7, for at most ``reach`` keys along an axis.
+
+        sqrt(D_k) score = (W_q x_q) . (W_k x_k)                           (a) content of the query and of the key
+                        + (W_q x_q) . (rows[delta_1] + columns[delta_2])  (b) content of the query, relative position
+                        + u . (W_k x_k)                                   (c) content of the key
+
+    The offsets' vectors are learned and shared by all heads (Bello et al.). If the key's vector is W_k x_k, a one at
+    its row and a one at its column, the sum is one dot product: the whole attention is one call of
+    ``F.scaled_dot_product_attention`` without a bias for every pair. Position scores (d) that separate are added to the
+    numbers that meet these ones. With (a) and (c) a head chooses pixels by what they show; with (b) the pixel under the
+    query chooses where the head looks. (d) alone is a convolution (``proofs/claims/theorem/position_alone.py``).
 
     Attributes:
         query_weight: W_q, [num_heads, key_dim, in_channels].
@@ -210,7 +191,11 @@ LONGEST = 10_000.0
 
 
 def sines_and_cosines(x: Tensor, frequencies: int, longest: float = LONGEST) -> Tensor:
-    """Sines, then cosines, of the angles of numbers [...]: [..., 2 * frequencies]."""
+    """Sines, then cosines, of the angles w_f x of numbers [...]: [..., 2 * frequencies] (Vaswani et al.).
+
+    w_f = L^(-f / F), f = 0, ..., F - 1. L is 10000 for texts; for an image, twice its width is enough, since lower
+    frequencies do not tell its pixels apart.
+    """
     powers = torch.arange(frequencies, dtype=x.dtype, device=x.device) / frequencies
     angles = x.unsqueeze(-1) * longest**-powers
     return torch.cat([angles.sin(), angles.cos()], dim=-1)
@@ -218,6 +203,10 @@ def sines_and_cosines(x: Tensor, frequencies: int, longest: float = LONGEST) -> 
 
 class SinusoidalRelative(SeparablePositions):
     """v_h . r_delta for the sines and cosines of the relative position; ``sharpness`` is the deviation of the first v.
+
+    With w_0 = 1 alone, A cos(delta - Delta) is largest at delta = Delta and nowhere else, since 0 is the only multiple
+    of 2 pi among whole numbers; the other frequencies widen the gap to far pixels
+    (``proofs/claims/other_encodings/sinusoidal.py``, with the alpha that this takes).
 
     Attributes:
         amplitudes: v_h, for the rows and for the columns, [2, num_heads, 2 * frequencies].
@@ -240,6 +229,9 @@ class SinusoidalRelative(SeparablePositions):
 
 class SinusoidalAbsolute(Positions):
     """U_q^T W_q^T W_k U_k for the sines and cosines of the pixels' positions; ``sharpness`` is about their deviation.
+
+    It can be every relative score, because cos(w (k - q)) = cos(w k) cos(w q) + sin(w k) sin(w q), but training may let
+    it depend on q and k in other ways. It does not separate.
 
     Attributes:
         query_weight: W_q, [num_heads, key_dim, 4 * frequencies].

@@ -70,6 +70,7 @@ def draw(
     if not modules_of(checked_model(model), SelfAttention):
         raise ConversionError("the model has no attention layer to draw: draw(convert_model(model).model, FILE)")
     check_file(path, force=force)
+    # the image, given or drawn
     chosen = None if layer is None else find_layer(model, layer)
     seen = DRAWN if image is None else "the given image"
     if image is not None:
@@ -78,6 +79,7 @@ def draw(
         image = drawn_input(model)
     else:
         image = run_on_drawn(model, [DRAWN_SIZE, Size(*USUAL_SIZES[2])])[0]
+    # the page, or one picture
     if form == PAGE:
         content = make_page(
             model, Report.of(model), title=type(model).__name__, image=image, seen=seen, pixel=query, only=layer

@@ -25,6 +25,21 @@ class Format(NamedTuple):
         """Half of the smallest positive number is 2 to this."""
         return self.smallest_exponent - self.precision
 
+    @property
+    def top(self) -> int:
+        """The power of two above the largest number."""
+        return 2 - self.smallest_exponent
+
+    @property
+    def eps(self) -> Fraction:
+        """The distance from 1 to the next number."""
+        return Fraction(2, 2**self.precision)
+
+    @property
+    def largest(self) -> Fraction:
+        """The largest number."""
+        return Fraction(2) ** self.top * (1 - self.eps / 2)
+
 
 FORMATS = {"binary32": Format(24, -126), "binary64": Format(53, -1022)}
 ONE_HOT_ALPHA = {"binary32": 104, "binary64": 746}

@@ -14,7 +14,7 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import reduce
 from itertools import combinations_with_replacement, product
-from typing import Any, NamedTuple
+from typing import Any
 
 import sympy
 from sympy.polys.rings import ring
@@ -23,6 +23,7 @@ from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.scores import Point
 from ..common.small import Case, Element, Entries, attention, convolution_of, entries, pad, padded_keys
 from ..common.sums import folded, round_to, shapes
+from ..computing.floating_point import FORMATS, Format
 
 CASES = (
     Case.sized((3, 3), (2, 2), channels=(1, 2)),
@@ -37,29 +38,7 @@ WIDTHS, CHANNELS = (*range(1, 33), 64, 128, 256, 512, 1024), tuple(2**power for 
 PIXELS = 2**32
 
 
-class Format(NamedTuple):
-    """A binary floating-point format: bits of its significands, and the power of two above its largest number."""
-
-    precision: int
-    top: int
-
-    @property
-    def eps(self) -> Fraction:
-        """The distance from 1 to the next number."""
-        return Fraction(2, 2**self.precision)
-
-    @property
-    def logarithm(self) -> Fraction:
-        """At most the logarithm of the largest number: 0.693 < log 2."""
-        return Fraction(693, 1000) * self.top
-
-    @property
-    def largest(self) -> Fraction:
-        """The largest number."""
-        return Fraction(2) ** self.top * (1 - self.eps / 2)
-
-
-SINGLE, DOUBLE, BRAIN, HALF = Format(24, 128), Format(53, 1024), Format(8, 128), Format(11, 16)
+SINGLE, DOUBLE, BRAIN, HALF = *FORMATS.values(), Format(8, -126), Format(11, -14)
 SUMMED = {SINGLE: SINGLE, DOUBLE: DOUBLE, BRAIN: SINGLE, HALF: SINGLE}  # formats of numbers, and of their sums
 
 
@@ -202,12 +181,17 @@ def sign_failures(
             yield f"the gradient {gradient} and the heads' {zero}"
 
 
+def logarithm(of: Format) -> Fraction:
+    """At most the logarithm of the largest number: 0.693 < log 2."""
+    return Fraction(693, 1000) * of.top
+
+
 def score_limit(width: int, of: Format) -> Fraction:
     """L: the largest power of two with 2 (D + 4) eps D^(1/2) L^2 at most half the logarithm of the largest number."""
     power = 0
-    while (2 * (width + 4) * of.eps) ** 2 * width * Fraction(16) ** (power + 1) * 4 <= of.logarithm**2:
+    while (2 * (width + 4) * of.eps) ** 2 * width * Fraction(16) ** (power + 1) * 4 <= logarithm(of) ** 2:
         power += 1
-    while (2 * (width + 4) * of.eps) ** 2 * width * Fraction(16) ** power * 4 > of.logarithm**2:
+    while (2 * (width + 4) * of.eps) ** 2 * width * Fraction(16) ** power * 4 > logarithm(of) ** 2:
         power -= 1
     return Fraction(2) ** power
 
@@ -234,7 +218,7 @@ def score_failures(
     for of in (SINGLE, DOUBLE):
         for width in WIDTHS:
             squared = (2 * roundings(width) * of.eps * limit(width, of) ** 2) ** 2 * width
-            if 4 * squared > of.logarithm**2:
+            if 4 * squared > logarithm(of) ** 2:
                 yield f"width {width}, {of}: the exponential of the difference may overflow"
 
 
