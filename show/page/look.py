@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -19,18 +18,14 @@ from ..pictures.scene import Scene, own_scene, query_pixel, scenes, undrawable
 _UNSEEN = 32  # pixels of the side of an input that no network has computed
 
 
-class Look(NamedTuple):
-    """The page's view of layers, by their names."""
-
-    found: dict[str, Scene]  # before their inputs, or empty ones
-    unseen: dict[str, str]  # why an input is not known; "" is the whole network
-    left_out: dict[str, str]  # why a layer is not drawn
-
-
 def look(
     model: nn.Module, entries: Sequence[LayerReport], image: Tensor, pixel: tuple[int, int] | None, limit: float
-) -> Look:
+) -> tuple[dict[str, Scene], dict[str, str], dict[str, str]]:
     """Finds the view of each layer that is not too large; layers alone each see an image of their own.
+
+    Returns:
+        By the layers' names, each before its input, or an empty one; why an input is not known, "" being the whole
+        network; and why a layer is not drawn.
 
     Raises:
         SelectionError: The pixel is outside the image.
@@ -67,7 +62,7 @@ def look(
             found[entry.name] = scene
         except ConversionError as error:
             left_out[entry.name] = str(error)
-    return Look(found, unseen, left_out)
+    return found, unseen, left_out
 
 
 def own_views(

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from conv2attn.convert.layer import spare
+from conv2attn.proofs.claims.computing.floating_point import Format
 from conv2attn.proofs.claims.theorem.spare_heads import (
     BRAIN,
     CHANNELS,
@@ -14,7 +15,6 @@ from conv2attn.proofs.claims.theorem.spare_heads import (
     SINGLE,
     SUMMED,
     WIDTHS,
-    Format,
     heads_at_0_keep_bits,
     identity_with_spare_heads,
     input_limit,
