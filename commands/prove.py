@@ -17,15 +17,7 @@ from .terminal import Done, outcome_json, say, say_document
 def prove_claims(names: Sequence[str], *, show: str | None, form: str, out: Path | None, limit: float | None) -> int:
     """Proves claims, prints a line for each as it is decided, and prints or writes their derivations.
 
-    Args:
-        names: The claims; none means all.
-        show: A claim to prove, too, whose derivation is printed.
-        form: Format of the derivations: "text", "markdown" or "json".
-        out: File to write them to.
-        limit: Seconds for each check; None means ``DEFAULT_LIMIT``.
-
-    Returns:
-        The exit code: 1 if a check does not hold.
+    The arguments are the command's options; the result is its exit code, 1 if a check does not hold.
     """
     chosen = select(all_claims(), [*names, *([] if show is None else [show])] or None)
     printed = out is None and (show is not None or form != "text")

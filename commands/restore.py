@@ -21,15 +21,7 @@ _SUFFIXES = (".safetensors", ".pth", ".pt")
 def restore_file(
     source: Path, out: Path, opening: Opening | None = None, *, ungraft: bool = False, force: bool = False
 ) -> Done:
-    """Writes the CNN's state dict, bit for bit and in its order, to a file.
-
-    Args:
-        source: Whatever ``open_network`` opens and holds a converted network.
-        out: The file; the end of its name says what is written: .safetensors, .pth or .pt.
-        opening: Options for opening the source; a folder of a conversion needs no architecture.
-        ungraft: Take trained spare heads off.
-        force: Replace a file that exists.
-    """
+    """Writes the CNN's state dict, bit for bit and in its order, to a file. The arguments are the command's options."""
     if out.suffix not in _SUFFIXES:
         raise OptionError(f"{out} must end in {', '.join(_SUFFIXES)}, which says what kind of file is written")
     check_places(check_file, out, source, force=force, sources=[source / CONFIG, source / WEIGHTS])

@@ -65,15 +65,7 @@ class View:
 def show(source: Path, out: Path, view: View, opening: Opening | None = None, *, force: bool = False) -> list[str]:
     """Draws what the view asks for and writes it, or leaves everything as it was.
 
-    Args:
-        source: A converted folder or a checkpoint.
-        out: The file; its suffix is one of ``FORMS``.
-        view: Choice of what is shown.
-        opening: Options for opening the source.
-        force: Replace an existing file.
-
-    Returns:
-        The names of the layers that the file shows with values.
+    The arguments are the command's options; the result has the names of the layers that the file shows with values.
     """
     # an experiment, or a network
     form = form_of(out)
@@ -296,13 +288,7 @@ def runs_at(path: Path) -> Runs | None:
 
 
 def draw_runs(runs: Runs, picture: str, *, layer: int | None = None) -> Sheet:
-    """Draws one picture.
-
-    Args:
-        runs: The runs to show.
-        picture: One of ``RUN_PICTURES``.
-        layer: For "training" the layer, from 1; by default 3, or the last of fewer.
-    """
+    """Draws one of ``RUN_PICTURES``; of "training" a layer, from 1, by default 3, or the last of fewer."""
     if picture not in RUN_PICTURES:
         raise OptionError(f"a picture of an experiment is one of {', '.join(RUN_PICTURES)}; got {picture}")
     if layer is not None and picture != "training":

@@ -19,17 +19,7 @@ def soak_layers(
     out: Path | None = None,
     name: str = "soak",
 ) -> Campaign:
-    """Checks the random layers of a seed.
-
-    Args:
-        settings: What is checked.
-        layers: Number of layers; None means as many as ``minutes`` allows, or ``DEFAULT_LAYERS``.
-        seed: Seed for the layers.
-        first: Index of the first layer.
-        minutes: No new layer is started after this time.
-        out: File for the result as JSON.
-        name: The command that the result names.
-    """
+    """Checks the random layers of a seed. The arguments are the command's options; the result is that of ``name``."""
     count = layers or (DEFAULT_LAYERS if minutes is None else ENDLESS)
     with result_file(out, name) as write:
         with progress("Checking layers", total=count) as advance:
