@@ -1,17 +1,44 @@
-"""Sums that are rounded, in every order of their terms, in exact arithmetic."""
+"""Formats of floating point, and sums that are rounded, in every order of their terms, in exact arithmetic."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from fractions import Fraction
 from functools import cache
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import sympy
 
 Term = TypeVar("Term")
 
 U = sympy.Symbol("u", positive=True)  # the unit of a rounding
+
+
+class Format(NamedTuple):
+    """A binary format of IEEE 754: bits of the significand, p, and exponent of the smallest normal number, e_min."""
+
+    precision: int
+    smallest_exponent: int
+
+    @property
+    def zero_exponent(self) -> int:
+        """Half of the smallest positive number is 2 to this."""
+        return self.smallest_exponent - self.precision
+
+    @property
+    def top(self) -> int:
+        """The power of two above the largest number."""
+        return 2 - self.smallest_exponent
+
+    @property
+    def eps(self) -> Fraction:
+        """The distance from 1 to the next number."""
+        return Fraction(2, 2**self.precision)
+
+    @property
+    def largest(self) -> Fraction:
+        """The largest number."""
+        return Fraction(2) ** self.top * (1 - self.eps / 2)
 
 
 def gamma(terms: Any, unit: Any = U) -> Any:

@@ -9,37 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import NamedTuple
 
 from ...prover.claim import Check, Checks, Failures, Status, claim
-
-
-class Format(NamedTuple):
-    """A binary format of IEEE 754: bits of the significand, p, and exponent of the smallest normal number, e_min."""
-
-    precision: int
-    smallest_exponent: int
-
-    @property
-    def zero_exponent(self) -> int:
-        """Half of the smallest positive number is 2 to this."""
-        return self.smallest_exponent - self.precision
-
-    @property
-    def top(self) -> int:
-        """The power of two above the largest number."""
-        return 2 - self.smallest_exponent
-
-    @property
-    def eps(self) -> Fraction:
-        """The distance from 1 to the next number."""
-        return Fraction(2, 2**self.precision)
-
-    @property
-    def largest(self) -> Fraction:
-        """The largest number."""
-        return Fraction(2) ** self.top * (1 - self.eps / 2)
-
+from ..common.sums import Format
 
 FORMATS = {"binary32": Format(24, -126), "binary64": Format(53, -1022)}
 ONE_HOT_ALPHA = {"binary32": 104, "binary64": 746}

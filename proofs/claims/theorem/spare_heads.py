@@ -22,8 +22,7 @@ from sympy.polys.rings import ring
 from ...prover.claim import Check, Checks, Failures, Status, claim
 from ..common.scores import Point
 from ..common.small import Case, Element, Entries, attention, convolution_of, entries, pad, padded_keys
-from ..common.sums import folded, round_to, shapes
-from ..computing.floating_point import FORMATS, Format
+from ..common.sums import Format, folded, round_to, shapes
 
 CASES = (
     Case.sized((3, 3), (2, 2), channels=(1, 2)),
@@ -38,7 +37,7 @@ WIDTHS, CHANNELS = (*range(1, 33), 64, 128, 256, 512, 1024), tuple(2**power for 
 PIXELS = 2**32
 
 
-SINGLE, DOUBLE, BRAIN, HALF = *FORMATS.values(), Format(8, -126), Format(11, -14)
+SINGLE, DOUBLE, BRAIN, HALF = Format(24, -126), Format(53, -1022), Format(8, -126), Format(11, -14)
 SUMMED = {SINGLE: SINGLE, DOUBLE: DOUBLE, BRAIN: SINGLE, HALF: SINGLE}  # formats of numbers, and of their sums
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from conv2attn.convert.layer import spare
-from conv2attn.proofs.claims.computing.floating_point import Format
+from conv2attn.proofs.claims.common.sums import Format
 from conv2attn.proofs.claims.theorem.spare_heads import (
     BRAIN,
     CHANNELS,
