@@ -126,8 +126,7 @@ def test_images_of_a_folder_are_tensors_or_pictures(run: Run) -> None:
     assert "data/b.jpg and data/a.png are of different sizes (--size makes pictures one size)" in err
 
 
-def test_a_network_without_an_architecture_or_that_does_not_run_is_refused(checkpoint: str, run: Run) -> None:
-    assert run("verify", checkpoint)[0] == 2
+def test_a_network_that_does_not_run_is_refused(run: Run) -> None:
     network = write_network("nn.Sequential(nn.Conv2d(3, 1, 1), nn.Flatten(), nn.Linear(9, 2))")
     code, _, err = run("verify", *network, "--size", "4x4")
     assert code == 3
@@ -181,8 +180,6 @@ def test_inputs_are_described_by_name_shape_and_dtype(run: Run) -> None:
     found = result_of("verify", out)["network"]
     assert found["images"] == 2
     assert "this one takes other inputs" in found["certificate"]["unbounded"][0]["reason"]
-    assert run("verify", *network, *inputs, "--size", "7x6")[0] == 2
-    assert run("verify", *network, "--input", "sample=2xx6")[0] == 2
 
 
 @pytest.mark.parametrize("what", ["weights", "images"])
