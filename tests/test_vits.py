@@ -169,15 +169,6 @@ def test_the_parts_of_a_texture_share_no_pixel(vits: ModuleType) -> None:
         assert sum(part.shape[1] for part in parts) <= sets._picture(name).shape[1]
 
 
-def test_paired_differences_have_the_standard_error_of_their_mean(table: ModuleType) -> None:
-    mine, theirs = {0: 0.5, 1: 0.7, 2: 0.6}, {2: 0.5, 1: 0.3, 0: 0.3, 3: 0.0}
-    found = table.paired(mine, theirs)  # differences 0.2, 0.4, 0.1
-    assert found.mean == pytest.approx(0.7 / 3)
-    assert found.error == pytest.approx(math.sqrt((0.01 / 9 + 0.25 / 9 + 0.16 / 9) / 2 / 3))
-    assert found.seeds == 3
-    assert not found.is_more  # not all seeds
-
-
 def by_criterion(table: ModuleType, ahead: dict[tuple[str, str], float]) -> Any:
     """Judges scores in which the row leads by some number of standard errors: three if nothing else is said."""
     noise = [-0.02, -0.01, 0.0, 0.01, 0.02]
