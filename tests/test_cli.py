@@ -126,9 +126,12 @@ def refused(run: Run, code: int, *arguments: str) -> str:
     return lines[-1]
 
 
-def convert(*options: str, factory: str = "small", checkpoint: str = "weights.pt", out: str = "out") -> tuple[str, ...]:
-    """Arguments of a conversion."""
-    return "convert", checkpoint, "--arch", f"nets.py:{factory}", "--out", out, *options
+def convert(
+    *options: str, factory: str = "small", checkpoint: str = "weights.pt", out: str = "out", page: bool = False
+) -> tuple[str, ...]:
+    """Arguments of a conversion, which makes no page if nothing else is said."""
+    shown = () if page else ("--no-page",)
+    return "convert", checkpoint, "--arch", f"nets.py:{factory}", "--out", out, *shown, *options
 
 
 def plan(*options: str, factory: str = "small", checkpoint: str = "weights.pt") -> tuple[str, ...]:
@@ -149,12 +152,13 @@ def test_the_written_folder_computes_the_same_bit_for_bit(
 ) -> None:
     cnn, x = network(), images()
     save_as(cnn.state_dict(), Path("weights"))
-    out = done(run(*convert(checkpoint="weights")))
+    has_page = save_as is save_nested
+    out = done(run(*convert(checkpoint="weights", page=has_page)))
     *_, wrote, last = out.splitlines()
-    assert wrote == "Wrote out; open out/report.html to look at it"
+    assert wrote == ("Wrote out; open out/report.html to look at it" if has_page else "Wrote out")
     assert (out.startswith("Same bits as the CNN, "), last.split(".")[0]) == (True, "Same bits as the CNN")
     assert run(*last.partition("Next: conv2attn ")[2].split()).code == 0
-    written = ["config.json", "model.safetensors", "report.html", "report.json"]
+    written = ["config.json", "model.safetensors", *["report.html"] * has_page, "report.json"]
     assert sorted(path.name for path in Path("out").iterdir()) == written
     converted = load("out")
     assert sum(isinstance(module, SelfAttention2d) for module in converted.modules()) == 2
@@ -414,7 +418,7 @@ def test_what_is_missing_or_no_checkpoint_is_said_before_that_the_output_exists(
     Path("text.pt").write_text("weights")
     for kind in (".html", ".onnx", ".pt"):
         Path(f"out{kind}").touch()
-    done(run(*convert("--no-page")))
+    done(run(*convert()))
     places = {
         "convert": ("--out", "out"),
         "graft": ("--out", "out"),
@@ -434,7 +438,7 @@ def test_what_is_missing_or_no_checkpoint_is_said_before_that_the_output_exists(
 
 def test_show_asks_for_trust_as_verify_does_and_takes_layers_only_where_no_architecture_is_named(run: Run) -> None:
     save(network())
-    done(run(*convert("--no-page")))
+    done(run(*convert()))
     Path("a.png").write_bytes(b"")
     for options in ((), ("--size", "9x9"), ("--image", "a.png")):
         told = refused(run, 3, "show", "out", *options)
@@ -611,15 +615,13 @@ def test_a_path_that_is_not_there_is_refused_before_torch_is_imported() -> None:
 
 
 def test_the_demo_s_networks_agree_in_every_engine_and_every_layer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = ("demo", "--images", "12", "--out", "demo", "--json")
-    found = result_of(
-        "demo", done(run(*arguments))
-    )  # with nothing on stderr: no progress bar, since that is no terminal
+    # Nothing is on stderr: no progress bar, since that is no terminal.
+    found = result_of("demo", done(run("demo", "--images", "3", "--out", "demo", "--json")))
     assert found["seed"] == HELD_OUT_SEED
     assert [network["network"] for network in found["networks"]] == list(NETWORKS)
-    x, _ = draw_images(12, seed=found["seed"])
+    x, _ = draw_images(3, seed=found["seed"])
     for network in found["networks"]:
-        assert network["images"] == 12
+        assert network["images"] == 3
         assert [engine["top1_agreement"] for engine in network["engines"]] == [1.0] * len(network["engines"])
         assert {engine["engine"] for engine in network["engines"]} >= {"literal", "factored"}
         layers = [layer for engine in network["engines"] for layer in engine["layers"]]
