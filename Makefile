@@ -142,9 +142,13 @@ types: .venv/dev
 	$(BIN)/python $(INSTALL) ".[dev]"
 	touch .venv/runtime $@
 
-# An environment of its own: the other tests have stand-ins for these libraries, or see that they are not installed.
-build/libraries/ready: pyproject.toml constraints.txt
+# An environment of its own: the other tests have stand-ins for these libraries, or see that they are not installed. It
+# finds the developer's packages, torch among them, where they are.
+PACKAGES := -c "import sysconfig; print(sysconfig.get_path('purelib'))"
+
+build/libraries/ready: pyproject.toml constraints.txt .venv/dev
 	$(PYTHON) -m venv build/libraries
+	$(BIN)/python $(PACKAGES) > "$$(build/libraries/bin/python $(PACKAGES))/developer.pth"
 	build/libraries/bin/python $(INSTALL) ".[libraries]"
 	touch $@
 
