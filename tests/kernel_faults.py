@@ -348,7 +348,7 @@ def test_the_library_is_proved(library: Path, monkeypatch: pytest.MonkeyPatch) -
             honest(coq, name)
 
     monkeypatch.setattr(kernel._Coq, "compile", compile_what_is_new)
-    result = check_formal(folder=library)
+    result = check_formal(folder=library, limit=3600)
     assert result.failures == ()
     assert [theorem.statement for theorem in result.theorems] == statements()
 
