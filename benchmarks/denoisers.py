@@ -76,6 +76,11 @@ def with_larger_kernel(cnn: nn.Module) -> nn.Module:
     return cnn
 
 
+def noised(clean: Tensor, levels: Tensor | float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Images with normal noise of a standard deviation in grey levels of 255, and without."""
+    return clean + levels / 127.5 * torch.randn(clean.shape, generator=generator), clean
+
+
 def psnr(network: nn.Module, pairs: tuple[Tensor, Tensor]) -> float:
     """Peak signal-to-noise ratio of cleaned images, in dB, by the mean square over all pairs (noisy, clean)."""
     batches = list(zip(*(part.split(_BATCH) for part in pairs), strict=True))

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import argparse
 import copy
-import importlib
-import inspect
 import random
 import time
 from collections import Counter
@@ -24,13 +22,13 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from children import Record, read, write
 from torch import Tensor, nn
 from torch.utils import _pytree
-from zoo import LIBRARIES, create, declare_operators, module_of, names, parameters
+from zoo import LIBRARIES, create, declare_operators, inputs, module_of, names, parameters
 
 from conv2attn.convert import ConversionError, graft
 
@@ -44,18 +42,6 @@ CONVOLUTIONAL = (
     *("efficientnet", "poolformer", "van", "levit", "swiftformer", "bit", "focalnet", "pvt_v2"),
 )
 """Model types of transformers' vision networks that have convolutions."""
-
-
-class Limits(NamedTuple):
-    """Limits of what is compared.
-
-    Attributes:
-        slowest: Processor seconds of a forward pass; a network takes some 400 of them.
-        side: Length of images where the network takes it, in place of the usual one.
-    """
-
-    slowest: float
-    side: int
 
 
 def drawn(library: str, draw: random.Random) -> Iterator[tuple[str, Callable[[], nn.Module]]]:
@@ -74,30 +60,6 @@ def drawn(library: str, draw: random.Random) -> Iterator[tuple[str, Callable[[],
         options: Record = dict(SMALL) if any(part in name for part in ("rcnn", "retinanet", "fcos")) else {}
         options |= FEW if "rcnn" in name else {}
         yield name, partial(create, library, name, **options)
-
-
-def images_for(model: nn.Module, name: str, seed: int, side: int) -> Tensor:
-    """Two images of the side where the network in eval mode runs on them, else of its usual one."""
-    usual = usual_images(model, seed)
-    small = usual[..., :side, :side].contiguous()
-    try:
-        with torch.no_grad():
-            called(model, name, small)
-    except Exception:  # whatever the network's own code raises
-        return usual
-    return small
-
-
-def usual_images(model: nn.Module, seed: int) -> Tensor:
-    """Two images of the size that a network usually takes."""
-    config: Any = getattr(model, "default_cfg", None) or {}
-    size = tuple(config.get("input_size") or (3, 224, 224))
-    known: Any = getattr(model, "config", None)
-    channels = getattr(known, "num_channels", size[0])
-    length = getattr(known, "image_size", size[-1])
-    rows = length if isinstance(length, int) else size[-1]
-    generator = torch.Generator().manual_seed(seed)
-    return torch.rand(2, channels, rows, rows, generator=generator)
 
 
 def called(model: nn.Module, name: str, x: Tensor) -> Any:
@@ -156,18 +118,17 @@ def unequal(one: dict[str, Tensor], other: dict[str, Tensor]) -> set[str]:
     return {key for key in shared if not torch.equal(one[key].nan_to_num(), other[key].nan_to_num())}
 
 
-def compare(name: str, build: Callable[[], nn.Module], seed: int, limits: Limits) -> Record:
+def compare(library: str, name: str, build: Callable[[], nn.Module], seed: int, slowest: float) -> Record:
     """One network: how many steps were compared, and where they differ."""
     if parameters(build) > LARGEST:
         return {"left": "too large"}
     torch.manual_seed(seed)
     cnn = build()
-    x = images_for(cnn.eval(), name, seed, limits.side)
+    x = inputs(library, name, cnn.eval(), run=partial(called, cnn, name))
     with torch.no_grad():
-        called(cnn, name, x)  # raises before anything else where it does not run
         start = time.process_time()
         called(cnn, name, x)
-    if time.process_time() - start > limits.slowest:
+    if time.process_time() - start > slowest:
         return {"left": "too slow"}
     record: Record = {"steps": 0, "differ": [], "errors": []}
     example = {"images": list(x)} if any(part in name for part in DETECTING) else x
@@ -209,7 +170,7 @@ def varied(model: nn.Module, x: Tensor, variant: str, *, training: bool) -> tupl
     return copied, x
 
 
-def run(file: Path, counts: dict[str, int], seed: int, limits: Limits) -> None:
+def run(file: Path, counts: dict[str, int], seed: int, slowest: float) -> None:
     """Compares networks until as many of each library are done, and writes a line a network."""
     declare_operators()
     done = {(each["library"], each["name"]): each for each in read(file) if each["seed"] == seed}
@@ -222,7 +183,7 @@ def run(file: Path, counts: dict[str, int], seed: int, limits: Limits) -> None:
                 continue
             start = time.time()
             try:
-                record = compare(name, build, seed, limits)
+                record = compare(library, name, build, seed, slowest)
             except Exception as error:  # whatever a network's own code raises
                 record = {"left": f"{type(error).__name__}: {str(error)[:200]}"}
             about = {"library": library, "name": name, "seed": seed}
@@ -252,20 +213,20 @@ def table(file: Path) -> None:
 
 def main() -> None:
     """Reads the arguments."""
-    parser = argparse.ArgumentParser(description=inspect.getdoc(importlib.import_module(__name__)))
+    parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("file", type=Path)
     parser.add_argument("--table", action="store_true")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--slowest", type=float, default=0.2, help="processor seconds of a forward pass")
-    parser.add_argument("--side", type=int, default=96, help="length of images where the network takes it")
+    parser.add_argument(
+        "--slowest", type=float, default=0.2, help="processor seconds of a forward pass; a network takes some 400"
+    )
     for library, count in zip(LIBRARIES, (100, 15, 10), strict=True):
         parser.add_argument(f"--{library}", type=int, default=count)
     given = parser.parse_args()
     if given.table:
         table(given.file)
     else:
-        limits = Limits(given.slowest, given.side)
-        run(given.file, {library: getattr(given, library) for library in LIBRARIES}, given.seed, limits)
+        run(given.file, {library: getattr(given, library) for library in LIBRARIES}, given.seed, given.slowest)
 
 
 if __name__ == "__main__":

@@ -30,6 +30,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from calling import Call
 from children import Record, read, records_of, write
 from pairs import own_loops
 from torch import Tensor, nn
@@ -45,27 +46,6 @@ LONGEST = 6  # operations after the first
 MOST = 20_000  # numbers of an operation's result
 COMPILED = 20  # every so many networks are compiled
 Chance = Random
-
-
-class Op(nn.Module):
-    """An operation without parameters, with a name.
-
-    Args:
-        text: The call, as one would write it.
-        call: It.
-    """
-
-    def __init__(self, text: str, call: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.text, self.call = text, call
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The result."""
-        return self.call(x)
-
-    def extra_repr(self) -> str:
-        """The call."""
-        return self.text
 
 
 class Beside(nn.Module):
@@ -171,14 +151,19 @@ def _interpolation(chance: Chance, shape: torch.Size) -> nn.Module | None:
         given["scale_factor"] = [chance.choice((0.5, 1.5, 2.0, chance.uniform(0.6, 2.4))) for _ in range(axes)]
         if any(int(n * factor) < 1 for n, factor in zip(shape[2:], given["scale_factor"], strict=True)):
             return None
-    return Op(f"F.interpolate(x, {given})", lambda x: F.interpolate(x, **given))
+    return Call(lambda x: F.interpolate(x, **given), f"F.interpolate(x, {given})")
 
 
 def _padding(chance: Chance, shape: torch.Size) -> nn.Module | None:
     mode = chance.choice(("constant", "reflect", "replicate", "circular"))
     least = 0 if mode != "constant" else -1
     pads = [chance.randint(least, 2) for _ in range(2 * (len(shape) - 2))]
-    return Op(f"F.pad(x, {pads}, {mode!r})", lambda x: F.pad(x, pads, mode))
+    return Call(lambda x: F.pad(x, pads, mode), f"F.pad(x, {pads}, {mode!r})")
+
+
+def _one_of(chance: Chance, calls: dict[str, Callable[[Tensor], Tensor]]) -> nn.Module:
+    text = chance.choice(list(calls))
+    return Call(calls[text], text)
 
 
 def _arithmetic(chance: Chance, shape: torch.Size) -> nn.Module | None:
@@ -201,8 +186,7 @@ def _arithmetic(chance: Chance, shape: torch.Size) -> nn.Module | None:
         f"torch.where(x > 0, x, {s} * x)": lambda x: torch.where(x > 0, x, s * x),
         "torch.maximum(x, x.flip(-1))": lambda x: torch.maximum(x, x.flip(-1)),
     }
-    text = chance.choice(list(calls))
-    return Op(text, calls[text])
+    return _one_of(chance, calls)
 
 
 def _along(chance: Chance, shape: torch.Size) -> nn.Module | None:
@@ -223,8 +207,7 @@ def _along(chance: Chance, shape: torch.Size) -> nn.Module | None:
             x / x.norm(dim=axis, keepdim=True).clamp_min(0.1)
         ),
     }
-    text = chance.choice(list(calls))
-    return Op(text, calls[text])
+    return _one_of(chance, calls)
 
 
 def _moving(chance: Chance, shape: torch.Size) -> nn.Module | None:
@@ -244,8 +227,7 @@ def _moving(chance: Chance, shape: torch.Size) -> nn.Module | None:
         calls["F.pixel_shuffle(x, 2)"] = lambda x: F.pixel_shuffle(x, 2)
     if len(shape) == 4 and shape[2] % 2 == shape[3] % 2 == 0:
         calls["F.pixel_unshuffle(x, 2)"] = lambda x: F.pixel_unshuffle(x, 2)
-    text = chance.choice(list(calls))
-    return Op(text, calls[text])
+    return _one_of(chance, calls)
 
 
 def _product(chance: Chance, shape: torch.Size) -> nn.Module | None:
@@ -253,9 +235,9 @@ def _product(chance: Chance, shape: torch.Size) -> nn.Module | None:
     if chance.random() < 0.6:
         return nn.Linear(shape[-1], chance.randint(1, 6), bias=chance.random() < 0.7)
     is_causal = chance.random() < 0.3
-    return Op(
-        f"pixels attend to pixels, is_causal={is_causal}",
+    return Call(
         lambda x: F.scaled_dot_product_attention(*(x.flatten(2).mT,) * 3, is_causal=is_causal).mT.reshape(x.shape),
+        f"pixels attend to pixels, is_causal={is_causal}",
     )
 
 

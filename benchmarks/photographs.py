@@ -13,14 +13,12 @@ from __future__ import annotations
 
 import statistics
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from comparing import run
-from denoisers import DrawnData, PhotographDenoiser, psnr, with_larger_kernel
+from comparing import folder_of, run
+from denoisers import DrawnData, PhotographDenoiser, noised, psnr, with_larger_kernel
 from torch import Tensor, nn
 
 from conv2attn.learn.arms import Arm, Comparison, Measure
@@ -54,7 +52,7 @@ def training_crops(count: int, generator: torch.Generator) -> tuple[Tensor, Tens
         found.append(image[row : row + SIDE, column : column + SIDE])
     clean = torch.stack(found).unsqueeze(1)
     levels = LEVELS[0] + (LEVELS[-1] - LEVELS[0]) * torch.rand(count, 1, 1, 1, generator=generator)
-    return noised(clean, levels, generator), clean
+    return noised(clean, levels, generator)
 
 
 def grid_crops(name: str, part: str, level: int, *, rows: int = 4) -> tuple[Tensor, Tensor]:
@@ -67,12 +65,7 @@ def grid_crops(name: str, part: str, level: int, *, rows: int = 4) -> tuple[Tens
     lefts = 0, image.shape[1] - SIDE
     clean = torch.stack([image[top : top + SIDE, left : left + SIDE] for top in tops for left in lefts]).unsqueeze(1)
     seed = 1000 * _SEEDS[part] + level
-    return noised(clean, torch.tensor(float(level)), torch.Generator().manual_seed(seed)), clean
-
-
-def noised(clean: Tensor, level: Tensor, generator: torch.Generator) -> Tensor:
-    """Images with normal noise of a standard deviation in grey levels of 255."""
-    return clean + level / 127.5 * torch.randn(clean.shape, generator=generator)
+    return noised(clean, float(level), torch.Generator().manual_seed(seed))
 
 
 @cache
@@ -82,10 +75,7 @@ def _part(part: str) -> dict[str, Tensor]:
 
 @cache
 def _read(channels: int) -> dict[str, Tensor]:
-    spec = find_spec("skimage")
-    if spec is None or spec.origin is None:
-        raise SystemExit("the photographs are scikit-image's: pip install scikit-image")
-    folder = Path(spec.origin).parent / "data"
+    folder = folder_of("skimage", "the photographs are scikit-image's: pip install scikit-image") / "data"
     paths = {name: next(folder.glob(f"{name}.*")) for name in (*RECURRING, *SCENES)}
     return {name: read_picture(path, channels) for name, path in paths.items()}
 

@@ -175,21 +175,23 @@ def _eps_outside(program: Program, node: fx.Node, size: float) -> None:
     program.change(argument(node, "running_var"), lambda v: (v.sqrt() + eps).square() - eps)
 
 
-def _one_sided(program: Program, node: fx.Node, size: float) -> None:
+def _pads(node: fx.Node) -> list[int]:
+    """Pixels above and below, left and right of a convolution's image."""
     pads = list(argument(node, "padding"))
     if not any(pads):
         raise UnfitError("it has no padding")
-    pads = pads * 2 if len(pads) == 1 else pads
-    program.before(node, 0, aten.pad.default, [0, 2 * pads[1], 0, 2 * pads[0]])
+    return pads * 2 if len(pads) == 1 else pads
+
+
+def _one_sided(program: Program, node: fx.Node, size: float) -> None:
+    rows, columns = _pads(node)
+    program.before(node, 0, aten.pad.default, [0, 2 * columns, 0, 2 * rows])
     set_argument(node, padding=[0, 0])
 
 
 def _padding_mode(program: Program, node: fx.Node, size: float) -> None:
-    pads = list(argument(node, "padding"))
-    if not any(pads):
-        raise UnfitError("it has no padding")
-    pads = pads * 2 if len(pads) == 1 else pads
-    program.before(node, 0, aten.pad.default, [pads[1], pads[1], pads[0], pads[0]], "replicate")
+    rows, columns = _pads(node)
+    program.before(node, 0, aten.pad.default, [columns, columns, rows, rows], "replicate")
     set_argument(node, padding=[0, 0])
 
 
@@ -239,11 +241,10 @@ def _half(program: Program, node: fx.Node, size: float) -> None:
 
 
 def _dilation(program: Program, node: fx.Node, size: float) -> None:
-    kernel, dilation = program.tensor(node.args[1]).shape[2:], list(argument(node, "dilation"))
-    pads = list(argument(node, "padding"))
-    if max(kernel) == 1 or len(kernel) != 2 or not any(pads):
+    kernel, dilation, pads = program.tensor(node.args[1]).shape[2:], list(argument(node, "dilation")), _pads(node)
+    if max(kernel) == 1 or len(kernel) != 2:
         raise UnfitError("it has no neighbours")
-    pads, dilation = (one * 2 if len(one) == 1 else one for one in (pads, dilation))
+    dilation = dilation * 2 if len(dilation) == 1 else dilation
     more = [(k - 1) // 2 for k in kernel]
     set_argument(node, dilation=[d + 1 for d in dilation], padding=[p + m for p, m in zip(pads, more, strict=True)])
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from calling import Call
 from onnx2torch import convert
 from onnx2torch.node_converters.registry import add_converter
 from onnx2torch.utils.common import OnnxMapping, OperationConverterResult, get_const_value
@@ -20,22 +21,6 @@ from torch import Tensor, nn
 
 DOMAIN = "readings"  # without a dot, as it becomes part of the names of modules
 Reader = Callable[[Any, Any], nn.Module]
-
-
-class Call(nn.Module):
-    """A function of one tensor.
-
-    Args:
-        call: It.
-    """
-
-    def __init__(self, call: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.call = call
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Its result."""
-        return self.call(x)
 
 
 def _held(node: Any, graph: Any, place: int) -> Any:
@@ -144,7 +129,7 @@ def _reduced(reduce: Callable[..., Tensor]) -> Reader:
 
 def _split(node: Any, graph: Any) -> nn.Module:
     axis, count, sizes = node.attributes.get("axis", 0), len(node.output_values), _held(node, graph, 1)
-    return Call(lambda x: tuple(x.split(sizes or -(-x.shape[axis] // count), axis)))  # type: ignore[arg-type,return-value]
+    return Call(lambda x: tuple(x.split(sizes or -(-x.shape[axis] // count), axis)))
 
 
 class Lstm(nn.Module):

@@ -18,6 +18,7 @@ import onnx
 import torch
 import torch.nn.functional as F
 import typer
+from calling import Call
 from torch import Tensor, nn
 
 from conv2attn.convert.sameness.same import same
@@ -37,18 +38,6 @@ class Thread:
     address: str
     asks: str
     compare: Callable[[Path], Sameness]
-
-
-class Calling(nn.Module):
-    """A network that calls a function."""
-
-    def __init__(self, function: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.function = function
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Calls it."""
-        return self.function(x)
 
 
 def batches(folder: Path) -> Sameness:
@@ -75,7 +64,7 @@ def gelus(folder: Path) -> Sameness:
 def resized(folder: Path) -> Sameness:
     """An interpolation to one pixel, and the ONNX file that torch exported of it before the fault was mended."""
     torch.manual_seed(0)
-    network = Calling(lambda x: F.interpolate(x, size=(1, 1), mode="bilinear", align_corners=False)).eval()
+    network = Call(lambda x: F.interpolate(x, size=(1, 1), mode="bilinear", align_corners=False)).eval()
     image, path = torch.rand(1, 3, 10, 10), folder / "resized.onnx"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's own, about its internals
@@ -97,7 +86,7 @@ def inverted(folder: Path) -> Sameness:
         found: Tensor = torch.linalg.inv(enlarge @ x @ enlarge.T)
         return found
 
-    network = Calling(lambda x: torch.linalg.inv(F.interpolate(x, size=(64, 64), mode="bilinear", align_corners=True)))
+    network = Call(lambda x: torch.linalg.inv(F.interpolate(x, size=(64, 64), mode="bilinear", align_corners=True)))
     return same(network.eval(), other, torch.randn(1, 3, 32, 32))
 
 

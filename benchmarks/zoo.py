@@ -194,8 +194,14 @@ class Plain(nn.Module):
 
 
 @torch.no_grad()
-def inputs(library: str, name: str, network: nn.Module) -> Tensor:
+def inputs(library: str, name: str, network: nn.Module, *, run: Callable[[Tensor], object] | None = None) -> Tensor:
     """Two inputs that a network runs on: small images, or images of its own size; tokens.
+
+    Args:
+        library: Its library.
+        name: Its name there.
+        network: It.
+        run: How it is run; it is called, if nothing else is said.
 
     Raises:
         ValueError: It runs on none.
@@ -207,7 +213,7 @@ def inputs(library: str, name: str, network: nn.Module) -> Tensor:
     for size in ((64, 64), (96, 96), own):
         images = torch.randn(2, channels, *size, generator=generator)
         try:
-            network(images)
+            (run or network)(images)
         except Exception:  # the network takes one size
             continue
         return images

@@ -9,14 +9,8 @@ import sympy as sp
 import torch
 from torch import Tensor
 
-from conv2attn.proofs.prover.claim import Claim, all_claims
-from conv2attn.proofs.prover.run import Outcome, Result, decide
-
-
-@cache
-def all_results() -> list[Result]:
-    """Every claim with the verdicts on its checks, here and now, without a time limit."""
-    return [Result(claim, tuple(map(decide, claim.checks))) for claim in all_claims()]
+from conv2attn.proofs.prover.claim import Claim
+from conv2attn.proofs.prover.run import Outcome, decide
 
 
 @cache

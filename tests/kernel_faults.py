@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from conv2attn.proofs.formal import coq as kernel
-from conv2attn.proofs.formal.coq import FOLDER, LIBRARY, PROJECT, FormalResult, check_formal
+from conv2attn.proofs.formal.coq import FOLDER, LIBRARY, PROJECT, FormalResult, check_formal, sources, statements
 
 SOUND = "Theorem true_enough : 1 + 1 = 2.\nProof. reflexivity. Qed.\n"
 FAULTS = {
@@ -335,6 +335,22 @@ def test_a_false_variant_of_a_statement_is_refused(library: Path, tmp_path: Path
 
 def test_a_true_statement_is_accepted_there(library: Path, tmp_path: Path) -> None:
     assert compiles(library, tmp_path, "Padding", (FOLDER / "Padding.v").read_text(encoding="utf-8"))[0]
+
+
+def test_the_library_is_proved(library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As ``conv2attn formal`` checks it, with what ``make checker`` compiled of the same files."""
+    for source in sources():
+        assert (library / source.name).read_bytes() == source.read_bytes()
+    honest = kernel._Coq.compile
+
+    def compile_what_is_new(coq: kernel._Coq, name: str) -> None:
+        if not (coq.place / name).with_suffix(".vo").exists():
+            honest(coq, name)
+
+    monkeypatch.setattr(kernel._Coq, "compile", compile_what_is_new)
+    result = check_formal(folder=library, limit=3600)
+    assert result.failures == ()
+    assert [theorem.statement for theorem in result.theorems] == statements()
 
 
 def checked(folder: Path, text: str, *, needed: tuple[str, ...] = ()) -> FormalResult:

@@ -126,9 +126,12 @@ def refused(run: Run, code: int, *arguments: str) -> str:
     return lines[-1]
 
 
-def convert(*options: str, factory: str = "small", checkpoint: str = "weights.pt", out: str = "out") -> tuple[str, ...]:
-    """Arguments of a conversion."""
-    return "convert", checkpoint, "--arch", f"nets.py:{factory}", "--out", out, *options
+def convert(
+    *options: str, factory: str = "small", checkpoint: str = "weights.pt", out: str = "out", page: bool = False
+) -> tuple[str, ...]:
+    """Arguments of a conversion, which makes no page if nothing else is said."""
+    shown = () if page else ("--no-page",)
+    return "convert", checkpoint, "--arch", f"nets.py:{factory}", "--out", out, *shown, *options
 
 
 def plan(*options: str, factory: str = "small", checkpoint: str = "weights.pt") -> tuple[str, ...]:
@@ -149,12 +152,13 @@ def test_the_written_folder_computes_the_same_bit_for_bit(
 ) -> None:
     cnn, x = network(), images()
     save_as(cnn.state_dict(), Path("weights"))
-    out = done(run(*convert(checkpoint="weights")))
+    has_page = save_as is save_nested
+    out = done(run(*convert(checkpoint="weights", page=has_page)))
     *_, wrote, last = out.splitlines()
-    assert wrote == "Wrote out; open out/report.html to look at it"
+    assert wrote == ("Wrote out; open out/report.html to look at it" if has_page else "Wrote out")
     assert (out.startswith("Same bits as the CNN, "), last.split(".")[0]) == (True, "Same bits as the CNN")
     assert run(*last.partition("Next: conv2attn ")[2].split()).code == 0
-    written = ["config.json", "model.safetensors", "report.html", "report.json"]
+    written = ["config.json", "model.safetensors", *["report.html"] * has_page, "report.json"]
     assert sorted(path.name for path in Path("out").iterdir()) == written
     converted = load("out")
     assert sum(isinstance(module, SelfAttention2d) for module in converted.modules()) == 2
@@ -323,33 +327,77 @@ def test_json_is_one_versioned_object_even_if_the_factory_prints(run: Run) -> No
 # What is refused
 
 
-@pytest.mark.parametrize(
-    ("code", "arguments", "reasons"),
-    [
-        (3, convert(checkpoint="nothing.pt"), ("conv2attn: there is no file nothing.pt",)),
-        (3, convert(checkpoint="empty"), ("conv2attn: empty is a folder without weights",)),
-        (3, convert(checkpoint="timm:resnet18"), ("timm:resnet18 names an architecture, which goes with a file",)),
-        (4, convert(factory="linear"), ("the model has no convolution",)),
-        (4, convert(factory="mixed"), ("3 layers cannot be converted: ", " one: ", " up: ", " padded: ")),
-        (4, convert(factory="complexes"), ("1: its dtype torch.complex64",)),  # not silently made real
-        (3, convert("--dtype", "float32", factory="complexes"), ("imaginary parts",)),
-        (3, convert("--device", "meta"), ("the device 'meta' cannot be used, 'cpu' can: ",)),
-        (3, convert("--device", "cuda:99"), ("cannot be used, 'cpu' can: ",)),
-        (3, plan("--arch-arg", "a=1", factory="linear"), ("; it takes no argument",)),
-        (3, ("verify", "weights.pt", "--arch", "nets.py:small", "--data", "nowhere"), ("and there is no nowhere",)),
-        (3, ("verify", "weights.pt", "--arch", "nets.py:small", "--data", "nets.py"), ("is a file; its folder is .",)),
-        (3, ("plan", "weights.pt", "--arch", "nets.py"), ("one of small, large, Other, ", ", as in nets.py:")),
-        (3, ("demo", "--out", "weights.pt"), ("weights.pt is a file; the output is a folder",)),
-    ],
-)
-def test_what_cannot_be_converted_is_refused(
-    code: int, arguments: tuple[str, ...], reasons: tuple[str, ...], run: Run
-) -> None:
+ARCH = ("--arch", "nets.py:small")
+REFUSED: list[tuple[int, tuple[str, ...], str]] = [
+    (3, convert(checkpoint="nothing.pt"), "conv2attn: there is no file nothing.pt"),
+    (3, convert(checkpoint="empty"), "conv2attn: empty is a folder without weights"),
+    (3, convert(checkpoint="timm:resnet18"), "names an architecture"),
+    (4, convert(factory="linear"), "the model has no convolution"),
+    (4, convert(factory="mixed"), r"3 layers cannot be converted: one: .* up: .* padded: "),
+    (4, convert(factory="complexes"), "1: its dtype torch.complex64"),  # not silently made real
+    (3, convert("--dtype", "float32", factory="complexes"), "imaginary parts"),
+    (3, convert("--device", "meta"), "'meta' cannot be used, 'cpu' can: "),
+    (3, convert("--device", "cuda:99"), "cannot be used, 'cpu' can: "),
+    (3, convert(factory="smal"), "nets.py has no smal; it has small, large, Other, Up, "),
+    (3, plan("--arch-arg", "a=1", factory="linear"), "; it takes no argument"),
+    (3, ("plan", "weights.pt", "--arch", "nets.py"), "one of small, large, Other, .*, as in nets.py:"),
+    (3, ("plan", "weights.pt", "--arch", "nts.py:small"), "no Python file nts.py; close names: nets.py"),
+    (3, ("verify", "weights.pt", *ARCH, "--data", "nowhere"), "and there is no nowhere"),
+    (3, ("verify", "weights.pt", *ARCH, "--data", "nets.py"), "is a file; its folder is ."),
+    (3, ("demo", "--out", "weights.pt"), "weights.pt is a file; the output is a folder"),
+    (2, convert("--include", "stem"), "matches no convolution; there are 0, 2"),
+    (2, convert("--include", "re:("), "is not a regular expression"),
+    (2, convert("--input-range", "1,0"), "got 1,0, whose LOW is above its HIGH"),
+    (2, convert("--input-range", "0,inf"), "got 0,inf, which is not finite"),
+    (2, convert("--alpha", "nan"), r"a number from 0.0001, .*, to 1e\+06"),
+    (2, convert("--alpha", "1e30"), "from 104 on in float32, from 746 on in float64.; got 1e30"),
+    (2, convert("--alpha", "0"), "got 0"),
+    (2, convert("--alpha", "big"), "got big"),
+    (2, convert("--dtype", "int8"), "int8"),
+    (2, convert("--arch-arg", "width=abc"), "is not name=json"),
+    (2, plan("--size", "0x10"), "got 0x10"),
+    (2, ("plan", "weights.pt"), "--arch is missing: conv2attn plan weights.pt --arch nets.py:NAME .timm:NAME"),
+    (2, ("plan", "weights.pt", "--arch-arg", "width=3"), "Error: --arch-arg goes with --arch"),
+    (2, ("convert", "weights.pt", "--out", "out"), r"4 dimensions: 0.weight \[4, 3, 3, 2\], 2.weight"),
+    (2, ("restore", "weights.pt"), "Missing option"),
+    *((2, (name, "weights.pt", "--out", "a.txt"), "a.txt must end in .") for name in ("restore", "export")),
+    (2, ("freeze", "weights.pt", "--tolerance", "0.1", "--out", "a.txt"), "a.txt must end in ."),
+    (2, ("freeze", "weights.pt", *ARCH, "--out", "f.pt", "--tolerance", "1", "--data", "mnist"), "must be digits"),
+    (2, ("show",), "Error: FOLDER.CHECKPOINT is missing: conv2attn show attention draws"),
+    (2, ("show", "--article", "--layer", "0"), "Error: --layer has no meaning for the article"),
+    (2, ("show", "weights.pt", "--alpha", "-3"), "got -3"),
+    (2, ("show", "weights.pt", "--out", "x.svg", "--query", "1,x"), "must be ROW,COLUMN"),
+    (2, ("show", "weights.pt", *ARCH, "--out", "s.jpg"), "the name must end in .png"),
+    (2, ("graft", "weights.pt", "--heads", "x"), "must be a valid integer; got x"),
+    (2, ("graft", "weights.pt", "--heads", "0"), "greater than or equal to 1; got 0"),
+    (2, ("graft", "--out", "out"), "Error: CHECKPOINT is missing: conv2attn graft weights.pth"),
+    (2, ("graft", "--data", "digits"), "Error: --out is missing, the folder of the runs"),
+    (2, ("graft", "--data", "digits", "--heads", "2"), ": conv2attn graft --data digits --heads 2 --out compared"),
+    (2, ("graft", "--data", "mnist"), "data must be digits, digits:SIDE"),
+    (2, ("graft", "--data", "drawn", "--size", "32x32"), "--size 32x32 is for a folder .*; --data drawn:32 has images"),
+    (2, ("graft", "--data", "cifar10:x", "--size", "8x9"), "leave --size out"),
+    (2, ("graft", "weights.pt", "--out", "out", "--data", "digits", "--force"), "Error: --force has no meaning with"),
+    (2, ("verify",), "Error: CHECKPOINT is missing: conv2attn verify attention"),
+    (2, ("verify", "--random", "3", "--size", "4x4"), "Error: --size has no meaning for random layers"),
+    (2, ("verify", "weights.pt"), "--arch is missing"),
+    (2, ("verify", "weights.pt", *ARCH, "--engine", "fast"), "there is no engine 'fast'"),
+    (2, ("verify", "weights.pt", *ARCH, "--input", "x=1x3x9x9", "--size", "7x6"), ""),
+    (2, ("verify", "weights.pt", *ARCH, "--input", "x=2xx6"), "NAME=SHAPE"),
+    (2, ("verify", "weights.pt", "--mean", "1,1,1"), "Error: --mean needs --std"),
+    (2, ("soak", "--engine", "foo"), "got foo"),
+    (2, ("soak", "--max-size", "65"), "got 65"),
+    (2, ("help", "grafd"), "is no command and no topic; close names: graft"),
+    (2, ("view",), "Error: No such command 'view'; conv2attn --help lists all."),
+    (2, ("grft",), "Error: No such command 'grft'. Did you mean 'graft'?"),
+]
+
+
+@pytest.mark.parametrize(("code", "arguments", "reason"), REFUSED)
+def test_what_cannot_be_done_is_refused(code: int, arguments: tuple[str, ...], reason: str, run: Run) -> None:
     factory = "".join(arguments).partition("nets.py:")[2].partition("--")[0]
-    save(network(factory or "small"))
+    save(network(factory if factory in ("linear", "mixed", "complexes") else "small"))
     Path("empty").mkdir()
-    message = refused(run, code, *arguments)
-    assert all(reason in message for reason in reasons)
+    assert re.search(reason, refused(run, code, *arguments))
 
 
 def test_a_missing_architecture_is_shown_by_the_network_in_a_file_beside_the_checkpoint(run: Run) -> None:
@@ -370,8 +418,7 @@ def test_what_is_missing_or_no_checkpoint_is_said_before_that_the_output_exists(
     Path("text.pt").write_text("weights")
     for kind in (".html", ".onnx", ".pt"):
         Path(f"out{kind}").touch()
-    done(run(*convert("--no-page")))
-    architecture = ("--arch", "nets.py:small")
+    done(run(*convert()))
     places = {
         "convert": ("--out", "out"),
         "graft": ("--out", "out"),
@@ -381,21 +428,17 @@ def test_what_is_missing_or_no_checkpoint_is_said_before_that_the_output_exists(
         "freeze": ("--out", "out.pt", "--tolerance", "1"),
     }
     for command, out in places.items():
-        told = refused(run, 3, command, "weight.pt", *architecture, *out)
+        told = refused(run, 3, command, "weight.pt", *ARCH, *out)
         assert told == "conv2attn: there is no file weight.pt; close names: weights.pt"
-        told = refused(run, 3, command, "text.pt", *architecture, *out)
+        told = refused(run, 3, command, "text.pt", *ARCH, *out)
         assert told == "conv2attn: text.pt is no checkpoint of a supported kind: it is a text file"
-        told = refused(run, 3, command, "weights.pt", *architecture, *out)
+        told = refused(run, 3, command, "weights.pt", *ARCH, *out)
         assert told == f"conv2attn: {out[1]} exists already (--force replaces it)"
-    told = refused(
-        run, 2, "freeze", "weights.pt", *architecture, "--out", "f.pt", "--tolerance", "1", "--data", "mnist"
-    )
-    assert "data must be digits" in told
 
 
 def test_show_asks_for_trust_as_verify_does_and_takes_layers_only_where_no_architecture_is_named(run: Run) -> None:
     save(network())
-    done(run(*convert("--no-page")))
+    done(run(*convert()))
     Path("a.png").write_bytes(b"")
     for options in ((), ("--size", "9x9"), ("--image", "a.png")):
         told = refused(run, 3, "show", "out", *options)
@@ -418,69 +461,11 @@ def test_show_asks_for_trust_as_verify_does_and_takes_layers_only_where_no_archi
     )
 
 
-def test_a_name_that_a_file_lacks_is_refused_with_those_that_it_has(run: Run) -> None:
-    save(network())
-    assert "nets.py has no smal; it has small, large, Other, Up, " in refused(run, 3, *convert(factory="smal"))
-    told = refused(run, 3, "plan", "weights.pt", "--arch", "nts.py:small")
-    assert told == "conv2attn: there is no Python file nts.py; close names: nets.py"
-
-
 def test_weights_of_other_classes_are_refused_with_the_argument_that_fits(run: Run) -> None:
     save(nn.Sequential(nn.Conv2d(64, 7, 3, padding=1)))
     told = refused(run, 3, *convert(factory="large"))
     assert "weights.pt has 7 classes, the architecture 64: '0' has as many outputs" in told
     assert "--arch-arg num_classes=7" in told
-
-
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (convert("--include", "stem"), "matches no convolution; there are 0, 2"),
-        (convert("--include", "re:("), "is not a regular expression"),
-        (convert("--input-range", "1,0"), "must be LOW,HIGH, like -1,1; got 1,0, whose LOW is above its HIGH"),
-        (convert("--input-range", "0,inf"), "must be LOW,HIGH, like -1,1; got 0,inf, which is not finite"),
-        (convert("--alpha", "nan"), "a number from 0.0001, where a head sees some 1,000 pixels each way, to 1e+06"),
-        (convert("--alpha", "1e30"), "pixel alone from 104 on in float32, from 746 on in float64); got 1e30"),
-        (convert("--alpha", "0"), "got 0"),
-        (convert("--alpha", "big"), "got big"),
-        (("show", "weights.pt", "--alpha", "-3"), "got -3"),
-        (("graft", "weights.pt", "--heads", "x"), "must be a valid integer; got x"),
-        (("graft", "weights.pt", "--heads", "0"), "must be greater than or equal to 1; got 0"),
-        (convert("--dtype", "int8"), "int8"),
-        (plan("--size", "0x10"), "got 0x10"),
-        (("show", "weights.pt", "--out", "x.svg", "--query", "1,x"), "must be ROW,COLUMN"),
-        (("restore", "weights.pt"), "Missing option"),
-        (("convert", "weights.pt", "--out", "out"), "weights with 4 dimensions: 0.weight [4, 3, 3, 2], 2.weight"),
-        (
-            ("plan", "weights.pt"),
-            "conv2attn: --arch is missing: conv2attn plan weights.pt --arch nets.py:NAME (timm:NAME, torchvision",
-        ),
-        (("plan", "weights.pt", "--arch-arg", "width=3"), "Error: --arch-arg goes with --arch, whose network takes"),
-        (("graft", "--out", "out"), "Error: CHECKPOINT is missing: conv2attn graft weights.pth"),
-        (("graft", "--data", "digits"), "Error: --out is missing, the folder of the runs"),
-        (("graft", "--data", "digits", "--heads", "2"), ": conv2attn graft --data digits --heads 2 --out compared"),
-        (("graft", "--data", "mnist"), "data must be digits, digits:SIDE"),
-        (
-            ("graft", "--data", "drawn", "--size", "32x32"),
-            "Error: --size 32x32 is for a folder of pictures, which are scaled to it; --data drawn:32 has images of 32",
-        ),
-        (("graft", "--data", "cifar10:x", "--size", "8x9"), "which are scaled to it; leave --size out"),
-        (("graft", "weights.pt", "--out", "out", "--data", "digits", "--force"), "Error: --force has no meaning with"),
-        (("verify", "weights.pt", "--mean", "1,1,1"), "Error: --mean needs --std, and --std is missing"),
-        (("show",), "Error: FOLDER|CHECKPOINT is missing: conv2attn show attention draws"),
-        (("show", "--article", "--layer", "0"), "Error: --layer has no meaning for the article"),
-        (convert("--arch-arg", "width=abc"), "is not name=json"),
-        (("verify", "weights.pt", "--arch", "nets.py:small", "--engine", "fast"), "there is no engine 'fast'"),
-        (("show", "weights.pt", "--arch", "nets.py:small", "--out", "s.jpg"), "the name must end in .png"),
-        *(((name, "weights.pt", "--out", "a.txt"), "a.txt must end in .") for name in ("restore", "export")),
-        (("freeze", "weights.pt", "--tolerance", "0.1", "--out", "a.txt"), "a.txt must end in ."),
-        (("view",), "Error: No such command 'view'; conv2attn --help lists all."),
-        (("grft",), "Error: No such command 'grft'. Did you mean 'graft'? conv2attn --help lists all."),
-    ],
-)
-def test_wrong_usage_is_refused(arguments: tuple[str, ...], reason: str, run: Run) -> None:
-    save(network())
-    assert reason in refused(run, 2, *arguments)
 
 
 COMMANDS = "plan convert verify show restore export same demo graft freeze learn prove claims formal check soak"
@@ -500,15 +485,13 @@ def test_help_lists_every_command_and_tells_of_topics(run: Run) -> None:
     listed = told.partition("Convert:")[2].splitlines()
     assert [word for line in listed for word in line.split()[:1] if word in COMMANDS.split()] == COMMANDS.split()
     assert "--arch-arg num_classes=10" in run("help", "arch").out
-    assert "is no command and no topic; close names: graft" in refused(run, 2, "help", "grafd")
 
 
 def test_what_is_written_has_a_natural_name(run: Run) -> None:
     save(network())
-    architecture = ["--arch", "nets.py:small"]
-    assert run("convert", "weights.pt", *architecture, "--no-page").code == 0
+    assert run("convert", "weights.pt", *ARCH, "--no-page").code == 0
     assert Path("weights-attention/config.json").is_file()
-    assert run("graft", "weights.pt", *architecture, "--size", "9x12").code == 0
+    assert run("graft", "weights.pt", *ARCH, "--size", "9x12").code == 0
     assert Path("weights-grafted/config.json").is_file()
     assert run("show", "weights-attention", "--trust").code == 0
     assert Path("weights-attention.html").is_file()
@@ -550,7 +533,7 @@ LARGE = [
 def test_an_image_larger_than_the_memory_is_refused_before_anything_is_computed(command: str, run: Run) -> None:
     save(network())
     before = tree()
-    outcome = run(*command.split(), "weights.pt", "--arch", "nets.py:small", "--size", "99999999x99999999")
+    outcome = run(*command.split(), "weights.pt", *ARCH, "--size", "99999999x99999999")
     assert (outcome.code, outcome.out, tree()) == (3, "", before)
     assert "an image of 99999999x99999999" in outcome.err
     assert "this machine has" in outcome.err
@@ -558,7 +541,7 @@ def test_an_image_larger_than_the_memory_is_refused_before_anything_is_computed(
 
 def test_more_heads_than_the_memory_holds_are_refused_and_nothing_is_written(run: Run) -> None:
     save(network())
-    outcome = run("graft", "weights.pt", "--arch", "nets.py:small", "--heads", "2147483647", "--size", "9x12")
+    outcome = run("graft", "weights.pt", *ARCH, "--heads", "2147483647", "--size", "9x12")
     assert (outcome.code, outcome.out) == (3, "")
     assert "spare heads" in outcome.err
     assert not Path("weights-grafted").exists()
@@ -574,7 +557,7 @@ def test_a_place_that_takes_no_byte_is_refused_before_the_checkpoint_is_read(
 
     monkeypatch.setattr("conv2attn.convert.write.tempfile.TemporaryFile", full)
     monkeypatch.setattr("conv2attn.commands.convert.opened", None)
-    outcome = run("convert", "weights.pt", "--arch", "nets.py:small")
+    outcome = run("convert", "weights.pt", *ARCH)
     assert (outcome.code, outcome.err) == (
         3,
         "conv2attn: weights-attention cannot be written: No space left on device\n",
@@ -608,11 +591,14 @@ def test_an_interrupt_ends_a_run_at_once_and_leaves_only_whole_folders() -> None
         load_converted(folder)
 
 
+MODULES = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); import conv2attn.cli as c; c.main()"
+
+
 @pytest.mark.slow
 def test_help_imports_nothing_heavy() -> None:
     heavy = {"torch", "sympy", "hypothesis", "rich", "numpy", "safetensors", "matplotlib"}
-    code = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); import conv2attn.cli as c; c.main()"
-    loaded = finished([sys.executable, "-c", code, "--help"]).stdout.splitlines()[-1].split()
+    public = "import conv2attn; dir(conv2attn); conv2attn.__version__; "
+    loaded = finished([sys.executable, "-c", public + MODULES, "--help"]).stdout.splitlines()[-1].split()
     assert "typer" in loaded
     assert heavy.isdisjoint(loaded)
 
@@ -620,35 +606,22 @@ def test_help_imports_nothing_heavy() -> None:
 @pytest.mark.slow
 def test_a_path_that_is_not_there_is_refused_before_torch_is_imported() -> None:
     save(network())
-    code = "import atexit, sys; atexit.register(lambda: print(*sys.modules)); import conv2attn.cli as c; c.main()"
-    ended = finished([sys.executable, "-c", code, "convert", "weight.pt"])
+    ended = finished([sys.executable, "-c", MODULES, "convert", "weight.pt"])
     assert "there is no file weight.pt; close names: weights.pt" in ended.stderr
     assert "torch" not in ended.stdout.split()
-
-
-@pytest.mark.slow
-def test_a_reader_that_leaves_early_causes_no_traceback() -> None:
-    save(network())
-    with started([PROGRAM, *plan()]) as process:
-        assert process.stdout is not None
-        process.stdout.close()
-        assert process.stderr is not None
-        assert process.stderr.read() == ""
 
 
 # The demo
 
 
 def test_the_demo_s_networks_agree_in_every_engine_and_every_layer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    arguments = ("demo", "--images", "12", "--out", "demo", "--json")
-    found = result_of(
-        "demo", done(run(*arguments))
-    )  # with nothing on stderr: no progress bar, since that is no terminal
+    # Nothing is on stderr: no progress bar, since that is no terminal.
+    found = result_of("demo", done(run("demo", "--images", "3", "--out", "demo", "--json")))
     assert found["seed"] == HELD_OUT_SEED
     assert [network["network"] for network in found["networks"]] == list(NETWORKS)
-    x, _ = draw_images(12, seed=found["seed"])
+    x, _ = draw_images(3, seed=found["seed"])
     for network in found["networks"]:
-        assert network["images"] == 12
+        assert network["images"] == 3
         assert [engine["top1_agreement"] for engine in network["engines"]] == [1.0] * len(network["engines"])
         assert {engine["engine"] for engine in network["engines"]} >= {"literal", "factored"}
         layers = [layer for engine in network["engines"] for layer in engine["layers"]]

@@ -12,18 +12,8 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from benchmarks import planted
+from benchmarks.calling import Call
 from conv2attn.convert.sameness.same import Reference, same
-
-
-class Function(nn.Module):
-    """A function of an image, in a module."""
-
-    def __init__(self, call: Callable[[Tensor], Tensor]) -> None:
-        super().__init__()
-        self.call = call
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.call(x)
 
 
 def written_out(x: Tensor) -> Tensor:
@@ -78,7 +68,7 @@ def network() -> tuple[nn.Sequential, Tensor]:
     torch.manual_seed(3)
     made = nn.Sequential()
     for name, part in BODY.items():
-        made.add_module(name, part if isinstance(part, nn.Module) else Function(part))
+        made.add_module(name, part if isinstance(part, nn.Module) else Call(part))
     for statistic in made.get_submodule("batch").buffers():
         if statistic.is_floating_point():
             statistic.uniform_(0.5, 2)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
+from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,51 +27,28 @@ SIZE = (9, 8)
 
 
 @contextmanager
-def device(name: str) -> Iterator[None]:
-    torch.set_default_device(name)
+def defaults_of(device: str, dtype: torch.dtype, *, deterministic: bool, gradients: bool) -> Iterator[None]:
+    """Sets the process's own defaults, and puts them back."""
+    before = torch.get_default_dtype()
+    torch.set_default_device(device)
+    torch.set_default_dtype(dtype)
+    torch.use_deterministic_algorithms(deterministic)
+    torch.set_grad_enabled(gradients)
     try:
         yield
     finally:
         torch.set_default_device(None)
-
-
-@contextmanager
-def dtype(wanted: torch.dtype) -> Iterator[None]:
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(wanted)
-    try:
-        yield
-    finally:
         torch.set_default_dtype(before)
-
-
-@contextmanager
-def deterministic() -> Iterator[None]:
-    torch.use_deterministic_algorithms(True)
-    try:
-        yield
-    finally:
         torch.use_deterministic_algorithms(False)
-
-
-@contextmanager
-def no_gradients() -> Iterator[None]:
-    torch.set_grad_enabled(False)
-    try:
-        yield
-    finally:
         torch.set_grad_enabled(True)
 
 
+# Several at a time: what one of them changes, it changes beside the others, too.
 DEFAULTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
-    "cpu": lambda: device("cpu"),
-    "meta": lambda: device("meta"),
-    "float64": lambda: dtype(torch.float64),
-    "bfloat16": lambda: dtype(torch.bfloat16),
-    "inference mode": torch.inference_mode,
-    "deterministic": deterministic,
-    "set_grad_enabled(False)": no_gradients,
+    "meta, bfloat16, deterministic": lambda: defaults_of("meta", torch.bfloat16, deterministic=True, gradients=True),
+    "cpu, float64, no gradients": lambda: defaults_of("cpu", torch.float64, deterministic=False, gradients=False),
     "no_grad": torch.no_grad,
+    "inference mode": torch.inference_mode,
 }
 
 
@@ -110,10 +89,11 @@ class Given:
 
 
 def engines(given: Given) -> list[Tensor]:
+    """A soft and an exact layer in each engine."""
     outputs = []
-    for name in ENGINES:
-        given.layer.engine = name
-        outputs.append(given.layer(given.images).detach())
+    for layer, name in itertools.product((given.layer, given.exact.get_submodule("0")), ENGINES):
+        layer.engine = name
+        outputs.append(layer(given.images).detach())
     return outputs
 
 
@@ -165,7 +145,9 @@ FUNCTIONS: dict[str, Callable[[Given], Any]] = {
     "certify_data": lambda g: certify_data(g.layer, [g.images]),
     "certify_images": lambda g: c2a.certify_images(g.exact, g.images[:1], seed=0),
     "certify_network": lambda g: c2a.certify_network(g.soft, input_range=RANGE, size=SIZE),
-    "certify_report": lambda g: certify_report(*c2a.convert_model(g.cnn), size=SIZE),
+    "certify_report": lambda g: [
+        certify_report(*c2a.convert_model(g.cnn, alpha=alpha), size=SIZE) for alpha in (None, 9.0)
+    ],
     "compare_layers": lambda g: c2a.compare_layers(g.cnn, g.soft, [g.images]),
     "conv_from_attention": lambda g: c2a.conv_from_attention(g.exact.get_submodule("0")),
     "convert_model": lambda g: c2a.convert_model(g.cnn, example=g.images).model,
@@ -180,7 +162,7 @@ FUNCTIONS: dict[str, Callable[[Given], Any]] = {
     "melt": lambda g: c2a.melt(g.cnn, tolerance=0.3),
     "multihead_from_attention": there_and_back,
     "parameter_groups": lambda g: [len(group["params"]) for group in c2a.parameter_groups(g.melted, 0.1, 0.1)],
-    "restore_model": lambda g: c2a.restore_model(g.exact),
+    "restore_model": lambda g: [c2a.restore_model(model, tolerance=inf) for model in (g.exact, g.soft)],
     "same": lambda g: c2a.same(g.cnn[:1], g.soft[:1], g.images[:1, :, :4, :5]),
     "set_engine": set_engine,
     "ungraft": lambda g: c2a.ungraft(g.grafted, all=True).model,

@@ -73,10 +73,15 @@ def room(module: str) -> str:
 
 
 @functools.cache
+def parsed(module: str) -> ast.Module:
+    return ast.parse((ROOT / module).read_text(encoding="utf-8"))
+
+
+@functools.cache
 def imported(module: str) -> list[tuple[str, int, tuple[str, ...]]]:
     """What a file imports from, anywhere in it, its level (0 is absolute), and the names."""
     found: list[tuple[str, int, tuple[str, ...]]] = []
-    for node in ast.walk(ast.parse((ROOT / module).read_text(encoding="utf-8"))):
+    for node in ast.walk(parsed(module)):
         if isinstance(node, ast.Import):
             found += ((alias.name, 0, ()) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -165,7 +170,7 @@ def test_docstrings_name_files_that_exist() -> None:
     """``tail.py`` is a file of any folder, ``certificate/tail.py`` one whose path ends so."""
     known = [f"/{module}" for module in (*PACKAGE, *OUTSIDE, *modules("docs"))]
     for module in (*PACKAGE, *modules("benchmarks")):
-        for node in ast.walk(ast.parse((ROOT / module).read_text(encoding="utf-8"))):
+        for node in ast.walk(parsed(module)):
             if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
                 for name in re.findall(r"``([\w/]+\.py)``", ast.get_docstring(node) or ""):
                     assert any(path.endswith(f"/{name}") for path in known), f"{module} names {name}"

@@ -86,29 +86,6 @@ def test_heads_keep_the_claims_share_at_their_taps(
         assert float((found / bound)[first].max()) < 1.01
 
 
-def test_structured_heads_look_at_their_taps_more_than_elsewhere(starts: ModuleType) -> None:
-    torch.manual_seed(0)
-    row = starts.ROWS["structured"]
-    network = row.make(starts.Shape(2, 10), **row.numbers)
-    tokens = network.tokens(torch.rand(2, 1, 16, 16))
-    probabilities = network.attention(0).probabilities(network.blocks[0].norm1(tokens)).detach()
-    for head, shift in enumerate(starts.SHIFTS):
-        target = starts.targets(shift)
-        (queries,) = (target >= 0).nonzero(as_tuple=True)
-        at_tap = probabilities[:, head, queries, target[queries]].mean()
-        assert float(at_tap) > 10 / starts.GRID**2
-
-
-def test_gated_heads_look_at_their_taps_most(starts: ModuleType) -> None:
-    network = starts.convit(starts.Shape(2, 10), strength=1.0, local=3, std=0.02)
-    probabilities = network.attention(1).probabilities(torch.zeros(1, starts.GRID**2, starts.WIDTH))
-    assert torch.allclose(probabilities.sum(-1), torch.ones(()))
-    for head, shift in enumerate(starts.SHIFTS):
-        target = starts.targets(shift)
-        inside = target >= 0
-        assert torch.equal(probabilities[0, head].argmax(-1)[inside], target[inside])
-
-
 def test_every_row_trains_and_its_line_says_what_was_run(vits: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     sets = importlib.import_module("vit_sets")
     train, *others = sets.shifted_digits(0)
@@ -130,13 +107,14 @@ def test_a_run_that_broke_off_goes_on_to_the_same_lines(
         pass
 
     def breaking(job: Any) -> dict[str, Any]:
-        if len(vits.read(broken)) in (3, 70) and not seen.count(job):
+        if len(done) in (3, 70) and job not in seen:
             seen.append(job)
             raise BrokenOffError
+        done.append(job)
         return scored(job)
 
     whole, broken = tmp_path / "whole.jsonl", tmp_path / "broken.jsonl"
-    seen: list[Any] = []
+    seen, done = list[Any](), list[Any]()
     assert vits.run(whole, minutes=math.inf, work=scored) == "All trainings ended."
     for _ in range(2):
         with pytest.raises(BrokenOffError):
@@ -155,27 +133,12 @@ def test_a_run_that_broke_off_goes_on_to_the_same_lines(
     assert "not run" not in text.lower()
 
 
-def test_no_training_starts_when_the_core_hours_are_spent(vits: ModuleType, tmp_path: Path) -> None:
-    out = tmp_path / "lines.jsonl"
-    vits.run(out, minutes=math.inf, work=lambda job: scored(job) | {"seconds": vits.LIMIT / 2})
-    assert len(vits.read(out)) == 2
-
-
 def test_the_parts_of_a_texture_share_no_pixel(vits: ModuleType) -> None:
     sets = importlib.import_module("vit_sets")
     for name in sets.TEXTURES:
         parts = [sets.texture(name, part) for part in ("train", "validation", "test")]
         assert min(part.shape[1] for part in parts) >= 32
         assert sum(part.shape[1] for part in parts) <= sets._picture(name).shape[1]
-
-
-def test_paired_differences_have_the_standard_error_of_their_mean(table: ModuleType) -> None:
-    mine, theirs = {0: 0.5, 1: 0.7, 2: 0.6}, {2: 0.5, 1: 0.3, 0: 0.3, 3: 0.0}
-    found = table.paired(mine, theirs)  # differences 0.2, 0.4, 0.1
-    assert found.mean == pytest.approx(0.7 / 3)
-    assert found.error == pytest.approx(math.sqrt((0.01 / 9 + 0.25 / 9 + 0.16 / 9) / 2 / 3))
-    assert found.seeds == 3
-    assert not found.is_more  # not all seeds
 
 
 def by_criterion(table: ModuleType, ahead: dict[tuple[str, str], float]) -> Any:

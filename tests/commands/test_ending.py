@@ -144,7 +144,7 @@ def test_without_arguments_the_help_is_printed(run: Run) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("command", ["claims", "prove", "soak --layers 8 --json"])
+@pytest.mark.parametrize("command", ["claims", "soak --layers 8 --json"])
 def test_a_reader_that_has_enough_ends_a_command_quietly(command: str) -> None:
     with started([sys.executable, "-m", "conv2attn", *command.split()]) as process:
         assert process.stdout is not None

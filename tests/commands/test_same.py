@@ -77,17 +77,6 @@ def test_pictures_of_a_folder_are_scaled_with_a_sentence_where_their_library_is_
     assert "timm is not installed" in capsys.readouterr().err
 
 
-def test_two_onnx_files_cannot_be_judged_with_exit_code_5(run: Run, tmp_path: Path) -> None:
-    for name, factor in (("a.onnx", 1.0), ("b.onnx", 1.5)):
-        nodes = [helper.make_node("Conv", ["x", "w"], ["y"])]
-        weights = [tensor("w", torch.full((2, 3, 1, 1), factor))]
-        ports = [port("x", [1, 3, 4, 4])], [port("y", [1, 2, 4, 4])]
-        onnx.save(onnx_network(nodes, weights, inputs=ports[0], outputs=ports[1]), tmp_path / name)
-    ran = run("same", "a.onnx", "b.onnx")
-    assert ran.code == 5
-    assert "Cannot say: neither side has a graph" in ran.out
-
-
 def test_inputs_are_chosen_in_one_way(pair: tuple[nn.Module, Path], run: Run) -> None:
     _, folder = pair
     ran = run("same", folder / "a.pt", folder / "a.pt", "--random", 2, "--data", folder)

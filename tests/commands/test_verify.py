@@ -19,19 +19,9 @@ from conv2attn.convert import attention_from_conv, certify, certify_network, con
 from conv2attn.convert.certificate.layer import number
 from conv2attn.convert.certificate.network.certificate import NetworkCertificate
 from conv2attn.convert.engines import AUTO, ENGINES
-from conv2attn.convert.examples.networks import load_example
 from conv2attn.convert.files.architecture import Architecture
 from tests.command import Run, result_of
 from tests.faults import drop_a_head
-
-ARCH = ("--arch", "conv2attn.convert.examples.networks:residual_cnn")
-
-
-@pytest.fixture
-def checkpoint(run: Run) -> str:
-    """A checkpoint in the folder that the command runs in."""
-    torch.save(load_example("residual").state_dict(), "residual.pt")
-    return "residual.pt"
 
 
 def write_network(layers: str) -> tuple[str, ...]:
@@ -81,9 +71,10 @@ def test_a_network_is_certified_for_the_values_that_each_channel_of_the_images_h
 
 
 def test_a_converted_folder_is_compared_with_the_network_it_restores(run: Run) -> None:
-    attention, report = convert_model(load_example("residual"), alpha=2.0)
-    save_converted(attention, "folder", report=report, architecture=Architecture(ARCH[1]))
-    code, out, _ = run("verify", "folder", "--random", "2", "--size", "16x16", "--json")
+    write_network(SMALL)
+    attention, report = convert_model(Architecture("net.py:net").build().eval(), alpha=2.0)
+    save_converted(attention, "folder", report=report, architecture=Architecture("net.py:net"))
+    code, out, _ = run("verify", "folder", "--random", "2", "--size", "6x7", "--json", "--trust")
     assert code == 0
     assert all(engine["logit_difference"] > 0.01 for engine in result_of("verify", out)["network"]["engines"])
 
@@ -126,8 +117,7 @@ def test_images_of_a_folder_are_tensors_or_pictures(run: Run) -> None:
     assert "data/b.jpg and data/a.png are of different sizes (--size makes pictures one size)" in err
 
 
-def test_a_network_without_an_architecture_or_that_does_not_run_is_refused(checkpoint: str, run: Run) -> None:
-    assert run("verify", checkpoint)[0] == 2
+def test_a_network_that_does_not_run_is_refused(run: Run) -> None:
     network = write_network("nn.Sequential(nn.Conv2d(3, 1, 1), nn.Flatten(), nn.Linear(9, 2))")
     code, _, err = run("verify", *network, "--size", "4x4")
     assert code == 3
@@ -181,8 +171,6 @@ def test_inputs_are_described_by_name_shape_and_dtype(run: Run) -> None:
     found = result_of("verify", out)["network"]
     assert found["images"] == 2
     assert "this one takes other inputs" in found["certificate"]["unbounded"][0]["reason"]
-    assert run("verify", *network, *inputs, "--size", "7x6")[0] == 2
-    assert run("verify", *network, "--input", "sample=2xx6")[0] == 2
 
 
 @pytest.mark.parametrize("what", ["weights", "images"])
@@ -229,9 +217,9 @@ def test_one_outcome_and_one_table_are_printed_and_all_else_if_it_is_asked_for(r
     assert "seed 0" in whole
 
 
-def test_an_engine_of_other_bits_is_held_against_rounding(checkpoint: str, run: Run) -> None:
-    options = (*ARCH, "--random", "1", "--size", "16x16", "--engine", "separable")
-    code, out, _ = run("verify", checkpoint, *options, "--json")
+def test_an_engine_of_other_bits_is_held_against_rounding(run: Run) -> None:
+    options = ("--random", "1", "--size", "9x8", "--engine", "separable")
+    code, out, _ = run("verify", *write_network(SMALL), *options, "--json")
     found = result_of("verify", out)["same"]
     assert (code, found["verdict"]) == (0, "rounding")
     assert 0 < found["ratio"] < 3
@@ -265,7 +253,7 @@ def test_the_bound_of_many_layers_is_left_out_unless_all_is_wanted(layers: int, 
 
 
 def test_an_input_of_open_length_is_one_that_fits_into_memory(run: Run) -> None:
-    network = write_network("nn.Sequential(nn.Conv1d(1, 8, 9), nn.AdaptiveAvgPool1d(1), nn.Flatten())")
+    network = write_network("nn.Sequential(nn.Conv1d(1, 1, 9), nn.AdaptiveAvgPool1d(1), nn.Flatten())")
     code, _, err = run("verify", *network)
     assert code == 0
     assert "inputs are of 4000: those of 16000 do not fit into memory_limit\n" in err
@@ -278,10 +266,9 @@ def test_measured_and_worst_case_are_two_numbers_with_the_range_that_they_are_fo
     network = write_network("nn.Sequential(nn.Conv2d(1, 3, 3), nn.Flatten())")
     Path("data").mkdir()
     np.save("data/a.npy", np.linspace(-2, 3, 20).reshape(1, 4, 5))
-    found = run("verify", *network, "--data", "data", "--engine", "literal", "--all")
-    data = result_of("verify", run("verify", *network, "--data", "data", "--engine", "literal", "--json").out)[
-        "network"
-    ]
+    options = ("--data", "data", "--engine", "literal")
+    found = run("verify", *network, *options, "--all")
+    data = result_of("verify", run("verify", *network, *options, "--json").out)["network"]
     (engine,), bound = data["engines"], data["certificate"]["bound"]
     (layer,) = engine["layers"]
     assert f" {number(layer['own'])} ({number(layer['bound'])})\n" in found.out

@@ -13,7 +13,6 @@ from torch import Tensor, fx, nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call, grad, jacfwd, jacrev, jvp, stack_module_state, vmap
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils.checkpoint import checkpoint
 
 from conv2attn.convert import ConversionError, SelfAttention2d, attention_from_conv, certify, convert_model
 
@@ -205,12 +204,3 @@ def test_layers_without_values_compute_shapes(alpha: float | None, engine: str) 
     assert "factored" in meta.get_submodule("0").explain((8, 9))  # type: ignore[operator]
     with FakeTensorMode(allow_non_fake_inputs=True):
         assert model(torch.randn(2, 2, 36, 37)).shape == shape
-
-
-@pytest.mark.parametrize("alpha", [None, 1.0])
-def test_a_checkpointed_network_has_the_same_gradients(alpha: float | None) -> None:
-    model, x = network(alpha), torch.randn(2, 2, 6, 7)
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    plain = torch.autograd.grad(model(x).square().sum(), parameters)
-    again = torch.autograd.grad(checkpoint(model, x, use_reentrant=False).square().sum(), parameters)
-    assert all(torch.equal(a, b) for a, b in zip(plain, again, strict=True))

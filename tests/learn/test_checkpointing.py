@@ -34,14 +34,10 @@ def assert_recomputed(layer: nn.Module, x: Tensor) -> None:
 
 
 @pytest.mark.parametrize("kind", CONVOLUTIONS)
-def test_a_melted_layer_may_be_checkpointed(kind: str) -> None:
+def test_a_layer_may_be_checkpointed_exact_melted_and_with_content(kind: str) -> None:
     conv, x = CONVOLUTIONS[kind]
+    assert_recomputed(attention_from_conv(conv), x)
     assert_recomputed(melt(conv), x)
-
-
-@pytest.mark.parametrize("kind", CONVOLUTIONS)
-def test_a_layer_whose_content_is_on_may_be_checkpointed(kind: str) -> None:
-    conv, x = CONVOLUTIONS[kind]
     layer = attention_from_conv(conv, alpha=2.0)
     added = layer.add_content(3)
     with torch.no_grad():

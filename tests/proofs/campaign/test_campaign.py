@@ -206,9 +206,7 @@ def give_results_in_the_layer_s_precision_under_autocast(monkeypatch: pytest.Mon
     monkeypatch.setattr(SelfAttention2d, "forward", careless)
 
 
-RARELY: dict[Plant, dict[str, Any]] = {  # faults that few layers can show, and the settings with which more of them do
-    round_centers_to_the_layer_s_precision: {"dtypes": ("bfloat16",)},
-}
+RARE = round_centers_to_the_layer_s_precision  # of seed 0, layer 175 is the first in bfloat16 to show it
 FAULTS: list[tuple[Plant, str]] = [
     (divide_the_bound_of_one_hot_attention, "certificate"),
     (divide_the_bound_of_soft_attention, "certificate"),
@@ -241,9 +239,9 @@ def violations(layer: RandomLayer, check: str) -> list[Comparison]:
     return [made for made in compare_layer(layer, checks=[check]) if not made.holds]
 
 
-def first_violation(check: str, settings: Settings, *, may_raise: bool = False) -> Comparison | None:
+def first_violation(check: str, settings: Settings, *, may_raise: bool = False, first: int = 0) -> Comparison | None:
     """The first wrong result of the layers of seed 0, or exception, if that is how an engine shows the fault."""
-    found = (made for index in range(WITHIN) for made in violations(settings.layer(0, index), check))
+    found = (made for index in range(first, first + WITHIN) for made in violations(settings.layer(0, index), check))
     return next((made for made in found if may_raise or not made.what.startswith("raises ")), None)
 
 
@@ -251,7 +249,8 @@ def first_violation(check: str, settings: Settings, *, may_raise: bool = False) 
 @pytest.mark.parametrize(("plant", "check"), FAULTS, ids=lambda fault: getattr(fault, "__name__", ""))
 def test_a_planted_fault_is_found(plant: Plant, check: str, monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch)
-    found = first_violation(check, Settings(**RARELY.get(plant, {})), may_raise=plant is forget_the_width)
+    settings, first = (Settings(dtypes=("bfloat16",)), 170) if plant is RARE else (Settings(), 0)
+    found = first_violation(check, settings, may_raise=plant is forget_the_width, first=first)
     assert found is not None  # where the width is forgotten, the tables have another shape than the image
 
 
@@ -271,9 +270,9 @@ def test_each_check_finds_a_dropped_head_or_has_a_fault_of_its_own(check: str, m
 
 
 def test_without_a_fault_nothing_is_found() -> None:
-    found = run_campaign(Settings(), seed=5, layers=24, workers=0)
+    found = run_campaign(Settings(), seed=5, layers=8, workers=0)
     assert found.violations == found.failed == found.exit_code == 0
-    assert found.layers == 24
+    assert found.layers == 8
     assert found.failures == []
     assert {"one-hot", "soft"} <= set(found.checks["certificate"]) & set(found.checks["extremes"])
 
@@ -348,26 +347,19 @@ def plain(campaign: Campaign) -> Campaign:
 
 
 @pytest.mark.slow
-def test_several_processes_find_what_one_finds() -> None:
-    settings = Settings(engines=("literal",), max_size=4)
-    one = run_campaign(settings, layers=40, workers=0)
-    two = run_campaign(settings, layers=40, workers=2)
-    assert plain(one) == plain(two)
-
-
-@pytest.mark.slow
-def test_an_executor_of_the_callers_finds_what_one_process_finds() -> None:
-    settings = Settings(engines=("literal",), max_size=4)
+def test_several_processes_and_an_executor_of_the_callers_find_what_one_process_finds() -> None:
     from distributed import Client, LocalCluster  # here, so that a machine without Dask runs the other tests
 
+    settings = Settings(engines=("literal",), max_size=4)
+    one = plain(run_campaign(settings, layers=40, workers=0))
+    assert plain(run_campaign(settings, layers=40, workers=2)) == one
     with (
-        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster,  # type: ignore[no-untyped-call]
         Client(cluster) as client,  # type: ignore[no-untyped-call]
         client.get_executor() as executor,
     ):
-        theirs = run_campaign(settings, layers=40, executor=executor)
+        assert plain(run_campaign(settings, layers=40, executor=executor)) == one
         assert executor.submit(len, "left as it is").result() == 13
-    assert plain(theirs) == plain(run_campaign(settings, layers=40, workers=0))
 
 
 def test_a_campaign_ends_in_time_with_its_first_layers() -> None:

@@ -112,7 +112,7 @@ def test_the_certificate_of_one_tap_is_at_least_the_bound_that_coq_proves(alpha:
 
 
 @given(alpha=st.floats(0.3, 20), groups=st.sampled_from((1, 2)), dilation=st.integers(1, 2), seed=st.integers(0, 999))
-@settings(max_examples=20)
+@settings(max_examples=8)
 def test_the_certificate_of_several_taps_is_at_least_a_proved_bound_for_each_channel(
     alpha: float, groups: int, dilation: int, seed: int
 ) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from conv2attn.convert.errors import ToolError
 from conv2attn.proofs.formal import coq as kernel
-from conv2attn.proofs.formal.coq import FOLDER, POINTS, check_formal, sources, statements, tau_lower, tau_upper
+from conv2attn.proofs.formal.coq import FOLDER, POINTS, PROJECT, check_formal, sources, statements, tau_lower, tau_upper
 from tests.command import exit_code
 
 REALS = """Axioms:
@@ -83,6 +83,17 @@ def install(monkeypatch: pytest.MonkeyPatch, folder: Path, **answers: str) -> No
     monkeypatch.setenv("PATH", str(folder))
 
 
+@pytest.fixture
+def two_files(tmp_path: Path) -> Path:
+    """A library of two files: each check calls Coq for every file."""
+    folder = tmp_path / "library"
+    folder.mkdir()
+    for name in ("Sums.v", "Theorem1.v"):
+        (folder / name).write_bytes((FOLDER / name).read_bytes())
+    (folder / PROJECT).write_text("Sums.v\nTheorem1.v\n")
+    return folder
+
+
 def test_a_clean_answer_is_a_proof(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     install(monkeypatch, tmp_path)
     calls: list[int] = []
@@ -121,10 +132,10 @@ def test_a_clean_answer_is_a_proof(monkeypatch: pytest.MonkeyPatch, tmp_path: Pa
     ],
 )
 def test_every_other_answer_is_none(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, answers: dict[str, str], objection: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, two_files: Path, answers: dict[str, str], objection: str
 ) -> None:
     install(monkeypatch, tmp_path, **answers)
-    result = check_formal()
+    result = check_formal(folder=two_files)
     assert not result.is_proved
     assert any(objection in failure for failure in result.failures), result.failures
 

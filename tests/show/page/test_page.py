@@ -21,7 +21,6 @@ from conv2attn.convert.bounds.tail import tail_fraction
 from conv2attn.convert.certificate.distance import distance_from_convolution
 from conv2attn.convert.certificate.network.images import certify_shown
 from conv2attn.convert.examples.images import drawn_image
-from conv2attn.convert.examples.networks import load_example
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.network.report import Report
 from conv2attn.proofs.campaign.strategies import convolutions_with_input
@@ -56,6 +55,13 @@ def page_of(network: nn.Module, **options: Any) -> str:
 
 def scene_of(conv: nn.Conv2d, x: Tensor) -> Scene:
     return Scene("conv", attention_from_conv(conv), x[:1], (0, 0))
+
+
+def small() -> nn.Module:
+    """A network with a strided, a depthwise and a plain convolution."""
+    convolutions = nn.Conv2d(3, 4, 3, stride=4, padding=1), nn.Conv2d(4, 4, (3, 2), groups=4), nn.Conv2d(4, 2, 1)
+    first, second, third = convolutions
+    return nn.Sequential(first, nn.ReLU(), second, nn.ReLU(), third, nn.AdaptiveAvgPool2d(1), nn.Flatten())
 
 
 # The numbers
@@ -95,13 +101,13 @@ def test_the_page_s_bound_is_that_of_the_theorem_and_the_rounding_of_one_hot_att
 
 
 def test_the_page_s_errors_are_below_their_bounds() -> None:
-    for layer in data_of(page_of(load_example("mobile")))["layers"]:
+    for layer in data_of(page_of(small()))["layers"]:
         assert layer["difference"] <= layer["bound"]
         assert all(channel["rounding"] is not None for channel in layer["channels"])
 
 
 def test_the_page_says_what_is_proved_of_its_run_and_what_would_take_too_long() -> None:
-    model, report = convert_model(load_example("plain"))
+    model, report = convert_model(small().eval())
     (certificate,) = certify_shown(model, drawn_image(3)).images
     words = data_of(make_page(model, report, title="").text)["on_image"]
     assert f"within {scientific(certificate.error)} of the CNN's in exact arithmetic" in words
@@ -137,7 +143,7 @@ def _named(name: str) -> nn.Module:
 
 
 def test_the_page_asks_for_nothing() -> None:
-    page = page_of(load_example("plain"))
+    page = page_of(small())
     assert re.findall(r'\b(?:src|href)="([^"]*)"', page) == ["data:,"]
     style = "".join(
         re.findall(r"<style>(.*?)</style>", make_page(*convert_model(_named("x")), title="").text, re.DOTALL)

@@ -39,8 +39,13 @@ DOCS = Path(__file__).parents[3] / "docs"
 FORMS = {"png": b"\x89PNG\r\n\x1a\n", "svg": b"<?xml", "pdf": b"%PDF"}
 
 
+def small() -> nn.Module:
+    """A network of two convolutions."""
+    return nn.Sequential(nn.Conv2d(3, 4, 3, stride=2), nn.ReLU(), nn.Conv2d(4, 2, (1, 3))).eval()
+
+
 def example_scenes(alpha: float | None = None) -> list[Scene]:
-    model, _ = convert_model(load_example("plain"), alpha=alpha)
+    model, _ = convert_model(small(), alpha=alpha)
     return scenes(model, drawn_image(3, Size(24, 32)), pixel=(3, 20))
 
 
@@ -98,7 +103,7 @@ def test_a_picture_is_the_same_file_every_time(picture: str, form: str) -> None:
     assert content == drawn(shown, picture, form)
 
 
-@pytest.mark.parametrize("model", [attention_from_conv(nn.Conv2d(3, 4, 3)), convert_model(load_example("plain")).model])
+@pytest.mark.parametrize("model", [attention_from_conv(nn.Conv2d(3, 4, 3)), convert_model(small()).model])
 def test_a_layer_and_a_network_are_drawn_from_python(model: nn.Module, tmp_path: Path) -> None:
     for form, mark in FORMS.items():
         draw(model, tmp_path / f"a.{form}")
@@ -146,18 +151,19 @@ def test_a_network_without_attention_is_not_drawn_but_refused_with_what_makes_it
 
 @pytest.mark.parametrize("beside", [False, True])
 def test_maps_show_where_spare_heads_look(beside: bool) -> None:
-    model = graft(load_example("plain"), where="last", heads=2, beside=beside).model
+    cnn = small()
+    model = graft(cnn, where="2", heads=2, beside=beside).model
     (scene,) = scenes(model, drawn_image(3, Size(24, 32)), pixel=(3, 20))
     assert scene.spare_heads == [scene.layer.num_heads, scene.layer.num_heads + 1]
     maps = scene.maps(scene.spare_heads)
     assert torch.equal(maps.sum((1, 2)).round(decimals=3), torch.ones(2, dtype=torch.float64))
-    *_, bare = scenes(convert_model(load_example("plain")).model, drawn_image(3, Size(24, 32)))
+    *_, bare = scenes(convert_model(cnn).model, drawn_image(3, Size(24, 32)))
     assert len(drawn([scene], "maps", "svg")) > len(drawn([bare], "maps", "svg"))
 
 
 @pytest.mark.parametrize("beside", [False, True])
 def test_no_picture_and_no_page_has_a_bound_that_leaves_trained_heads_out(beside: bool) -> None:
-    model = graft(load_example("plain"), where="last", beside=beside).model
+    model = graft(small(), where="2", beside=beside).model
     image = drawn_image(3, Size(24, 32))
     options: dict[str, Any] = {"pixel": None, "only": None, "agreement": None, "limit": math.inf, "summary": None}
     (scene,) = scenes(model, image)
