@@ -7,7 +7,7 @@ import shlex
 import statistics
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,9 +28,13 @@ from ..convert.network.plan import usual_size
 from ..convert.network.report import Report
 from ..convert.subclasses.computed import in_eval_mode
 from ..convert.write import check_apart, check_target
-from ..learn.arms import ArmResult, Measure, Outcomes
+from ..learn.arms import ACCURACY, ArmResult, Measure, Outcomes
+from ..learn.chance import LEVEL, Chance
+from ..learn.comparison import small_cnn_for
 from ..learn.data.datasets import load_data
+from ..learn.data.images import ImageData
 from ..learn.grafting import TITLES, compare_grafts, lead, of_images
+from ..learn.plan import Plan, plan_of
 from ..learn.training.fit import check_packages
 from ..learn.training.folders import write_json
 from ..learn.training.recipe import Recipe, Session
@@ -101,11 +105,15 @@ def compare_on_data(
     where: Sequence[str],
     options: Mapping[str, Any],
     recipe: Recipe,
+    epochs: int | None,
+    batch_size: int | None,
     rates: Sequence[float],
-    seeds: int,
+    seeds: int | None,
     session: Session,
 ) -> Done:
     """Trains a CNN further in every way, and keeps the first seed's graft. The arguments are the command's options.
+
+    Epochs, batches, rates and seeds that are not given are planned by the numbers of images.
 
     Raises:
         ToolError: Packages that training needs are not installed.
@@ -123,38 +131,62 @@ def compare_on_data(
     # the data, and the small CNN for them if none is given
     images = _images(data, cnn, preprocessing, normalization, size=size, out=out)
     if cnn is None:
-        arguments = {"channels": images.channels, "classes": len(images.classes)}
-        architecture = Architecture("conv2attn.learn.comparison:small_cnn", arguments)
+        architecture = Architecture("conv2attn.learn.comparison:small_cnn", small_cnn_for(images))
+    # the plan, where the options leave it open
+    plan = plan_of(len(images.train.labels), len(images.validation.labels), batch_size=batch_size)
+    recipe = replace(recipe, batch_size=plan.batch_size, epochs=epochs or plan.epochs)
+    rates, follows = (rates, True) if rates else (plan.rates, plan.follows_ends)
+    say(_planned(plan, recipe.epochs, rates), err=True)
     # train every side with every seed, and keep the first seed's graft
     side = GRAFTS[bool(options.get("beside"))]
     comparison = of_images(images, cnn=cnn, recipe=recipe, rates=rates)
-    outcomes = compare_grafts(comparison, out, where=_where(where), options=options, seeds=seeds, session=session)
+    outcomes = compare_grafts(
+        comparison,
+        out,
+        where=_where(where),
+        options=options,
+        seeds=seeds or plan.seeds,
+        follows_ends=follows,
+        session=session,
+    )
     kept = outcomes.networks[side]
     save_converted(kept, out / NETWORK, architecture=architecture, preprocessing=preprocessing, force=True)
     # the result, as a file and as a table with the next commands
+    chance = chance_of(images)
+    verdict = verdict_of(outcomes, comparison.measures[0], chance=chance)
     following = _following(checkpoint, out, network, opening, str(images.size))
     grafted = [names[0] for names, layer in modules_of(kept, SelfAttention).items() if layer.spare]
     found = {
         "folder": str(out),
         "recipe": asdict(recipe),
         **outcomes.to_json(),
-        "verdict": verdict_of(outcomes, comparison.measures[0]),
+        "verdict": verdict,
+        "chance": {"level": LEVEL, **chance._asdict(), "above": sorted(above_chance(outcomes, chance))},
         "warnings": cautions_of(outcomes),
         "kept": {"row": side, "seed": recipe.seed, "grafted": grafted, "size": list(images.size)},
         "next": list(following.values()),
     }
     write_json(out / COMPARISON, found, sources=sources)
-    table = scores_table(outcomes, comparison.measures)
-    return Done(found, [table, *notes_of(outcomes), *_closing(found, following)])
+    table = [scores_table(outcomes, comparison.measures), *notes_of(outcomes)]
+    if not found["chance"]["above"]:  # before any numbers that could be compared
+        return Done(found, [f"{verdict}.", "", *table, *_cautioned(found), *_closing(found, following)])
+    return Done(found, [*table, *_cautioned(found), f"{verdict}.", *_closing(found, following)])
+
+
+def _planned(plan: Plan, epochs: int, rates: Sequence[float]) -> str:
+    """Steps of a training, and the learning rates to choose from."""
+    steps = plan.epoch_steps
+    return (
+        f"Each training: {epochs} epochs of {steps} step{'s' * (steps > 1)} on {plan.batch_size} images, "
+        f"{epochs * steps:,} steps; learning rate{'s' * bool(rates[1:])} {', '.join(f'{rate:g}' for rate in rates)}"
+    )
 
 
 def _closing(found: Mapping[str, Any], following: Mapping[str, str]) -> list[str]:
-    """Warnings, the verdict, what a comparison's folder holds, and the commands that take it."""
+    """What a comparison's folder holds, and the commands that take it."""
     kept = found["kept"]
     grafted = f"{'layers' if kept['grafted'][1:] else 'layer'} {', '.join(kept['grafted'])}"
     return [
-        *(f"Warning: {each}" for each in found["warnings"]),
-        f"{found['verdict']}.",
         f'Wrote {found["folder"]}. It holds the network of the row "{TITLES[kept["row"]]}", seed {kept["seed"]}, with '
         f"its heads in {grafted}, trained on images of {Size(*kept['size'])}:",
         *(f"  {line}  # {purpose}" for purpose, line in following.items()),
@@ -192,7 +224,7 @@ def _images(
     *,
     size: Size | None,
     out: Path,
-) -> Any:
+) -> ImageData:
     """The data, with the channels and the preprocessing of the CNN."""
     channels = None if preprocessing is None else preprocessing.channels
     if channels is None and cnn is not None:
@@ -204,7 +236,18 @@ def _images(
     counts = [f"{len(part.labels):,} {use}" for part, use in zip(images.parts, _USES, strict=True)]
     grey = f", whose grey is repeated as the {images.channels} channels that the CNN takes" * images.is_grey_repeated
     say(f"Data: {images.name}, images of {images.channels}x{images.size}{grey}: {', '.join(counts)}", err=True)
+    say(f"{len(images.classes)} classes{_least_of_a_class(images)}", err=True)
     return images
+
+
+def _least_of_a_class(images: ImageData) -> str:
+    """Numbers of images that classes have to choose and to test with: one for all, or the smallest and the largest."""
+    told = []
+    for part, use in zip(images.parts[1:], _USES[1:], strict=True):
+        counts = part.labels.bincount(minlength=len(images.classes)).tolist()
+        least, most = min(counts), max(counts)
+        told.append(f"{least:,}{f' to {most:,}' * (most > least)} {use}")
+    return f", with {' and '.join(told)} in each"
 
 
 def _where(names: Sequence[str]) -> str | Sequence[str]:
@@ -274,6 +317,10 @@ def _short(seconds: float) -> str:
     return f"{seconds:.2g}" if seconds < 10 else f"{seconds:,.0f}"
 
 
+def _cautioned(found: Mapping[str, Any]) -> list[str]:
+    return [f"Warning: {each}" for each in found["warnings"]]
+
+
 def notes_of(outcomes: Outcomes) -> list[str]:
     """Explanations of the table's signs and columns."""
     seeds = len(outcomes.results)
@@ -299,9 +346,55 @@ def cautions_of(outcomes: Outcomes) -> list[str]:
     return found
 
 
-def verdict_of(outcomes: Outcomes, measure: Measure, titles: Mapping[str, str] = TITLES) -> str:
-    """One sentence: whether the better graft beats the better of the CNNs that went on, and what beats both."""
+def chance_of(images: ImageData) -> Chance:
+    """The test images, and the share of their largest class."""
+    labels = images.test.labels
+    return Chance(len(labels), int(labels.bincount().max()) / len(labels))
+
+
+def above_chance(outcomes: Outcomes, chance: Chance) -> set[str]:
+    """The rows that learned something: with at least one seed, more test images are right than chance explains."""
+    least = chance.least(_networks(outcomes))
+    return {
+        name
+        for found in outcomes.results.values()
+        for name, each in found.items()
+        if round(each.scores[ACCURACY] * chance.images) >= least
+    }
+
+
+def _networks(outcomes: Outcomes) -> int:
+    """Number of networks that were tested."""
+    return sum(map(len, outcomes.results.values()))
+
+
+def _nothing_learned(outcomes: Outcomes, chance: Chance) -> str:
+    tries, count = _networks(outcomes), chance.images
+    scores = [each.scores[ACCURACY] for found in outcomes.results.values() for each in found.values()]
+    least = chance.least(tries)
+    needed = f"{least:,} would be needed" if least <= count else "not even all would be enough"
+    return (
+        f"Nothing was learned: every row is at chance; the best of {tries} networks has {round(max(scores) * count):,} "
+        f"of {count:,} test images right, and {needed} to tell one of them, at the level {LEVEL:g} for all together, "
+        f"from a guess that is right for the share of the largest class, {100 * chance.share:.1f} %"
+    )
+
+
+def verdict_of(
+    outcomes: Outcomes, measure: Measure, titles: Mapping[str, str] = TITLES, *, chance: Chance | None = None
+) -> str:
+    """One sentence: whether the better graft beats the better of the CNNs that went on, and what beats both.
+
+    Args:
+        outcomes: The results.
+        measure: The score that decides.
+        titles: The rows, by the names of the sides.
+        chance: Of classifiers, the test images: rows that these do not tell from chance are not compared.
+    """
     runs = next(iter(outcomes.results.values()))
+    learned = set(runs) if chance is None else above_chance(outcomes, chance)
+    if chance is not None and not learned:
+        return _nothing_learned(outcomes, chance)
     gains = {
         name: [measure.factor * gain for gain in outcomes.gains(name, measure.name)] for name in titles if name in runs
     }
@@ -309,16 +402,20 @@ def verdict_of(outcomes: Outcomes, measure: Measure, titles: Mapping[str, str] =
         max((each for each in names if each in gains), key=lambda name: statistics.fmean(gains[name]))
         for names in (GRAFTS, CNNS)
     )
+    if learned.isdisjoint({graft, cnn}):
+        return f"Undecided: {_named(graft, titles)} and {_named(cnn, titles)} are at chance"
     found = lead(gains[graft], gains[cnn])
     first, second = (graft, cnn) if found.mean >= 0 else (cnn, graft)
     seeds, digits = len(outcomes.results), measure.digits
     by = f"{abs(found.mean):.{digits}f} {measure.unit} better"
     ahead = f"{_named(first, titles)} is {by} than {_named(second, titles)}"
+    if not round(abs(found.mean), digits):
+        ahead = f"{_named(first, titles)} and {_named(second, titles)} are as good as each other"
     if seeds == 1:
         return f"Undecided, as one seed has no spread: {ahead}"
     over = f"(\u00b1 {found.spread:.{digits}f}, standard deviation over {seeds} seeds)"
     if not found.is_clear:
-        return f"Undecided: {ahead}, too little for its spread {over}"
+        return f"Undecided: {ahead}{', too little for its spread' * bool(round(abs(found.mean), digits))} {over}"
     others = {name: lead(gains[name], gains[first]) for name in gains if name not in (*GRAFTS, *CNNS, "start")}
     better = [name for name, each in others.items() if each.is_clear and each.mean > 0]
     best = max(better, key=lambda name: others[name].mean, default=None)
