@@ -54,8 +54,8 @@ def plan_of(train: int, validation: int, *, batch_size: int | None = None) -> Pl
 
     * A batch has an eighth of the training images, at least 8 and at most 64.
     * A training has at least 10 epochs, a small CNN's own at least 15, and each at least ``LEAST_STEPS`` steps.
-    * One learning rate is tried for every 10 validation images, at least 1 and at most 5. Only where all five are tried,
-      a best rate at an end of the list is followed further.
+    * One learning rate is tried for every 10 validation images, at least 1 and at most 5. Only where all five are
+      tried, a best rate at an end of the list is followed further.
     * Where a single rate is tried there are three seeds, else five.
 
     Args:
