@@ -36,6 +36,7 @@ from ..learn.plan import Plan, plan_of
 from ..learn.training.fit import check_packages
 from ..learn.training.folders import write_json
 from ..learn.training.recipe import Recipe, Session
+from ..show.text import Table
 from .graft_verdict import GRAFTS, above_chance, cautions_of, chance_of, notes_of, scores_table, verdict_of
 from .opening import check_places, opened, options_to_open
 from .terminal import Done, progress, say
@@ -160,7 +161,7 @@ def compare_on_data(
         "next": list(following.values()),
     }
     write_json(out / COMPARISON, found, sources=sources)
-    table = [scores_table(outcomes, comparison.measures), *notes_of(outcomes)]
+    table: list[Table | str] = [scores_table(outcomes, comparison.measures), *notes_of(outcomes)]
     warned = [f"Warning: {each}" for each in found["warnings"]]
     if not found["chance"]["above"]:  # before any numbers that could be compared
         return Done(found, [f"{verdict}.", "", *table, *warned, *_closing(found, following)])

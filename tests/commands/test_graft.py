@@ -234,8 +234,8 @@ def test_labels_that_images_do_not_show_end_in_nothing_was_learned(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     data = small_data(count=40)
-    noise = [part._replace(images=torch.randn(part.images.shape).clamp(-1, 1)) for part in data.parts]
-    blind = replace(data, **dict(zip(("train", "validation", "test"), noise, strict=True)))
+    train, validation, test = (part._replace(images=torch.randn(part.images.shape).clamp(-1, 1)) for part in data.parts)
+    blind = replace(data, train=train, validation=validation, test=test)
     monkeypatch.setattr(kinds, "digits", lambda side: blind)
     assert compare(tmp_path / "out", "--lr", 0.001) == 0
     said = capsys.readouterr().out

@@ -25,7 +25,7 @@ def test_every_training_has_steps_enough_whatever_the_number_of_images(train: in
 
 
 def test_the_least_number_of_steps_can_change_a_weight_by_as_much_as_it_starts_with() -> None:
-    layer = small_cnn()[9]
+    layer = small_cnn().get_submodule("9")
     assert isinstance(layer, nn.Conv2d)
     deviation = 1 / sqrt(3 * layer.weight[0].numel())  # uniform up to 1 / sqrt(fan_in)
     (rate,) = plan_of(42, 6).rates
@@ -45,11 +45,14 @@ def test_fewer_images_get_fewer_rates_and_more_epochs() -> None:
 def test_the_small_cnn_ends_in_a_map_that_heads_can_use(size: tuple[int, int]) -> None:
     part = Split(zeros(1, 1, *size), zeros(1).long())
     arguments = small_cnn_for(ImageData("none", ("a", "b"), part, part, part))
-    last = small_cnn(**arguments)[:12](part.images)
-    pixels = last.shape[2] * last.shape[3]
+    shapes = list[tuple[int, ...]]()
+    network = small_cnn(**arguments)
+    network.get_submodule("11").register_forward_hook(lambda _, __, output: shapes.append(tuple(output.shape)))
+    assert network(part.images).shape == (1, 2)
+    ((_, _, rows, columns),) = shapes
+    pixels = rows * columns
     assert pixels <= 1_600
     assert pixels >= 100 or min(size) < 20
-    assert small_cnn(**arguments)(part.images).shape == (1, 2)
 
 
 @pytest.mark.parametrize(("images", "tries"), list(product((1, 3, 12, 40, 450), (1, 21))))
