@@ -403,8 +403,8 @@ def main() -> None:
     text = [
         SHARES,
         "",
-        "`build/libraries/bin/python benchmarks/vit_shares.py` writes this section; its docstring says what is measured.",
-        f"Sharpness {SHARPNESS:g}, {DEPTH} blocks, 8x8 patches, {IMAGES} images of normal numbers times each size, float32.",
+        "`build/libraries/bin/python benchmarks/vit_shares.py` writes this section; its docstring says what it measures.",
+        f"Sharpness {SHARPNESS:g}, {DEPTH} blocks, 8x8 patches, {IMAGES} images of normal numbers times each size.",
         "A ratio is that of a share to the claim's bound; below 1 it is within the bound if rounding explains it.",
         f"Machine: {describe_machine('cpu')}.",
         "",
