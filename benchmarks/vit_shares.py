@@ -225,10 +225,10 @@ def bounds(tokens: Tensor, deviations: Tensor, shift: tuple[int, int], *, head_d
 def score_error(x: Tensor, deviations: Tensor, query: Tensor, key: Tensor) -> Tensor:
     r"""Bounds the rounding of a head's scores, [batch, tokens, tokens], in the precision of x, whose unit is u.
 
-    Layer norm: a mean of D numbers is off by at most D u max|x|, so a normed number by at most (2 D + 8) u M, where M is
-    (max|x| + |mean|) / sigma, beside the D u of the deviation itself; both are within c = (4 D + 16) u M. A row w of
-    queries or keys then is off by |w| c + D u |w| |n|, and a sum of d products by d u times that of their sizes. Terms
-    in u^2 are covered by the factor 2.
+    Layer norm: a mean of D numbers is off by at most D u max|x|, so a normed number by at most (2 D + 8) u M, where M
+    is (max|x| + |mean|) / sigma, beside the D u of the deviation itself; both are within c = (4 D + 16) u M. A row w
+    of queries or keys then is off by |w| c + D u |w| |n|, and a sum of d products by d u times that of their sizes.
+    Terms in u^2 are covered by the factor 2.
 
     Args:
         x: What the layer norm reads, [batch, tokens, D].
@@ -403,7 +403,7 @@ def main() -> None:
     text = [
         SHARES,
         "",
-        "`build/libraries/bin/python benchmarks/vit_shares.py` writes this section; its docstring says what it measures.",
+        "`build/libraries/bin/python benchmarks/vit_shares.py` writes this section; its docstring has the method.",
         f"Sharpness {SHARPNESS:g}, {DEPTH} blocks, 8x8 patches, {IMAGES} images of normal numbers times each size.",
         "A ratio is that of a share to the claim's bound; below 1 it is within the bound if rounding explains it.",
         f"Machine: {describe_machine('cpu')}.",
