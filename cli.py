@@ -410,14 +410,25 @@ def graft(
         ),
     ] = None,
     pictures: InputOptions,
-    epochs: Annotated[int, typer.Option(metavar="N", min=1, help="Epochs.")] = 10,
-    batch: Annotated[int, typer.Option(metavar="N", min=1, help="Global batch size.")] = 64,
+    epochs: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Epochs (default: 10, more for few images).")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(metavar="N", min=1, help="Global batch size (default: 64, less for few images).")
+    ] = None,
     lr: Annotated[
         list[float] | None,
-        typer.Option(callback=positive, metavar="RATE", help="Learning rate. Repeatable: each network tries all."),
+        typer.Option(
+            callback=positive,
+            metavar="RATE",
+            help="Learning rate. Repeatable: each network tries all (default: two to five).",
+        ),
     ] = None,
     weight_decay: Annotated[float, typer.Option(metavar="NUMBER", min=0, help="Weight decay.")] = 0.01,
-    seeds: Annotated[int, typer.Option(metavar="N", min=1, help="Number of runs, one seed each.")] = 5,
+    seeds: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=1, help="Number of runs, one seed each (default: 5, or 3 for few images)."),
+    ] = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="First seed.")] = 0,
     accelerator: AcceleratorOption = "auto",
     devices: DevicesOption = 1,
@@ -429,7 +440,7 @@ def graft(
     from dataclasses import replace
 
     from .commands.graft import compare_on_data, graft_checkpoint
-    from .learn.grafting import GRAFTING, RATES
+    from .learn.grafting import GRAFTING
 
     options = {"heads": heads, "key_dim": key_dim, "value_dim": value_dim, "beside": beside, "positions": positions}
     chosen: dict[str, Any] = {"opening": opening, "where": where or (), "options": options, "size": pictures.size}
@@ -446,7 +457,7 @@ def graft(
         raise MisuseError(f"--out is missing, the folder of the runs that --data makes: {command}")
     if force:
         raise MisuseError("--force has no meaning with --data, whose runs --resume continues")
-    recipe = replace(GRAFTING, epochs=epochs, batch_size=batch, weight_decay=weight_decay, seed=seed)
+    recipe = replace(GRAFTING, weight_decay=weight_decay, seed=seed)
     recipe = replace(recipe, lr=lr[0]) if lr else recipe
     return compare_on_data(
         checkpoint,
@@ -454,7 +465,9 @@ def graft(
         data=data,
         normalization=pictures.normalization,
         recipe=recipe,
-        rates=tuple(lr or RATES),
+        epochs=epochs,
+        batch_size=batch,
+        rates=tuple(lr or ()),
         seeds=seeds,
         session=_session(accelerator, devices, precision, resume=resume),
         **chosen,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import torch
 
-from conv2attn.commands.graft import scores_table, verdict_of
+from conv2attn.commands.graft_verdict import scores_table, verdict_of
 from conv2attn.convert.plain import read_json
 from conv2attn.learn.arms import Comparison, Outcomes
 from conv2attn.learn.grafting import TITLES, compare_grafts

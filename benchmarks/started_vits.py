@@ -232,6 +232,27 @@ def taps(shape: Shape, *, sharpness: float, blocks: int, values: float) -> nn.Mo
     return network
 
 
+@torch.no_grad()
+def with_values(attention: Attention, weight: Tensor) -> None:
+    """Gives heads that start at the taps the values of a convolution of layer norm's output.
+
+    A head's values are its tap's matrix times a key's content; the output layer adds them up over the heads. What the
+    heads pay beside their taps, 1 - share, is the difference from the convolution, times that of two keys' values.
+
+    Args:
+        attention: Of a block that ``taps`` started.
+        weight: Kernel [out, in, 3, 3], of the first channels behind those of positions; at most 16 come out.
+    """
+    count, width = weight.shape[:2]
+    values = attention.qkv.weight.view(3, HEADS, HEAD_DIM, WIDTH)[2]
+    outputs = attention.out.weight.view(WIDTH, HEADS, HEAD_DIM)
+    values.zero_()
+    outputs.zero_()
+    for head, (row, column) in enumerate(SHIFTS):
+        values[head, :count, PLACES : PLACES + width] = weight[:, :, row + 1, column + 1]
+        outputs[PLACES : PLACES + count, head, :count] = torch.eye(count)
+
+
 class Shares(NamedTuple):
     """What queries with a tap on the grid pay to it, and the claim's bound, each [any number]."""
 

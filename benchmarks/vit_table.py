@@ -11,6 +11,7 @@ from children import Record
 from started_vits import ROWS, THIS
 from vit_plan import LENGTHS, SEEDS, Find, Job, best, beyond, finder, length, rated, tuned
 from vit_sets import TASKS
+from vit_shares import SHARES
 
 CRITERION, RIVAL = ("default", "sines", "mimetic"), "structured"
 
@@ -94,8 +95,8 @@ def verdict(found: Scores) -> tuple[bool | None, str]:
     )
 
 
-def page(records: list[Record]) -> str:
-    """The page of results, as Markdown."""
+def page(records: list[Record], before: str = "") -> str:
+    """The page of results, as Markdown; the section of shares stays as it is on the page before."""
     find = finder(records)
     found = scores(find)
     hours = sum(record["seconds"] for record in records) / 3600
@@ -114,7 +115,8 @@ def page(records: list[Record]) -> str:
         *_share_lines(records),
         *_tuning_lines(find),
     ]
-    return "\n".join(lines) + "\n"
+    _, heading, shares = before.partition(SHARES)
+    return "\n".join(lines) + "\n" + f"\n{heading}{shares}" * bool(heading)
 
 
 def _set_lines(task: str, found: dict[str, dict[int, float]]) -> Iterator[str]:

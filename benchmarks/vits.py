@@ -149,7 +149,7 @@ def main() -> None:
     parser.add_argument("--table", action="store_true", help=f"write {PAGE.name} from the lines so far")
     options = parser.parse_args()
     if options.table:
-        PAGE.write_text(page(read(options.out)), encoding="utf-8")
+        PAGE.write_text(page(read(options.out), PAGE.read_text(encoding="utf-8")), encoding="utf-8")
         return
     torch.set_num_threads(1)
     torch.set_flush_denormal(True)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import shlex
-import statistics
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -28,23 +27,22 @@ from ..convert.network.plan import usual_size
 from ..convert.network.report import Report
 from ..convert.subclasses.computed import in_eval_mode
 from ..convert.write import check_apart, check_target
-from ..learn.arms import ArmResult, Measure, Outcomes
+from ..learn.chance import LEVEL
+from ..learn.comparison import small_cnn_for
 from ..learn.data.datasets import load_data
-from ..learn.grafting import TITLES, compare_grafts, lead, of_images
+from ..learn.data.images import ImageData
+from ..learn.grafting import TITLES, compare_grafts, of_images
+from ..learn.plan import Plan, plan_of
 from ..learn.training.fit import check_packages
 from ..learn.training.folders import write_json
 from ..learn.training.recipe import Recipe, Session
-from ..show.pictures.training import spread
 from ..show.text import Table
+from .graft_verdict import GRAFTS, above_chance, cautions_of, chance_of, notes_of, scores_table, verdict_of
 from .opening import check_places, opened, options_to_open
 from .terminal import Done, progress, say
 
 COMPARISON = "graft.json"
-GRAFTS, CNNS = ("before", "beside"), ("cnn", "time")
-"""Rows of the table that are grafts, and rows that are the CNN alone."""
-_TRAINED = {"cnn": "the CNN trained for the same number of steps", "time": "the CNN trained for the same time"}
 _USES = "to train on", "to choose epochs and rates with", "to test on"
-_FEW = 3  # seeds, below which a standard deviation says little
 
 
 def graft_checkpoint(
@@ -99,11 +97,16 @@ def compare_on_data(
     where: Sequence[str],
     options: Mapping[str, Any],
     recipe: Recipe,
+    epochs: int | None,
+    batch_size: int | None,
     rates: Sequence[float],
-    seeds: int,
+    seeds: int | None,
     session: Session,
 ) -> Done:
-    """Trains a CNN further in every way, and keeps the first seed's graft. The arguments are the command's options."""
+    """Trains a CNN further in every way, and keeps the first seed's graft. The arguments are the command's options.
+
+    Epochs, batches, rates and seeds that are not given are planned by the numbers of images.
+    """
     # the CNN, if one is given
     check_packages(data)
     network = None if checkpoint is None else opened(checkpoint, opening).whole()
@@ -116,38 +119,63 @@ def compare_on_data(
     # the data, and the small CNN for them if none is given
     images = _images(data, cnn, preprocessing, normalization, size=size, out=out)
     if cnn is None:
-        arguments = {"channels": images.channels, "classes": len(images.classes)}
-        architecture = Architecture("conv2attn.learn.comparison:small_cnn", arguments)
+        architecture = Architecture("conv2attn.learn.comparison:small_cnn", small_cnn_for(images))
+    # the plan, where the options leave it open
+    plan = plan_of(len(images.train.labels), len(images.validation.labels), batch_size=batch_size)
+    recipe = replace(recipe, batch_size=plan.batch_size, epochs=epochs or plan.epochs)
+    rates, follows = (rates, True) if rates else (plan.rates, plan.follows_ends)
+    say(_planned(plan, recipe.epochs, rates), err=True)
     # train every side with every seed, and keep the first seed's graft
     side = GRAFTS[bool(options.get("beside"))]
     comparison = of_images(images, cnn=cnn, recipe=recipe, rates=rates)
-    outcomes = compare_grafts(comparison, out, where=_where(where), options=options, seeds=seeds, session=session)
+    outcomes = compare_grafts(
+        comparison,
+        out,
+        where=_where(where),
+        options=options,
+        seeds=seeds or plan.seeds,
+        follows_ends=follows,
+        session=session,
+    )
     kept = outcomes.networks[side]
     save_converted(kept, out / NETWORK, architecture=architecture, preprocessing=preprocessing, force=True)
     # the result, as a file and as a table with the next commands
+    chance = chance_of(images)
+    verdict = verdict_of(outcomes, comparison.measures[0], chance=chance)
     following = _following(checkpoint, out, network, opening, str(images.size))
     grafted = [names[0] for names, layer in modules_of(kept, SelfAttention).items() if layer.spare]
     found = {
         "folder": str(out),
         "recipe": asdict(recipe),
         **outcomes.to_json(),
-        "verdict": verdict_of(outcomes, comparison.measures[0]),
+        "verdict": verdict,
+        "chance": {"level": LEVEL, **chance._asdict(), "above": sorted(above_chance(outcomes, chance))},
         "warnings": cautions_of(outcomes),
         "kept": {"row": side, "seed": recipe.seed, "grafted": grafted, "size": list(images.size)},
         "next": list(following.values()),
     }
     write_json(out / COMPARISON, found, sources=sources)
-    table = scores_table(outcomes, comparison.measures)
-    return Done(found, [table, *notes_of(outcomes), *_closing(found, following)])
+    table: list[Table | str] = [scores_table(outcomes, comparison.measures), *notes_of(outcomes)]
+    warned = [f"Warning: {each}" for each in found["warnings"]]
+    if not found["chance"]["above"]:  # before any numbers that could be compared
+        return Done(found, [f"{verdict}.", "", *table, *warned, *_closing(found, following)])
+    return Done(found, [*table, *warned, f"{verdict}.", *_closing(found, following)])
+
+
+def _planned(plan: Plan, epochs: int, rates: Sequence[float]) -> str:
+    """Steps of a training, and the learning rates to choose from."""
+    steps, several = plan.epoch_steps, bool(rates[1:])
+    return (
+        f"Each training: {epochs} epoch{'s' * (epochs > 1)} of {steps} step{'s' * (steps > 1)} on {plan.batch_size} "
+        f"images, {epochs * steps:,} steps; learning rate{'s' * several} {', '.join(f'{rate:g}' for rate in rates)}"
+    )
 
 
 def _closing(found: Mapping[str, Any], following: Mapping[str, str]) -> list[str]:
-    """Warnings, the verdict, what a comparison's folder holds, and the commands that take it."""
+    """What a comparison's folder holds, and the commands that take it."""
     kept = found["kept"]
     grafted = f"{'layers' if kept['grafted'][1:] else 'layer'} {', '.join(kept['grafted'])}"
     return [
-        *(f"Warning: {each}" for each in found["warnings"]),
-        f"{found['verdict']}.",
         f'Wrote {found["folder"]}. It holds the network of the row "{TITLES[kept["row"]]}", seed {kept["seed"]}, with '
         f"its heads in {grafted}, trained on images of {Size(*kept['size'])}:",
         *(f"  {line}  # {purpose}" for purpose, line in following.items()),
@@ -184,7 +212,7 @@ def _images(
     *,
     size: Size | None,
     out: Path,
-) -> Any:
+) -> ImageData:
     channels = None if preprocessing is None else preprocessing.channels
     if channels is None and cnn is not None:
         first = next((module for module in cnn.modules() if is_convolution(module)), None)
@@ -195,7 +223,18 @@ def _images(
     counts = [f"{len(part.labels):,} {use}" for part, use in zip(images.parts, _USES, strict=True)]
     grey = f", whose grey is repeated as the {images.channels} channels that the CNN takes" * images.is_grey_repeated
     say(f"Data: {images.name}, images of {images.channels}x{images.size}{grey}: {', '.join(counts)}", err=True)
+    say(f"{len(images.classes)} classes{_least_of_a_class(images)}", err=True)
     return images
+
+
+def _least_of_a_class(images: ImageData) -> str:
+    """Numbers of images that classes have to choose and to test with: one for all, or the smallest and the largest."""
+    told = []
+    for part, use in zip(images.parts[1:], _USES[1:], strict=True):
+        counts = part.labels.bincount(minlength=len(images.classes)).tolist()
+        least, most = min(counts), max(counts)
+        told.append(f"{least:,}{f' to {most:,}' * (most > least)} {use}")
+    return f", with {' and '.join(told)} in each"
 
 
 def _where(names: Sequence[str]) -> str | Sequence[str]:
@@ -218,112 +257,3 @@ def _layers(report: GraftReport) -> list[dict[str, Any]]:
         }
         for layer in report.layers
     ]
-
-
-def scores_table(outcomes: Outcomes, measures: Sequence[Measure], titles: Mapping[str, str] = TITLES) -> Table:
-    """Scores of every side before and after, paired differences from the CNN, rate, steps and their time.
-
-    Args:
-        outcomes: The results.
-        measures: The scores that are shown; of the first there are scores and differences, of others differences.
-        titles: The rows, by the names of the sides.
-    """
-    runs = list(outcomes.results.values())
-    rows = []
-    for name, title in titles.items():
-        if name in runs[0]:
-            rows.append((title, *_cells(name, [found[name] for found in runs], outcomes, measures)))
-    first, *others = measures
-    differences = [f"{each.title}: difference" for each in others]
-    ends = ("learning rate", "steps", "seconds", "step (CNN = 1)")
-    return Table(("", f"{first.title}: before", "after", "difference", *differences, *ends), tuple(rows))
-
-
-def _cells(name: str, found: Sequence[ArmResult], outcomes: Outcomes, measures: Sequence[Measure]) -> tuple[str, ...]:
-    first = measures[0]
-    scores = [first.factor * each.scores[first.name] for each in found]
-    if name == "start":
-        return (spread(scores, first.digits), *[""] * (len(measures) + 5))
-    begun = [first.factor * each.begun[first.name] for each in found if each.begun]
-    gains = [[each.factor * gain for gain in outcomes.gains(name, each.name)] for each in measures]
-    step, count = outcomes.seconds.get(name), found[0].steps
-    return (
-        spread(begun, first.digits) if begun else "",
-        spread(scores, first.digits),
-        *(
-            "" if name == "cnn" else spread(gain, each.digits, signed=True)
-            for gain, each in zip(gains, measures, strict=True)
-        ),
-        f"{found[0].lr:g}",
-        f"{count:,}" if count else "",
-        _short(step * count) if step and count else "",
-        f"{step / outcomes.seconds['cnn']:.2f}" if step else "",
-    )
-
-
-def _short(seconds: float) -> str:
-    return f"{seconds:.2g}" if seconds < 10 else f"{seconds:,.0f}"
-
-
-def notes_of(outcomes: Outcomes) -> list[str]:
-    """Explanations of the table's signs and columns."""
-    seeds = len(outcomes.results)
-    return [
-        *([f"\u00b1 is the standard deviation over {seeds} seeds."] if seeds > 1 else []),
-        f'Difference: from the row "{TITLES["cnn"]}", seed by seed.',
-        f'Seconds: steps times the time of a step\'s forward and backward pass. In the row "{TITLES["time"]}", as many '
-        f"epochs as come nearest to the time of the {TITLES['before']}.",
-    ]
-
-
-def cautions_of(outcomes: Outcomes) -> list[str]:
-    """Reasons why the result is uncertain, each with the option that helps."""
-    runs = [found["cnn"] for found in outcomes.results.values()]
-    count, epochs = len(runs), runs[0].epochs
-    found = []
-    if count < _FEW:
-        found.append(f"{count} seed{'s are' if count > 1 else ' is'} few: --seeds 5")
-    if late := sum(run.is_improving for run in runs):
-        still = f"the CNN was still improving after {epochs} epoch{'s' * (epochs > 1)}"
-        where = f"the last one was the best on the validation data for {late} of {count} seed{'s' * (count > 1)}"
-        found.append(f"{still} ({where}): --epochs {max(10, 2 * epochs)}")
-    return found
-
-
-def verdict_of(outcomes: Outcomes, measure: Measure, titles: Mapping[str, str] = TITLES) -> str:
-    """One sentence: whether the better graft beats the better of the CNNs that went on, and what beats both."""
-    runs = next(iter(outcomes.results.values()))
-    gains = {
-        name: [measure.factor * gain for gain in outcomes.gains(name, measure.name)] for name in titles if name in runs
-    }
-    graft, cnn = (
-        max((each for each in names if each in gains), key=lambda name: statistics.fmean(gains[name]))
-        for names in (GRAFTS, CNNS)
-    )
-    found = lead(gains[graft], gains[cnn])
-    first, second = (graft, cnn) if found.mean >= 0 else (cnn, graft)
-    seeds, digits = len(outcomes.results), measure.digits
-    by = f"{abs(found.mean):.{digits}f} {measure.unit} better"
-    ahead = f"{_named(first, titles)} is {by} than {_named(second, titles)}"
-    if seeds == 1:
-        return f"Undecided, as one seed has no spread: {ahead}"
-    over = f"(\u00b1 {found.spread:.{digits}f}, standard deviation over {seeds} seeds)"
-    if not found.is_clear:
-        return f"Undecided: {ahead}, too little for its spread {over}"
-    others = {name: lead(gains[name], gains[first]) for name in gains if name not in (*GRAFTS, *CNNS, "start")}
-    better = [name for name, each in others.items() if each.is_clear and each.mean > 0]
-    best = max(better, key=lambda name: others[name].mean, default=None)
-    more = (
-        ""
-        if best is None
-        else f"; {_named(best, titles)} is {others[best].mean:.{digits}f} {measure.unit} better still"
-    )
-    is_early = any(each["cnn"].is_improving for each in outcomes.results.values())
-    when = f"yet, after {runs['cnn'].epochs} epochs with which the CNN still improves" if is_early else "here"
-    return f"Grafting {'pays' if first == graft else 'does not pay'} {when}: {ahead} {over}{more}"
-
-
-def _named(name: str, titles: Mapping[str, str]) -> str:
-    """A side within a sentence."""
-    title = titles[name]
-    return _TRAINED.get(name) or (title if title.startswith(("a ", "the ")) else f"the {title}")

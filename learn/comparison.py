@@ -357,19 +357,31 @@ def accuracy_on_test(network: nn.Module, _: int, *, data: ImageData) -> dict[str
 START = Recipe(epochs=15, lr=3e-3)
 
 
-def small_cnn(*, channels: int = 1, classes: int = 10) -> nn.Module:
+def small_cnn(*, channels: int = 1, classes: int = 10, halvings: int = 1) -> nn.Module:
     """Four 3 x 3 convolutions with batch normalisation, 16 to 48 channels wide, for images of any size.
 
     Args:
         channels: Channels of an image.
         classes: How many scores.
+        halvings: Number of the layers with stride 2, 1 to 4: the second one, or the first ones.
 
     Returns:
         A network from images [batch, channels, rows, columns] to scores [batch, classes], untrained.
     """
-    widths, strides = (16, 32, 48, 48), (1, 2, 1, 1)
+    widths = (16, 32, 48, 48)
+    strides = (1, 2, 1, 1) if halvings == 1 else (*(2,) * halvings, 1, 1)
     layers: list[nn.Module] = []
     for before, width, stride in zip((channels, *widths), widths, strides, strict=False):
         convolution = nn.Conv2d(before, width, 3, stride=stride, padding=1, bias=False)
         layers += [convolution, nn.BatchNorm2d(width), nn.ReLU()]
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(widths[-1], classes))
+
+
+_LAST_MAP = 12 * 12  # pixels at least of the last layers: enough for heads to choose from, and cheap
+
+
+def small_cnn_for(data: ImageData) -> dict[str, int]:
+    """Arguments of ``small_cnn`` for these images: the last layers see 144 to 575 pixels of images up to 383 x 383."""
+    pixels = data.size.rows * data.size.columns
+    halvings = next((count for count in (1, 2, 3) if pixels < _LAST_MAP * 4 ** (count + 1)), 4)
+    return {"channels": data.channels, "classes": len(data.classes), "halvings": halvings}

@@ -28,8 +28,9 @@ from torch import Tensor, nn
 from ..convert.arguments import as_integer
 from ..convert.network.graft import GraftedLayer, graft
 from .arms import ACCURACY, Arm, Comparison, Measure, Outcomes, unchanged
-from .comparison import START, accuracy_on_test, run_comparison, same_data, small_cnn
+from .comparison import START, accuracy_on_test, run_comparison, same_data, small_cnn, small_cnn_for
 from .data.images import ImageData
+from .plan import RATES, plan_of
 from .training.fit import check_run
 from .training.recipe import ALONE, Recipe, Session
 
@@ -44,7 +45,6 @@ TITLES = {
 }
 """Titles of the sides, wherever people read of them."""
 GRAFTING = Recipe(epochs=10, lr=3e-4, batch_statistics=False)
-RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 _LOOKED_AT = 4  # inputs that layers' maps are measured with
 
 
@@ -98,19 +98,20 @@ def of_images(
 
     Args:
         data: The images, the same for all seeds.
-        cnn: Where to start from; None trains a small CNN on the data for each seed.
+        cnn: Where to start from; None trains a small CNN on the data for each seed, as ``plan_of`` plans it.
         recipe: Recipe of the fine-tuning; its seed is the first.
         rates: Learning rates to choose from.
     """
+    plan = plan_of(len(data.train.labels), len(data.validation.labels))
     return Comparison(
         name="grafting",
         what=data.name,
         data=partial(same_data, data=data),
         score=partial(accuracy_on_test, data=data),
         arms={},
-        start=START,
+        start=replace(START, batch_size=plan.batch_size, epochs=plan.start_epochs),
         onward=recipe,
-        new=partial(small_cnn, channels=data.channels, classes=len(data.classes)),
+        new=partial(small_cnn, **small_cnn_for(data)),
         cnn=cnn,
         rates=tuple(rates),
         measures=(Measure(ACCURACY, "accuracy, %", "points", factor=100, digits=1),),
@@ -124,25 +125,26 @@ def compare_grafts(
     where: str | Sequence[str] = "auto",
     options: Mapping[str, Any] | None = None,
     seeds: int = 5,
+    follows_ends: bool = True,
     session: Session = ALONE,
 ) -> Outcomes:
     """Trains a CNN further with spare heads and in the ways that they must beat, for several seeds.
 
     Args:
-        comparison: Data, CNN, recipes, rates and scores, of any task; its arms come beside the sides above. A chosen
-            rate at an end of the list is followed further.
+        comparison: Data, CNN, recipes, rates and scores, of any task; its arms come beside the sides above.
         folder: Where runs are kept; its parent must exist.
         where: As ``graft``'s; "auto" measures maps on the data.
         options: Further keyword arguments of ``graft``: heads, key_dim, value_dim, positions; with beside, layers that
             cannot carry heads beside them are refused.
         seeds: Number of seeds; with 0 only steps are timed.
+        follows_ends: Whether a best rate at an end of the list is followed further.
         session: As for ``fit``.
 
     Returns:
         For each seed what came of "start" and of each side: scores on test data.
 
     Raises:
-        ConversionError: As ``graft`` and ``fit``.
+        ConversionError: As ``graft`` and ``fit``, or the network's scores are not those of the images' classes.
         RunExistsError: The folder exists, and is not to be resumed.
         OutputError: The folder holds something else, or cannot be made.
     """
@@ -151,8 +153,8 @@ def compare_grafts(
     replace(recipe, seed=max(last, recipe.seed))  # refused before anything is written
     data = comparison.data(recipe.seed)
     start = comparison.new() if comparison.cnn is None else comparison.cnn
-    if comparison.cnn is None:
-        check_run(start, data, comparison.start, machine=session.machine, loss=comparison.loss)
+    first = comparison.start if comparison.cnn is None else recipe
+    check_run(start, data, first, machine=session.machine, loss=comparison.loss, exactly=True)
     if isinstance(data, ImageData):
         example = data.validation.taken(slice(_LOOKED_AT)).numbers()
     else:
@@ -164,7 +166,9 @@ def compare_grafts(
     arms = _sides(layers, options, lr=lr) | dict(comparison.arms)
     for arm in arms.values():
         check_run(arm.build(copy.deepcopy(start)), data, recipe, machine=session.machine, loss=comparison.loss)
-    return run_comparison(replace(comparison, arms=arms, follows_ends=True), folder, seeds=seeds, session=session)
+    return run_comparison(
+        replace(comparison, arms=arms, follows_ends=follows_ends), folder, seeds=seeds, session=session
+    )
 
 
 def _sides(layers: Sequence[GraftedLayer], options: Mapping[str, Any], *, lr: float) -> dict[str, Arm]:

@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
+
+from tests.libraries import imported
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
@@ -25,6 +28,13 @@ def vits(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 @pytest.fixture
 def starts(vits: ModuleType) -> ModuleType:
     return importlib.import_module("started_vits")
+
+
+@pytest.fixture
+def measure(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """Without ``vits``, whose sets need packages that are not installed beside the other libraries."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    return importlib.import_module("vit_shares")
 
 
 @pytest.fixture
@@ -84,6 +94,95 @@ def test_heads_keep_the_claims_share_at_their_taps(
     if size == 0.0:
         first = slice(2 * sum(per_head))  # deviations differ little in the first block: the bound is nearly reached
         assert float((found / bound)[first].max()) < 1.01
+
+
+@pytest.mark.parametrize("sharpness", [2.0, 30.0])
+def test_a_block_with_a_convolutions_values_convolves_layer_norms_output(
+    sharpness: float, starts: ModuleType, measure: ModuleType, double: None
+) -> None:
+    """The difference is at most sum_h (1 - share_h) max_k |v_h(k) - v_h(tap)|, beside rounding.
+
+    Rounding: scores that are off by at most E change probabilities by the factor exp(2 E) at most, and with them each
+    head's output by expm1(2 E) max|v|. Sums of 144 products for the values and of as many for the outputs, one over 64
+    keys and the convolution's own over 144 products are each off by at most their number of terms, times u, times the
+    sum of sizes; 600 exceeds all terms together.
+    """
+    torch.manual_seed(4)
+    network = starts.taps(starts.Shape(2, 10), sharpness=sharpness, blocks=1, values=0.06)
+    attention, norm = network.attention(0), network.blocks[0].norm1
+    weight = torch.randn(7, 16, 3, 3)
+    starts.with_values(attention, weight)
+    x = network.tokens(0.3 * torch.randn(2, 1, 16, 16)).detach()
+    content = slice(starts.PLACES, starts.PLACES + 16)
+    with torch.no_grad():
+        n = norm(x)
+        found = attention(n)[..., starts.PLACES : starts.PLACES + 7]
+    wanted = nn.functional.conv2d(n[..., content].transpose(1, 2).unflatten(2, (8, 8)), weight, padding=1)
+    deviations = (x.var(-1, correction=0) + norm.eps).sqrt()
+    inside = torch.ones(8, 8).flatten().bool()
+    allowed = torch.zeros(2, 64, 7)
+    unit = torch.finfo(torch.float64).eps / 2
+    query, key, _ = attention.qkv.weight.detach().view(3, 9, 16, 144)
+    for head, shift in enumerate(starts.SHIFTS):
+        inside &= starts.targets(shift) >= 0
+        tap = weight[:, :, shift[0] + 1, shift[1] + 1]
+        values, sizes = n[..., content] @ tap.T, n[..., content].abs() @ tap.abs().T  # [batch, keys, 7]
+        apart = (values[:, None] - values[:, starts.targets(shift), None]).abs().amax(2)
+        share = measure.bounds(x, deviations, shift, head_dim=16, sharpness=sharpness)
+        error = measure.score_error(x, deviations, query[head], key[head]).amax(-1)
+        rounding = torch.expm1(2 * error)[..., None] + 600 * unit
+        allowed += (1 - share)[..., None] * apart + rounding * sizes.amax(1, keepdim=True)
+    assert int(inside.sum()) == 36
+    wanted = wanted.flatten(2).transpose(1, 2)
+    difference = (found - wanted).abs()[:, inside]
+    assert bool((difference <= allowed[:, inside]).all())
+    if sharpness > 2:
+        assert float(allowed[:, inside].max()) < 1e-6 * float(wanted.abs().max())
+    else:
+        assert 1e-3 < float(difference.max()) < float(allowed[:, inside].max()) < float(wanted.abs().max())
+
+
+def test_the_page_keeps_the_section_of_other_libraries(table: ModuleType) -> None:
+    before = f"old\n\n{table.SHARES}\n\nkept\n"
+    assert table.page([], before).endswith(f"\n\n{table.SHARES}\n\nkept\n")
+    assert table.SHARES not in table.page([], "old\n")
+
+
+@pytest.mark.libraries
+@pytest.mark.parametrize(
+    "name", ["vit_medium_patch16_gap_240", "vit_base_patch14_reg4_dinov2", "vit_b_32", "DeiT", "Dinov2"]
+)
+@pytest.mark.parametrize("size", [1.0, 1e6])
+def test_heads_of_other_libraries_keep_the_claims_share(name: str, size: float, measure: ModuleType) -> None:
+    """Without tokens beside the patches, with registers, LayerScale, a distillation token; in float32."""
+    (row,) = (each for each in measure.ROWS if each.name == name)
+    parts, (found,) = measure.measured(row, imported, sizes=(size,))
+    assert len(found) == measure.DEPTH * parts.blocks[0].count
+    assert all(head.holds for head in found)
+    assert all(float(head.slack.min()) > 0.5 for head in found)
+
+
+def test_structured_heads_look_at_their_taps_more_than_elsewhere(starts: ModuleType) -> None:
+    torch.manual_seed(0)
+    row = starts.ROWS["structured"]
+    network = row.make(starts.Shape(2, 10), **row.numbers)
+    tokens = network.tokens(torch.rand(2, 1, 16, 16))
+    probabilities = network.attention(0).probabilities(network.blocks[0].norm1(tokens)).detach()
+    for head, shift in enumerate(starts.SHIFTS):
+        target = starts.targets(shift)
+        (queries,) = (target >= 0).nonzero(as_tuple=True)
+        at_tap = probabilities[:, head, queries, target[queries]].mean()
+        assert float(at_tap) > 10 / starts.GRID**2
+
+
+def test_gated_heads_look_at_their_taps_most(starts: ModuleType) -> None:
+    network = starts.convit(starts.Shape(2, 10), strength=1.0, local=3, std=0.02)
+    probabilities = network.attention(1).probabilities(torch.zeros(1, starts.GRID**2, starts.WIDTH))
+    assert torch.allclose(probabilities.sum(-1), torch.ones(()))
+    for head, shift in enumerate(starts.SHIFTS):
+        target = starts.targets(shift)
+        inside = target >= 0
+        assert torch.equal(probabilities[0, head].argmax(-1)[inside], target[inside])
 
 
 def test_every_row_trains_and_its_line_says_what_was_run(vits: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ RUN = "run.json"
 PACKAGES = {"lightning": "Lightning", "tensorboard": "TensorBoard", "sklearn": "scikit-learn"}
 """Packages of the extra ``learn`` without which some training ends, by the names by which they are imported."""
 _TRAINING = "lightning", "tensorboard"
+_NAMED = 8  # classes that an error lists
 _WANTED = (
     "melting here takes a score for each class; for another loss, conv2attn.melt(network) gives the attention to train"
 )
@@ -178,8 +179,18 @@ def check_run(
     machine: Machine,
     loss: Loss | None = None,
     recorder: Recorder = nothing_more,
+    exactly: bool = False,
 ) -> int | None:
     """Refuses what ``fit`` would refuse, for callers that make a folder first or run others first.
+
+    Args:
+        network: As for ``fit``, like all but the last.
+        data: The images, or batches.
+        recipe: The recipe.
+        machine: Where it is trained.
+        loss: The loss.
+        recorder: What looks at the network.
+        exactly: Whether more scores than images have classes are refused, too.
 
     Returns:
         The number of the network's scores, of which the first are those of the images' classes; None with ``Loaders``.
@@ -187,7 +198,7 @@ def check_run(
     Raises:
         ToolError: As ``check_machine``.
         OptionError: As ``check_machine``.
-        ConversionError: The network takes other images, or gives other than a score for each class, perhaps more;
+        ConversionError: The network takes other images, or gives other than a score for each class or for more;
             processes cannot share the batches equally; or the recorder cannot look at the network.
     """
     processes = check_machine(machine)
@@ -209,9 +220,13 @@ def check_run(
     given, classes = list(scores.shape[1:]), len(data.classes)
     if scores.ndim != 2 or len(scores) != len(few):
         raise ConversionError(f"the network gives {given} for an image; {_WANTED}")
-    if given[0] < classes:
-        advice = f"take a network of {classes} scores or more, or fewer classes"
-        raise ConversionError(f"the network gives {given[0]} scores; {data.name} has {classes} classes: {advice}")
+    if given[0] < classes or (exactly and given[0] > classes):
+        named = ", ".join(data.classes[:_NAMED]) + ", ..." * (classes > _NAMED)
+        wanted = f"{classes} scores{'' if exactly else ' or more'}"
+        raise ConversionError(
+            f"the network ({type(network).__name__}) gives {given[0]:,} scores; {data.name} has {classes} classes "
+            f"({named}): take a network of {wanted}, by another last layer, or other classes"
+        )
     # Record once.
     with refusing("the network cannot be looked at"), torch.no_grad():
         recorder(copy.deepcopy(network).eval())
