@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from conv2attn.convert import SelfAttention2d
+from conv2attn.convert import SelfAttention, SelfAttention2d
 
 CLASSES = 5
 
@@ -220,3 +220,12 @@ def assert_same_state(model: nn.Module, expected: nn.Module) -> None:
     for key, value in expected_state.items():
         assert state[key].dtype == value.dtype
         assert torch.equal(state[key], value), key
+
+
+def with_trained_heads(model: nn.Module) -> nn.Module:
+    """The model, with spare heads that are not at 0."""
+    for layer in model.modules():
+        if isinstance(layer, SelfAttention):
+            for parameter in layer.spare_parameters():
+                nn.init.normal_(parameter)
+    return model

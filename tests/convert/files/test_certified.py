@@ -183,7 +183,6 @@ class DecoderFirst(nn.Module):
         self.decoder, self.encoder = nn.Conv2d(6, 2, 3), nn.Conv2d(1, 6, (2, 3))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[batch, 1, rows, columns] -> [batch, 2, ...]."""
         found: torch.Tensor = self.decoder(self.encoder(x))
         return found
 

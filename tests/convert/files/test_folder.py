@@ -165,7 +165,6 @@ class Flipped(nn.Conv2d):
     """A convolution that computes something else."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Looks from right to left."""
         return super().forward(input.flip(-1))
 
 

@@ -32,7 +32,6 @@ class Net(nn.Module):
         self.body, self.head = nn.Conv2d(6, 6, (3, 2), groups=3, stride=2), nn.Linear(6, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [batch, 3, rows, columns] to [batch, 4]."""
         y: Tensor = self.head(torch.relu(self.body(torch.relu(self.norm(self.stem(x))))).mean((2, 3)))
         return y
 

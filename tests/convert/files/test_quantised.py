@@ -44,7 +44,6 @@ class OfIntegers(nn.Module):
         self.register_buffer("stored", torch.arange(24, dtype=torch.int8).view(3, 2, 2, 2))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [batch, 2, rows, columns] to [batch, 3, rows - 1, columns - 1]."""
         return F.conv2d(self.conv(x), self.kernel(self.get_buffer("stored")))
 
 
@@ -129,7 +128,6 @@ class BesideIntegers(nn.Module):
         self.register_buffer("stored", torch.arange(3, dtype=torch.uint8).view(3, 1, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [batch, 2, rows, columns] to [batch, 3, rows - 1, columns - 1]."""
         y: Tensor = self.conv(x) + self.get_buffer("stored").float()
         return y
 

@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 import conv2attn as c2a
 from conv2attn.convert.layer.layer import SelfAttention
 from tests.libraries import imported
+from tests.small_models import with_trained_heads
 
 pytestmark = pytest.mark.libraries
 PICTURES = torch.linspace(-1, 1, 2 * 3 * 32 * 32).view(2, 3, 32, 32)
@@ -104,10 +105,7 @@ def heads(network: nn.Module) -> Iterator[SelfAttention]:
 
 def grafted(library: Library, *, beside: bool = False) -> nn.Module:
     """A network with trained spare heads."""
-    model = c2a.graft(library.build(), where=library.where, beside=beside).model
-    for layer in heads(model):
-        nn.init.normal_(layer.spare_out)
-    return model
+    return with_trained_heads(c2a.graft(library.build(), where=library.where, beside=beside).model)
 
 
 @pytest.mark.parametrize("beside", [False, True])
