@@ -179,6 +179,23 @@ SMALL_MODELS: dict[str, Callable[[], nn.Module]] = {
 """The networks by the name of the architecture they are taken from."""
 
 
+class Net(nn.Module):
+    """A strided and a grouped convolution, of which one is used twice, normalisations, and a linear head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+        self.mix = nn.Conv2d(8, 8, (3, 2), padding="same", groups=2)
+        self.again = self.mix
+        self.norm = nn.BatchNorm2d(8)
+        self.point = nn.Conv2d(8, 4, 1)
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.norm(self.mix(self.stem(x))))
+        return self.head(self.point(torch.relu(self.again(y))).mean((2, 3)))  # type: ignore[no-any-return]
+
+
 class Composite(nn.Module):
     """The ways to hold a convolution: in lists, dictionaries, sequences; shared, tied; read outside its forward."""
 

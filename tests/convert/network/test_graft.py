@@ -28,26 +28,9 @@ from conv2attn.convert.layer.layer import SelfAttention
 from conv2attn.convert.network.report import Report
 from conv2attn.learn import parameter_groups
 from tests.bits import same_bits
-from tests.small_models import with_trained_heads
+from tests.small_models import Net, with_trained_heads
 
 KINDS = [{}, {"beside": True}, {"heads": 3, "positions": True}, {"beside": True, "positions": True, "key_dim": 5}]
-
-
-class Net(nn.Module):
-    """A small network with a normalisation, a strided and a grouped convolution, and a part that is used twice."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
-        self.mix = nn.Conv2d(8, 8, (3, 2), padding="same", groups=2)
-        self.again = self.mix
-        self.norm = nn.BatchNorm2d(8)
-        self.point = nn.Conv2d(8, 4, 1)
-        self.head = nn.Linear(4, 5)
-
-    def forward(self, x: Tensor) -> Tensor:
-        y = torch.relu(self.norm(self.mix(self.stem(x))))
-        return self.head(self.point(torch.relu(self.again(y))).mean((2, 3)))  # type: ignore[no-any-return]
 
 
 def images(batch: int = 3, **options: Any) -> Tensor:
