@@ -70,7 +70,7 @@ slow = pytest.mark.slow
         pytest.param(residual_cnn, "separable", None, SIZES, marks=slow),
         pytest.param(mobile_cnn, "literal", None, SIZES, marks=slow),
         (Up, "separable", None, [(2, 8, 12), (1, 14, 10)]),
-        (Up, "literal", None, [(2, 8, 12), (1, 14, 10)]),
+        pytest.param(Up, "literal", None, [(2, 8, 12), (1, 14, 10)], marks=slow),
         (Up, "literal", 1.5, [(1, 8, 12), (1, 10, 8)]),
         (UNet, "separable", None, [(2, 8, 12), (1, 10, 6)]),
     ],

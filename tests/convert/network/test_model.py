@@ -219,9 +219,7 @@ def test_a_layer_is_chosen_if_it_matches_an_include_and_no_exclude_and_a_pattern
     block = nn.ModuleDict({"conv1": nn.Conv2d(2, 2, 1), "conv10": nn.Conv2d(2, 2, 1), "relu": nn.ReLU()})
     model = nn.Sequential(nn.Conv2d(3, 2, 1), block, nn.ConvTranspose2d(2, 2, 1))
     if expected is None:
-        with pytest.raises(
-            SelectionError, match=r"'(1\.relu|re:conv1)' matches no .*there are 0, 1\.conv1, 1\.conv10, 2$"
-        ):
+        with pytest.raises(SelectionError, match=r"'(1\.relu|re:conv1)' .* there are 0, 1\.conv1, 1\.conv10, 2$"):
             name_filter(model, include=include, exclude=exclude)
     else:
         selected = name_filter(model, include=include, exclude=exclude)
