@@ -243,6 +243,19 @@ def test_a_state_dict_may_give_its_tensors_to_a_layer(heads: SpareHeads) -> None
     assert torch.equal(layer(x), other(x))
 
 
+def test_batch_norm_is_folded_rightly_or_not_at_all() -> None:
+    conv, norm, x = nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6).eval(), torch.randn(2, 4, 5, 6)
+    norm.running_var = torch.full((6,), 0.25 - norm.eps)
+    for heads in HEADS:
+        layer = with_trained_heads(layers(conv, heads)).eval()
+        if heads.beside:
+            with pytest.raises(ConversionError, match="ungraft"):
+                nn.utils.fuse_conv_bn_eval(layer, norm)  # type: ignore[type-var]
+        else:
+            fused = nn.utils.fuse_conv_bn_eval(layer, norm)  # type: ignore[type-var]
+            assert torch.equal(fused(x), layer(x) * 2)
+
+
 @pytest.mark.parametrize("heads", HEADS, ids=str)
 def test_no_new_convolution_is_made_of_a_layer_with_trained_heads(heads: SpareHeads) -> None:
     def rebuilt(conv: Any) -> nn.Conv2d:
