@@ -6,6 +6,7 @@ All map images [batch, 3, rows, columns] to scores with the classes in dimension
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 from conv2attn.convert import SelfAttention, SelfAttention2d
 
 CLASSES = 5
+Model = TypeVar("Model", bound=nn.Module)
 
 
 def conv_norm(in_channels: int, out_channels: int, kernel: int, *, stride: int = 1, groups: int = 1) -> nn.Sequential:
@@ -239,7 +241,7 @@ def assert_same_state(model: nn.Module, expected: nn.Module) -> None:
         assert torch.equal(state[key], value), key
 
 
-def with_trained_heads(model: nn.Module) -> nn.Module:
+def with_trained_heads(model: Model) -> Model:
     """The model, with spare heads that are not at 0."""
     for layer in model.modules():
         if isinstance(layer, SelfAttention):

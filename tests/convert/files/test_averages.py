@@ -57,8 +57,8 @@ def mmengine(trained: State, average: State) -> Written:
 
 def lightning(trained: State, average: State) -> Written:
     held = {"state_dict": average, "current_model_state": trained, "averaging_state": {"n_averaged": torch.tensor(3)}}
-    read = [({"ema": True}, average), ({}, average), ({"weights": "current_model_state"}, trained)]
-    return {"pytorch-lightning_version": "2.6.0", **held}, read
+    file = {"pytorch-lightning_version": "2.6.0", **held}
+    return file, [({"ema": True}, average), ({}, average), ({"weights": "current_model_state"}, trained)]
 
 
 def mmcv(trained: State, average: State) -> Written:

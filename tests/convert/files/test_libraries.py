@@ -100,7 +100,7 @@ def denoiser() -> Written:
     )
 
 
-CONVNEXT = {"hidden_sizes": [8, 8, 12, 12], "depths": [1, 1, 1, 1]}
+CONVNEXT: dict[str, Any] = {"hidden_sizes": [8, 8, 12, 12], "depths": [1, 1, 1, 1]}
 WRITTEN: dict[str, Callable[[], Written]] = {
     "timm": lambda: by_timm("test_resnet"),
     "timm, another pooling": lambda: by_timm("test_convnext", num_classes=7, global_pool="max"),

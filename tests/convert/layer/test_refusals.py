@@ -38,7 +38,7 @@ def of_spec() -> Layer:
 
 def made(change: Callable[[Layer], object] = id, **options: Any) -> Layer:
     """A layer of 2 and 3 channels, after a change."""
-    layer = attention_from_conv(nn.Conv2d(2, 3, 3, padding=1), **options)
+    layer: Layer = attention_from_conv(nn.Conv2d(2, 3, 3, padding=1), **options)
     change(layer)
     return layer
 
@@ -118,7 +118,7 @@ REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
     (lambda: below(float("nan")), ConversionError, "tolerance must be"),
     (lambda: back(made(with_content)), NotAConvolutionError, "content terms are on"),
     (lambda: back(with_trained_heads(spare(positions=True))), ConversionError, "ungraft"),
-    (lambda: certify(with_trained_heads(spare()), input_range=(-1, 1)), ConversionError, "ungraft"),  # type: ignore[arg-type]
+    (lambda: certify(with_trained_heads(spare()), input_range=(-1, 1)), ConversionError, "ungraft"),
 ]
 
 
