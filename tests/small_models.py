@@ -6,14 +6,16 @@ All map images [batch, 3, rows, columns] to scores with the classes in dimension
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeVar
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from conv2attn.convert import SelfAttention2d
+from conv2attn.convert import SelfAttention, SelfAttention2d
 
 CLASSES = 5
+Model = TypeVar("Model", bound=nn.Module)
 
 
 def conv_norm(in_channels: int, out_channels: int, kernel: int, *, stride: int = 1, groups: int = 1) -> nn.Sequential:
@@ -179,6 +181,23 @@ SMALL_MODELS: dict[str, Callable[[], nn.Module]] = {
 """The networks by the name of the architecture they are taken from."""
 
 
+class Net(nn.Module):
+    """A strided and a grouped convolution, of which one is used twice, normalisations, and a linear head."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(8), nn.ReLU())
+        self.mix = nn.Conv2d(8, 8, (3, 2), padding="same", groups=2)
+        self.again = self.mix
+        self.norm = nn.BatchNorm2d(8)
+        self.point = nn.Conv2d(8, 4, 1)
+        self.head = nn.Linear(4, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(self.norm(self.mix(self.stem(x))))
+        return self.head(self.point(torch.relu(self.again(y))).mean((2, 3)))  # type: ignore[no-any-return]
+
+
 class Composite(nn.Module):
     """The ways to hold a convolution: in lists, dictionaries, sequences; shared, tied; read outside its forward."""
 
@@ -220,3 +239,12 @@ def assert_same_state(model: nn.Module, expected: nn.Module) -> None:
     for key, value in expected_state.items():
         assert state[key].dtype == value.dtype
         assert torch.equal(state[key], value), key
+
+
+def with_trained_heads(model: Model) -> Model:
+    """The model, with spare heads that are not at 0."""
+    for layer in model.modules():
+        if isinstance(layer, SelfAttention):
+            for parameter in layer.spare_parameters():
+                nn.init.normal_(parameter)
+    return model

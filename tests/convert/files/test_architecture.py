@@ -20,6 +20,9 @@ from torch import nn
 
 width = 3
 
+class _Block:
+    pass
+
 class Network(nn.Module):
     def __init__(self, width=2, *, bias=True):
         super().__init__()
@@ -119,7 +122,12 @@ REFUSED: dict[str, tuple[str, dict[str, Any], str]] = {
     "no file": ("nets/missing.py:f", {}, "there is no Python file"),
     "a misspelt method": ("{source}:Network.wild", {}, "has no Network.wild: wild is missing; close names: wide"),
     "a number": ("{source}:width", {}, "is an int, not a function or class that builds a network"),
-    "an argument too many": ("{source}:Network", {"depth": 1}, "unexpected keyword argument 'depth'"),
+    "no name": ("{source}", {}, "one of Network, make_network, fails, makes_a_list, as in "),
+    "an argument too many": (
+        "{source}:make_network",
+        {"wdth": 1},
+        "unexpected keyword argument 'wdth'; it takes depth, width=2",
+    ),
     "an error": ("{source}:fails", {}, "fails failed: RuntimeError: no luck"),
     "a list": ("{source}:makes_a_list", {}, "returned a list, not a torch.nn.Module"),
 }
@@ -140,6 +148,7 @@ def test_an_import_that_fails_or_is_interrupted_leaves_no_module(tmp_path: Path)
     interrupted.write_text("raise KeyboardInterrupt")
     before = (list(sys.path), set(sys.modules))
     assert f"importing {failing} failed: ValueError: one" in str(refusal(f"{failing}:f"))
+    assert "defines neither" in str(refusal(str(failing)))  # which does not import it
     with pytest.raises(KeyboardInterrupt):
         Architecture(f"{interrupted}:f").build()
     assert (sys.path, set(sys.modules)) == before
@@ -166,19 +175,3 @@ def test_arguments_are_json() -> None:
 def test_a_pair_of_another_form_or_given_twice_is_named(pair: str, reason: str) -> None:
     with pytest.raises(OptionError, match=rf"^the argument {re.escape(repr(pair))} {reason}"):
         parse_arguments(["width=2", pair])
-
-
-def test_a_file_without_a_class_is_answered_with_those_that_it_defines(tmp_path: Path) -> None:
-    file = tmp_path / "nets.py"
-    file.write_text(
-        "class _Block:\n    pass\n\nclass Small:\n    pass\n\ndef large(width, *, depth=3):\n    return width + 'x'\n"
-    )
-    with pytest.raises(
-        ArchitectureError, match=r"names no class or function .*, one of Small, large, as in .*nets.py:large"
-    ):
-        Architecture(str(file)).build()
-    with pytest.raises(ArchitectureError, match=r"unexpected keyword argument 'wdth'; it takes width, depth=3"):
-        Architecture(f"{file}:large", {"wdth": 3}).build()
-    file.write_text("raise RuntimeError('was run')")
-    with pytest.raises(ArchitectureError, match="defines neither"):
-        Architecture(str(file)).build()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -41,24 +42,70 @@ def assert_equal(found: State, wanted: State) -> None:
     assert all(torch.equal(found[key], value) for key, value in wanted.items())
 
 
-def mmengine(trained: State, average: State) -> dict[str, Any]:
+Written = tuple[dict[str, Any], list[tuple[dict[str, Any], State]]]  # a file; options, and what they read of it
+
+
+def mmengine(trained: State, average: State) -> Written:
     behind = {f"module.{key}": value for key, value in trained.items()}
-    return {"meta": {"epoch": 3}, "state_dict": average, "ema_state_dict": {"steps": torch.tensor(7), **behind}}
+    held = {"state_dict": average, "ema_state_dict": {"steps": torch.tensor(7), **behind}}
+    return {"meta": {"epoch": 3}, **held}, [
+        ({"ema": True}, average),
+        ({}, average),
+        ({"weights": "ema_state_dict"}, trained),
+    ]
 
 
-def lightning(trained: State, average: State) -> dict[str, Any]:
-    told = {"pytorch-lightning_version": "2.6.0", "averaging_state": {"n_averaged": torch.tensor(3)}}
-    return {**told, "state_dict": average, "current_model_state": trained}
+def lightning(trained: State, average: State) -> Written:
+    held = {"state_dict": average, "current_model_state": trained, "averaging_state": {"n_averaged": torch.tensor(3)}}
+    file = {"pytorch-lightning_version": "2.6.0", **held}
+    return file, [({"ema": True}, average), ({}, average), ({"weights": "current_model_state"}, trained)]
 
 
-@pytest.mark.parametrize("written", [mmengine, lightning])
-def test_a_library_that_swaps_both_sets_is_known_by_what_it_writes(written: Any, tmp_path: Path) -> None:
-    trained, average = two_sets()
-    torch.save(written(trained, average), tmp_path / "w.pth")
-    assert_equal(read(tmp_path / "w.pth", ema=True), average)
-    assert_equal(read(tmp_path / "w.pth"), average)  # as the library itself loads it
-    other = "ema_state_dict" if written is mmengine else "current_model_state"
-    assert_equal(read(tmp_path / "w.pth", weights=other), trained)
+def mmcv(trained: State, average: State) -> Written:
+    beside = {f"ema_{key.replace('.', '_')}": value for key, value in average.items()}
+    read = [({"weights": "state_dict.ema"}, trained | average), ({"weights": "state_dict"}, trained), ({}, trained)]
+    return {"meta": {"mmcv_version": "1.7.0"}, "state_dict": {**trained, **beside}}, read
+
+
+def in_one_module(trained: State, average: State) -> Written:
+    held = {f"online_model.{key}": value for key, value in trained.items()}
+    held |= {f"ema_model.{key}": value for key, value in average.items()} | {"step": torch.tensor(3)}
+    return {"model": trained, "ema": held}, [({"ema": True}, average), ({}, trained)]
+
+
+def of_parameters(place: str, form: Any) -> Callable[[State, State], Written]:
+    """An average of the parameters alone, which takes the rest from the trained weights."""
+
+    def write(trained: State, average: State) -> Written:
+        own, raw = parameters_of(average), parameters_of(trained)
+        shadow, kept = (each if form is dict else form(each.values()) for each in (own, raw))
+        state = {"decay": 0.9, "num_updates": 3, "shadow_params": shadow, "collected_params": kept}
+        return {"model": trained, place: state}, [({"ema": True}, trained | own), ({}, trained)]
+
+    return write
+
+
+WRITTEN: dict[str, Callable[[State, State], Written]] = {
+    "mmengine": mmengine,
+    "Lightning": lightning,
+    "mmcv": mmcv,
+    "mmcv, of parameters": lambda trained, average: mmcv(trained, parameters_of(average)),
+    "in one module": in_one_module,
+    "a list": of_parameters("ema", list),
+    "a tuple": of_parameters("ema_state", tuple),
+    "a dictionary": of_parameters("ema", dict),
+}
+
+
+@pytest.mark.parametrize("kind", WRITTEN)
+def test_of_two_sets_the_average_is_known_by_what_wrote_it_or_the_caller_chooses(kind: str, tmp_path: Path) -> None:
+    file, wanted = WRITTEN[kind](*two_sets())
+    torch.save(file, tmp_path / "w.pth")
+    for options, state in wanted:
+        assert_equal(read(tmp_path / "w.pth", **options), state)
+    if "mmcv" in kind:
+        with pytest.raises(SeveralNetworksError, match=r"'state_dict\.ema' or 'state_dict'"):
+            read(tmp_path / "w.pth", ema=True)
 
 
 def test_an_average_that_pytorch_keeps_is_taken(tmp_path: Path) -> None:
@@ -72,46 +119,13 @@ def test_an_average_that_pytorch_keeps_is_taken(tmp_path: Path) -> None:
     assert_equal(read(tmp_path / "w.pth"), model.state_dict())
 
 
-@pytest.mark.parametrize("of", [parameters_of, dict])
-def test_of_mmcv_s_two_sets_the_caller_chooses(of: Any, tmp_path: Path) -> None:
-    trained, average = two_sets()
-    beside = {f"ema_{key.replace('.', '_')}": value for key, value in of(average).items()}
-    torch.save({"meta": {"mmcv_version": "1.7.0"}, "state_dict": {**trained, **beside}}, tmp_path / "w.pth")
-    with pytest.raises(SeveralNetworksError, match=r"'state_dict\.ema' or 'state_dict'"):
-        read(tmp_path / "w.pth", ema=True)
-    assert_equal(read(tmp_path / "w.pth", weights="state_dict.ema"), trained | of(average))
-    assert_equal(read(tmp_path / "w.pth", weights="state_dict"), trained)
-    assert_equal(read(tmp_path / "w.pth"), trained)
-
-
-@pytest.mark.parametrize("place", ["ema", "ema_state"])
-@pytest.mark.parametrize("form", [list, tuple, dict])
-def test_an_average_of_the_parameters_alone_takes_the_rest_from_the_trained_weights(
-    place: str, form: Any, tmp_path: Path
-) -> None:
-    trained, average = two_sets()
-    own, raw = parameters_of(average), parameters_of(trained)
-    shadow, kept = (each if form is dict else form(each.values()) for each in (own, raw))
-    state = {"decay": 0.9, "num_updates": 3, "shadow_params": shadow, "collected_params": kept}
-    torch.save({"model": trained, place: state}, tmp_path / "w.pth")
-    assert_equal(read(tmp_path / "w.pth", ema=True), trained | own)
-    assert_equal(read(tmp_path / "w.pth"), trained)
-
-
-def test_both_networks_that_a_module_of_averages_holds_are_told_apart(tmp_path: Path) -> None:
-    trained, average = two_sets()
-    held = {f"online_model.{key}": value for key, value in trained.items()}
-    held |= {f"ema_model.{key}": value for key, value in average.items()} | {"step": torch.tensor(3)}
-    torch.save({"model": trained, "ema": held}, tmp_path / "w.pth")
-    assert_equal(read(tmp_path / "w.pth", ema=True), average)
-
-
 # Weights in parts
 
 
-@pytest.mark.parametrize("suffix", ["", "_state_dict"])
-@pytest.mark.parametrize("prefix", ["", "module.", "model."])
-@pytest.mark.parametrize("place", [None, "state"])
+@pytest.mark.parametrize(
+    ("suffix", "prefix", "place"),
+    [("", "", None), ("_state_dict", "module.", None), ("_state_dict", "", "state"), ("", "model.", "state")],
+)
 def test_one_state_dict_a_part_is_read_behind_the_part_s_name(
     suffix: str, prefix: str, place: str | None, tmp_path: Path
 ) -> None:

@@ -88,27 +88,26 @@ def test_a_layer_that_is_no_convolution_says_how_far_from_one_it_is() -> None:
         assert (found.certificate, found.bound_in_words) == (None, f"{told}[{low:g}, {high:g}]")
 
 
-AT_TAPS = "only a layer with quadratic scores alone and its heads at the kernel's taps is certified"
-
-
 @pytest.mark.parametrize(
-    ("make", "value", "reason"),
+    ("make", "value", "words"),
     [
-        (attention, math.nan, "nothing is certified for a layer with NaN or infinite weights"),
-        (attention, math.inf, "nothing is certified for a layer with NaN or infinite weights"),
-        (moved, math.inf, AT_TAPS),  # no distance is known
-        (lambda: attention(alpha=1e-7), 1.0, "no finite bound is known for these weights and this alpha"),
-        (lambda: attention().to("meta"), 1.0, "the layer has no values, as on the meta device"),
+        (attention, math.nan, "NaN or infinite weights"),
+        (attention, math.inf, "NaN or infinite weights"),
+        (moved, math.inf, "its heads at the kernel's taps"),  # no distance is known
+        (lambda: attention(alpha=1e-7), 1.0, "no finite bound"),
+        (lambda: attention().to("meta"), 1.0, "on the meta device"),
     ],
 )
-def test_a_layer_without_a_certificate_says_why(make: Callable[[], SelfAttention], value: float, reason: str) -> None:
+def test_a_layer_without_a_certificate_says_why(make: Callable[[], SelfAttention], value: float, words: str) -> None:
     layer = make()
     report = Report.of(layer if not layer.weight.is_meta else attention())
     with torch.no_grad():
         layer.weight[0] = value
     certified = certify_report(layer, report)
     (found,) = certified.layers
-    assert (found.certificate, found.uncertified, found.bound_in_words) == (None, reason, reason)
+    assert found.certificate is None
+    assert words in str(found.uncertified)
+    assert found.bound_in_words == found.uncertified
     json.dumps(certified.to_json(), allow_nan=False)
 
 
@@ -144,22 +143,18 @@ def summarised(model: nn.Module, size: Size = SIZE) -> Summary:
     return Summary.of(model, Report.of(model).layers, size=size)
 
 
-def test_attention_is_said_first_with_its_literal_difference_and_bound() -> None:
-    for alpha in (None, 6.0):
-        model, _ = convert_model(cnn(), alpha=alpha)
-        found = summarised(model)
-        assert (found.layers, found.heads, list(found.samples)) == (2, 15, ["0", "2"])
-        assert all(one.difference <= one.bound and one.queries == 64 for one in found.samples.values())
-        samples = found.samples.values()
-        difference, bound = max(one.difference for one in samples), max(one.bound for one in samples)
-        assert (
-            "2 layers, 15 heads. Literal attention, at 64 queries of each layer on a generated image: "
-            in found.in_words
-        )
-        assert f" {number(difference)}, worst case for these inputs {number(bound)}." in found.in_words
-        assert found.in_words.startswith("Same bits as the CNN, " if alpha is None else "Soft attention: ")
-        assert found.to_json()["in_words"] == found.in_words
-        assert found.is_same_program is (alpha is None)
+@pytest.mark.parametrize(("alpha", "first"), [(None, "Same bits as the CNN, "), (6.0, "Soft attention: ")])
+def test_attention_is_said_first_with_its_literal_difference_and_bound(alpha: float | None, first: str) -> None:
+    found = summarised(convert_model(cnn(), alpha=alpha).model)
+    samples = found.samples.values()
+    assert (found.layers, found.heads, list(found.samples)) == (2, 15, ["0", "2"])
+    assert all(one.difference <= one.bound and one.queries == 64 for one in samples)
+    assert found.in_words.startswith(first)
+    assert "2 layers, 15 heads" in found.in_words
+    for number_of in (max(one.difference for one in samples), max(one.bound for one in samples)):
+        assert f" {number(number_of)}" in found.in_words
+    assert found.to_json()["in_words"] == found.in_words
+    assert found.is_same_program is (alpha is None)
 
 
 def test_soft_attention_says_first_how_far_outputs_are() -> None:
@@ -183,9 +178,7 @@ class DecoderFirst(nn.Module):
         self.decoder, self.encoder = nn.Conv2d(6, 2, 3), nn.Conv2d(1, 6, (2, 3))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[batch, 1, rows, columns] -> [batch, 2, ...]."""
-        found: torch.Tensor = self.decoder(self.encoder(x))
-        return found
+        return self.decoder(self.encoder(x))  # type: ignore[no-any-return]
 
 
 def test_the_drawn_image_has_the_channels_and_the_size_that_the_network_takes_if_it_takes_one() -> None:

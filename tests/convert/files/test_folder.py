@@ -14,8 +14,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from conv2attn.commands.restore import restore_file
 from conv2attn.convert import (
     ConvSpec,
     attention_from_conv,
@@ -23,21 +25,26 @@ from conv2attn.convert import (
     load_converted,
     save_converted,
 )
+from conv2attn.convert.certificate.distance import describe_distance
 from conv2attn.convert.errors import (
-    ArchitectureError,
     ArchitectureNeededError,
     CheckpointError,
     ConversionError,
+    NotAConvolutionError,
+    OptionError,
     OutputError,
     TrustNeededError,
 )
 from conv2attn.convert.examples.networks import NETWORKS, load_example
 from conv2attn.convert.files import folder
 from conv2attn.convert.files.architecture import OWN_ARCHITECTURES, Architecture
-from conv2attn.convert.files.layers import Layers
+from conv2attn.convert.files.layers import Layers, layer_tree
 from conv2attn.convert.files.open import open_network
+from conv2attn.convert.files.weights import Opening
+from conv2attn.convert.spec import DescribedConvolution
 from conv2attn.convert.write import CONFIG, WEIGHTS
 from conv2attn.proofs.campaign.strategies import conv_specs, convolution_of
+from tests.positions import move_center
 from tests.small_models import Composite, assert_same_state, attention, composite_input
 
 Edit = Callable[[dict[str, Any]], object]
@@ -106,7 +113,7 @@ def test_what_was_saved_is_loaded_bit_for_bit(
         assert torch.equal(loaded(x), model(x))
 
 
-@settings(max_examples=30)
+@settings(max_examples=15)
 @given(st.lists(conv_specs(), min_size=3, max_size=5))
 def test_every_geometry_comes_back(specs: list[ConvSpec]) -> None:
     model, fresh = (nn.Sequential(*map(convolution_of, specs)) for _ in range(2))
@@ -116,13 +123,17 @@ def test_every_geometry_comes_back(specs: list[ConvSpec]) -> None:
         assert_same(load_converted(Path(parent, "out"), architecture=fresh), converted)
 
 
-def test_a_root_that_was_a_convolution_comes_back_with_content_and_with_learned_tables(tmp_path: Path) -> None:
-    with_content, with_tables = (attention_from_conv(nn.Conv2d(4, 6, (2, 3), groups=2)) for _ in range(2))
-    with_content.add_content(2)
-    with_tables.set_axis_scores(torch.randn(6, 17), torch.randn(6, 21))
-    for name, layer in (("content", with_content), ("tables", with_tables)):
-        save_converted(layer, tmp_path / name)
-        assert_same(load_converted(tmp_path / name, architecture=nn.Conv2d(4, 6, (2, 3), groups=2)), layer.eval())
+@pytest.mark.parametrize(
+    "change",
+    [lambda layer: layer.add_content(2), lambda layer: layer.set_axis_scores(torch.randn(6, 17), torch.randn(6, 21))],
+)
+def test_a_root_that_was_a_convolution_comes_back_with_content_and_with_learned_tables(
+    change: Callable[[Any], None], tmp_path: Path
+) -> None:
+    layer = attention_from_conv(nn.Conv2d(4, 6, (2, 3), groups=2))
+    change(layer)
+    save_converted(layer, tmp_path / "out")
+    assert_same(load_converted(tmp_path / "out", architecture=nn.Conv2d(4, 6, (2, 3), groups=2)), layer.eval())
 
 
 @pytest.mark.parametrize("name", NETWORKS)
@@ -141,10 +152,11 @@ def test_the_project_s_own_examples_load_without_an_architecture(name: str, tmp_
     [
         (nn.Sequential(nn.Conv2d(2, 3, 1)), None, "no self-attention layer"),
         (convert_model(nn.Conv2d(2, 3, 1)).model, Architecture("a:b", {"p": math.nan}), "cannot be written as JSON"),
+        (Composite(), Composite, r"'FILE.py:Composite'; got the class Composite$"),
     ],
 )
 def test_what_cannot_be_written_is_refused_and_nothing_is_left(
-    model: nn.Module, architecture: Architecture | None, reason: str, tmp_path: Path
+    model: nn.Module, architecture: Any, reason: str, tmp_path: Path
 ) -> None:
     with pytest.raises(OutputError, match=reason):
         save_converted(model, tmp_path / "out", architecture=architecture)
@@ -165,7 +177,6 @@ class Flipped(nn.Conv2d):
     """A convolution that computes something else."""
 
     def forward(self, input: Tensor) -> Tensor:
-        """Looks from right to left."""
         return super().forward(input.flip(-1))
 
 
@@ -178,7 +189,7 @@ def cut(saved: Path) -> None:
 
 
 STEM = nn.Conv2d(2, 4, (2, 3), stride=(2, 1), padding=(1, 0))
-REFUSED: list[tuple[Callable[[Path], object], nn.Module, str]] = [
+REFUSED: list[tuple[Callable[[Path], object], Any, str]] = [
     (configured(lambda config: config.update(format="other")), Composite(), "is not a converted model"),
     (configured(lambda config: config.update(format_version=5)), Composite(), r"has format version 5; .* reads 4"),
     (configured(lambda config: config["tensors"].pop()), Composite(), "lists other tensors"),
@@ -189,17 +200,14 @@ REFUSED: list[tuple[Callable[[Path], object], nn.Module, str]] = [
     (id, changed(stem=STEM), "layer stem is"),
     (id, changed(stem=Flipped(2, 4, (2, 3), (1, 2), (1, 0))), "attention layers that the architecture lacks: stem"),
     (id, changed(head=nn.Identity()), " keys fit, missing 0, left over 2: it holds 'head.weight'"),
-    (
-        id,
-        changed(extra=nn.Conv2d(4, 4, (1, 2))),
-        "fit, missing 2, left over 0: 'extra.weight' is missing",
-    ),
+    (id, changed(extra=nn.Conv2d(4, 4, (1, 2))), "fit, missing 2, left over 0: 'extra.weight' is missing"),
+    (id, Composite, r"got the class Composite: pass Composite\(\)$"),
 ]
 
 
 @pytest.mark.parametrize(("damage", "architecture", "reason"), REFUSED)
 def test_a_damaged_folder_or_one_of_another_network_is_refused_with_the_reason(
-    damage: Callable[[Path], object], architecture: nn.Module, reason: str, saved: Path
+    damage: Callable[[Path], object], architecture: Any, reason: str, saved: Path
 ) -> None:
     damage(saved)
     with pytest.raises(ConversionError, match=reason):
@@ -263,17 +271,86 @@ def test_a_folder_of_a_network_needs_its_architecture_which_only_the_user_names(
     assert_same(load_converted(tmp_path / "named", trust=True), loaded)
 
 
-def test_a_class_in_place_of_an_architecture_is_refused_with_what_works(saved: Path, tmp_path: Path) -> None:
-    with pytest.raises(ArchitectureError, match=r"got the class Composite: pass Composite\(\)$"):
-        load_converted(saved, architecture=Composite)  # type: ignore[arg-type]
-    with pytest.raises(OutputError, match=r"such as 'timm:resnet18' or 'FILE.py:Composite'; got the class Composite$"):
-        save_converted(Composite(), tmp_path / "named", architecture=Composite)  # type: ignore[arg-type]
+# The CNN's state dict comes back from a folder, and is written as the file's name says
 
 
-def test_a_folder_of_layers_alone_needs_none(tmp_path: Path) -> None:
-    tree = Layers()
-    tree.add_module("a", attention_from_conv(nn.Conv2d(1, 2, 3)))
-    save_converted(tree, tmp_path / "layers", architecture=HERE)
-    loaded = load_converted(str(tmp_path / "layers"))
+def network() -> Composite:
+    torch.manual_seed(0)
+    return Composite().eval()
+
+
+def converted(*moved: str) -> nn.Module:
+    """The converted network; the first head of the layers that are named looks half a pixel aside."""
+    model = convert_model(network()).model
+    for name in moved:
+        move_center(attention(model, name), 0, 0.5)
+    return model
+
+
+def write(folder: Path, *moved: str) -> Path:
+    """A folder of the converted network."""
+    save_converted(converted(*moved), folder, architecture=HERE)
+    return folder
+
+
+def assert_the_cnn_s(state: dict[str, Tensor]) -> None:
+    expected = network().state_dict()
+    assert list(state) == list(expected)
+    assert all(torch.equal(value, expected[name]) for name, value in state.items())
+
+
+def test_a_folder_gives_the_cnn_s_weights_and_has_no_average_and_layers_alone_their_own(tmp_path: Path) -> None:
+    found = open_network(write(tmp_path / "out"))
+    assert_the_cnn_s(found.cnn_state())
+    assert found.files[:2] == (tmp_path / "out/config.json", tmp_path / "out/model.safetensors")
+    assert found.content == "network"
+    with pytest.raises(OptionError, match="keeps one set of weights"):
+        open_network(tmp_path / "out", Opening(ema=True))
+    described = DescribedConvolution("w", None, attention(converted(), "tied").spec)
+    tree = layer_tree({"stem": described}, {"w": torch.ones(4, 2, 3, 2)})
+    save_converted(convert_model(tree).model, tmp_path / "layers", architecture=HERE)
+    layers = open_network(tmp_path / "layers")
+    assert (layers.content, list(layers.cnn_state())) == ("layers", ["stem.weight"])
+    loaded = load_converted(str(tmp_path / "layers"))  # which needs no architecture
     assert isinstance(loaded, Layers)
-    assert torch.equal(attention(loaded, "a").weight, attention(tree, "a").weight)
+    assert torch.equal(attention(loaded, "stem").weight, torch.ones(4, 2, 3, 2))
+
+
+def test_layers_that_compute_what_no_convolution_computes_are_all_told_with_their_distance(tmp_path: Path) -> None:
+    folder, model = write(tmp_path / "out", "stem", "tied"), converted("stem", "tied")
+    with pytest.raises(NotAConvolutionError, match="2 of 4 attention layers compute what no convolution") as caught:
+        open_network(folder).cnn_state()
+    for name in ("stem", "tied"):
+        assert f"{name}: the centre of head 0 is at" in str(caught.value)
+        assert describe_distance(attention(model, name)) in str(caught.value)
+
+
+@pytest.mark.parametrize("suffix", [".pth", ".safetensors"])
+def test_a_restored_file_holds_the_cnn_and_replaces_another_only_if_told(suffix: str, tmp_path: Path) -> None:
+    folder, out, expected = write(tmp_path / "out"), tmp_path / f"r{suffix}", network().state_dict()
+    assert restore_file(folder, out).data["tensors"] == list(expected)
+    written = load_file(out) if suffix == ".safetensors" else torch.load(out)
+    assert written.keys() == expected.keys()
+    assert_the_cnn_s({name: written[name] for name in expected})
+    if suffix != ".safetensors":
+        assert written["blocks.0.weight"].data_ptr() == written["blocks.2.weight"].data_ptr()
+    with pytest.raises(OutputError, match="exists already; force=True replaces it"):
+        restore_file(folder, out)
+    restore_file(folder, out, Opening(HERE), force=True)
+
+
+def test_what_is_read_is_not_written_over_nor_anything_of_an_unknown_kind_before_anything_is_read(
+    tmp_path: Path,
+) -> None:
+    folder, file, linked = tmp_path / "out", tmp_path / "w.pt", tmp_path / "c.pt"
+    folder.mkdir()
+    for path in (file, folder / "config.json", folder / "model.safetensors"):
+        path.write_bytes(b"damaged")
+    linked.hardlink_to(folder / "config.json")
+    for source, out in ((file, file), (folder, folder / "model.safetensors"), (folder, linked)):
+        with pytest.raises(OutputError, match=r"would be lost$"):
+            restore_file(source, out, force=True)
+    assert {path.read_bytes() for path in tmp_path.rglob("*.*")} == {b"damaged"}
+    for name in ("w.bin", ".pt"):
+        with pytest.raises(OptionError, match=r"must end in .safetensors, .pth, .pt"):
+            restore_file(tmp_path / "missing", tmp_path / name)

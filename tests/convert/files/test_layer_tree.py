@@ -68,22 +68,19 @@ def test_layers_of_no_known_geometry_are_each_their_own_and_say_why() -> None:
     assert modules[0] is not modules[1]
 
 
-REFUSED: dict[str, tuple[dict[str, DescribedConvolution], str]] = {
-    "a second layer without a name": ({"": stored(), "a": stored()}, "has a name that no module can have"),
-    "no weight": ({"a.b": stored("u")}, "the weights of the layer 'a.b' are missing"),
-    "another kernel": (
-        {"a": stored(spec=replace(SPEC, kernel_size=(1, 4)))},
-        "layer 'a': weight and bias have the shapes [[2, 1, 1, 3], [2]], wanted those of the geometry 1x4, 1->2",
-    ),
-}
+REFUSED: list[tuple[dict[str, DescribedConvolution], str]] = [
+    ({"": stored(), "a": stored()}, "has a name that no module can have"),
+    ({"a.b": stored("u")}, "the weights of the layer 'a.b' are missing"),
+    ({"a": stored(spec=replace(SPEC, kernel_size=(1, 4)))}, "layer 'a': weight and bias have the shapes"),
+]
 
 
-@pytest.mark.parametrize("kind", REFUSED)
-def test_layers_that_make_no_tree_are_refused_by_name(kind: str) -> None:
-    convolutions, told = REFUSED[kind]
-    with pytest.raises(CheckpointError) as caught:
+@pytest.mark.parametrize(("convolutions", "words"), REFUSED)
+def test_layers_that_make_no_tree_are_refused_by_name(
+    convolutions: dict[str, DescribedConvolution], words: str
+) -> None:
+    with pytest.raises(CheckpointError, match=words):
         layer_tree(convolutions, tensors())
-    assert told in str(caught.value)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.int32])

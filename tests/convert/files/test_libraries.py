@@ -18,7 +18,7 @@ from conv2attn.convert.files.open import open_network
 from conv2attn.convert.files.weights import Opening
 from conv2attn.convert.layer.layer import SelfAttention
 from tests.command import Run
-from tests.libraries import imported
+from tests.libraries import imported, timm_network, torchvision_network, transformers_network
 
 pytestmark = pytest.mark.libraries
 SOURCE = Path("source")
@@ -44,22 +44,16 @@ def images(size: int = 32, channels: int = 3) -> Tensor:
     return torch.linspace(-1, 1, 2 * channels * size**2).view(2, channels, size, size)
 
 
-def by_timm(name: str, **options: Any) -> Written:
-    network = imported("timm").create_model(name, **options).eval()
-    imported("timm.models").save_for_hf(network, SOURCE)
+def by_timm(name: str, *, safe: bool = True, **options: Any) -> Written:
+    network = timm_network(name, **options).eval()
+    imported("timm.models").save_for_hf(network, SOURCE, safe_serialization=safe)
     channels = options.get("in_chans", 3)
     return Written(network, (images(channels=channels),), verifying=("--size", f"{channels}x32x32", "--random", "1"))
 
 
-def by_timm_in_pytorch_s_form() -> Written:
-    network = imported("timm").create_model("test_efficientnet", num_classes=3).eval()
-    imported("timm.models").save_for_hf(network, SOURCE, safe_serialization=False)
-    return Written(network, (images(),))
-
-
 def by_timm_in_training() -> Written:
     """A checkpoint of timm's own training script, with the moving average of the weights beside them."""
-    network = imported("timm").create_model("test_resnet", num_classes=3).eval()
+    network = timm_network().eval()
     optimizer = torch.optim.SGD(network.parameters(), 0.1, momentum=0.9)
     saver = imported("timm.utils").CheckpointSaver(network, optimizer, checkpoint_dir=".", recovery_dir=".")
     saver.save_checkpoint(epoch=3, metric=0.5)
@@ -68,24 +62,15 @@ def by_timm_in_training() -> Written:
 
 
 def by_torchvision(name: str) -> Written:
-    network = imported("torchvision.models").get_model(name, weights=None, num_classes=3).eval()
+    network = torchvision_network(name).eval()
     torch.save(network.state_dict(), SOURCE)
     return Written(network, (images(),), ("--arch", f"torchvision.models:{name}", "--arch-arg", "num_classes=3"))
 
 
-def by_transformers(name: str, config: str, **options: Any) -> Written:
-    transformers = imported("transformers")
-    network = getattr(transformers, name)(getattr(transformers, config)(num_labels=3, **options)).eval()
-    network.save_pretrained(SOURCE)
-    return Written(network, (images(),))
-
-
-def by_transformers_in_shards() -> Written:
-    transformers = imported("transformers")
-    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 12], depths=[1, 1], num_labels=3)
-    network = transformers.ResNetForImageClassification(config).eval()
-    network.save_pretrained(SOURCE, max_shard_size="2KB")
-    assert len(list(SOURCE.glob("*.safetensors"))) > 1
+def by_transformers(kind: str = "ResNet", *, shards: int = 1, **options: Any) -> Written:
+    network: Any = transformers_network(kind, **options).eval()
+    network.save_pretrained(SOURCE, max_shard_size="50GB" if shards == 1 else "2KB")
+    assert len(list(SOURCE.glob("*.safetensors"))) >= shards
     return Written(network, (images(),))
 
 
@@ -97,14 +82,8 @@ def by_diffusers(name: str, inputs: tuple[Tensor, ...], verifying: tuple[str, ..
 
 
 def autoencoder() -> Written:
-    return by_diffusers(
-        "AutoencoderKL",
-        (images(16),),
-        ("--size", "16x16"),
-        block_out_channels=(8,),
-        norm_num_groups=4,
-        layers_per_block=1,
-    )
+    options = {"block_out_channels": (8,), "norm_num_groups": 4, "layers_per_block": 1}
+    return by_diffusers("AutoencoderKL", (images(16),), ("--size", "16x16"), **options)
 
 
 def denoiser() -> Written:
@@ -121,25 +100,20 @@ def denoiser() -> Written:
     )
 
 
+CONVNEXT: dict[str, Any] = {"hidden_sizes": [8, 8, 12, 12], "depths": [1, 1, 1, 1]}
 WRITTEN: dict[str, Callable[[], Written]] = {
-    "timm": lambda: by_timm("test_resnet", num_classes=3),
+    "timm": lambda: by_timm("test_resnet"),
     "timm, another pooling": lambda: by_timm("test_convnext", num_classes=7, global_pool="max"),
     "timm, one channel": lambda: by_timm("test_efficientnet", num_classes=4, in_chans=1),
-    "timm, as a .bin": by_timm_in_pytorch_s_form,
+    "timm, as a .bin": lambda: by_timm("test_efficientnet", safe=False),
     "timm, in training": by_timm_in_training,
     "torchvision": lambda: by_torchvision("squeezenet1_1"),
     "torchvision, versions": lambda: by_torchvision("mnasnet0_5"),
     "torchvision, branches": lambda: by_torchvision("shufflenet_v2_x0_5"),
-    "transformers": lambda: by_transformers(
-        "ResNetForImageClassification", "ResNetConfig", embedding_size=8, hidden_sizes=[8, 12], depths=[1, 1]
-    ),
-    "transformers, padding of TensorFlow": lambda: by_transformers(
-        "MobileNetV2ForImageClassification", "MobileNetV2Config", depth_multiplier=0.1, min_depth=4
-    ),
-    "transformers, channels last": lambda: by_transformers(
-        "ConvNextForImageClassification", "ConvNextConfig", hidden_sizes=[8, 8, 12, 12], depths=[1, 1, 1, 1]
-    ),
-    "transformers, shards": by_transformers_in_shards,
+    "transformers": by_transformers,
+    "transformers, padding of TensorFlow": lambda: by_transformers("MobileNetV2", depth_multiplier=0.1, min_depth=4),
+    "transformers, channels last": lambda: by_transformers("ConvNext", **CONVNEXT),
+    "transformers, shards": lambda: by_transformers(shards=2),
     "diffusers, an autoencoder": autoencoder,
     "diffusers, a denoiser": denoiser,
 }

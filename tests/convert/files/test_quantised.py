@@ -44,8 +44,20 @@ class OfIntegers(nn.Module):
         self.register_buffer("stored", torch.arange(24, dtype=torch.int8).view(3, 2, 2, 2))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [batch, 2, rows, columns] to [batch, 3, rows - 1, columns - 1]."""
         return F.conv2d(self.conv(x), self.kernel(self.get_buffer("stored")))
+
+
+class BesideIntegers(nn.Module):
+    """A convolution, and bytes that are added to what it gives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, 2)
+        self.register_buffer("stored", torch.arange(3, dtype=torch.uint8).view(3, 1, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.conv(x) + self.get_buffer("stored").float()
+        return y
 
 
 def dequantised_by_torch(stored: Tensor) -> Tensor:
@@ -112,34 +124,16 @@ def test_quantised_weights_are_refused_by_what_tells_whatever_holds_them(
         open_network(tmp_path / "m", Opening(architecture, trust=trust)).cnn()
 
 
-def test_a_float_network_made_ready_for_quantisation_is_read(tmp_path: Path) -> None:
-    net = nn.Sequential(nn.Conv2d(2, 3, 2))
-    net.add_module("add", torch.ao.nn.quantized.FloatFunctional())
-    torch.save(net, tmp_path / "m")
-    opened = open_network(tmp_path / "m", Opening(nn.Sequential(nn.Conv2d(2, 3, 2)))).cnn()
-    assert torch.equal(opened.get_parameter("0.weight"), net.get_parameter("0.weight"))
-
-
-class BesideIntegers(nn.Module):
-    """A convolution, and bytes that are added to what it gives."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(2, 3, 2)
-        self.register_buffer("stored", torch.arange(3, dtype=torch.uint8).view(3, 1, 1))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Maps [batch, 2, rows, columns] to [batch, 3, rows - 1, columns - 1]."""
-        y: Tensor = self.conv(x) + self.get_buffer("stored").float()
-        return y
-
-
-def test_an_exported_program_that_holds_bytes_beside_its_kernels_is_read(tmp_path: Path) -> None:
-    net = BesideIntegers()
-    x = torch.rand(1, 2, 4, 5)
-    torch.export.save(torch.export.export(net, (x,)), tmp_path / "m.pt2")
-    opened = open_network(tmp_path / "m.pt2", Opening(trust=True)).whole().cnn()
+def test_float_weights_beside_bytes_or_made_ready_for_quantisation_are_read(tmp_path: Path) -> None:
+    net, x = BesideIntegers(), torch.rand(1, 2, 4, 5)
+    export(net, tmp_path / "m")
+    opened = open_network(tmp_path / "m", Opening(trust=True)).whole().cnn()
     assert torch.equal(convert_model(opened, inplace=True).model(x), net(x))
+    ready = nn.Sequential(nn.Conv2d(2, 3, 2))
+    ready.add_module("add", torch.ao.nn.quantized.FloatFunctional())
+    torch.save(ready, tmp_path / "m")
+    opened = open_network(tmp_path / "m", Opening(nn.Sequential(nn.Conv2d(2, 3, 2)))).cnn()
+    assert torch.equal(opened.get_parameter("0.weight"), ready.get_parameter("0.weight"))
 
 
 def test_tensors_that_torch_quantised_are_said_to_be_dequantised(run: Run) -> None:

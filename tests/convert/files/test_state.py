@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -55,26 +56,15 @@ class IgnoresItsBackbone(LeavesOut):
         nn.Module.load_state_dict(self, {k: v for k, v in state_dict.items() if k.startswith("head")}, strict=False)
 
 
-class Renames(Network):
-    """Puts a prefix before its keys."""
+class Saves(Network):
+    """Saves what a function makes of what its modules hold."""
+
+    def __init__(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
+        super().__init__()
+        self.change = change
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        return {f"net.{key}": value for key, value in super().state_dict(*args, **kwargs).items()}
-
-
-class Casts(Network):
-    """Saves half of its weights' precision."""
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        state = super().state_dict(*args, **kwargs)
-        return {key: value.half() if value.is_floating_point() else value for key, value in state.items()}
-
-
-class Adds(Network):
-    """Saves a number that no module holds."""
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        return {**super().state_dict(*args, **kwargs), "steps": torch.tensor(3)}
+        return self.change(super().state_dict(*args, **kwargs))
 
 
 class Scale(nn.Module):
@@ -128,11 +118,16 @@ def test_what_a_class_leaves_out_of_its_state_dict_is_in_the_folder(kind: type[n
     assert all(torch.equal(back[key], value) for key, value in state.items())
 
 
-@pytest.mark.parametrize(("kind", "key"), [(Renames, "net.head"), (Casts, "head.weight"), (Adds, "steps")])
-def test_a_state_dict_that_is_not_what_the_modules_hold_is_refused(
-    kind: type[nn.Module], key: str, tmp_path: Path
-) -> None:
-    model = convert_model(kind()).model
+@pytest.mark.parametrize(
+    ("change", "key"),
+    [
+        (lambda state: {f"net.{key}": value for key, value in state.items()}, "net.head"),
+        (lambda state: state | {"head.weight": state["head.weight"].half()}, "head.weight"),
+        (lambda state: {**state, "steps": torch.tensor(3)}, "steps"),
+    ],
+)
+def test_a_state_dict_that_is_not_what_the_modules_hold_is_refused(change: Any, key: str, tmp_path: Path) -> None:
+    model = convert_model(Saves(change)).model
     with pytest.raises(OutputError, match=key):
         save_converted(model, tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
@@ -195,3 +190,92 @@ def test_extra_state_of_other_classes_is_refused_by_name(tmp_path: Path) -> None
     with pytest.raises(OutputError, match=r"scale\._extra_state"):
         save_converted(convert_model(read).model, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+# Classes that translate what older versions of theirs wrote are told the version, as PyTorch tells them
+
+
+class Block(nn.Module):
+    """Version 1 kept its kernels upside down."""
+
+    _version = 2
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(3, 4, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.conv(x).relu()
+        return out
+
+    def _load_from_state_dict(self, state: dict[str, Tensor], prefix: str, told: dict[str, Any], *rest: Any) -> None:
+        key = f"{prefix}conv.weight"
+        if told.get("version") in (None, 1) and key in state:
+            state[key] = state[key].flip(2)
+        super()._load_from_state_dict(state, prefix, told, *rest)
+
+
+def versioned() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(Block(), nn.Conv2d(4, 2, 1)).eval()
+
+
+def loaded_by_torch(state: Any) -> dict[str, Tensor]:
+    wanted = versioned()
+    wanted.load_state_dict(state)
+    return wanted.state_dict()
+
+
+def version(state: Any, number: int | None) -> Any:
+    """A state dict as a class of that version writes it; None as people copy it, who lose all versions."""
+    if number is None:
+        return dict(state)
+    for told in state._metadata.values():
+        told["version"] = number if told is state._metadata["0"] else told.get("version", 1)
+    return state
+
+
+def wrapped(state: Any) -> Any:
+    """As DistributedDataParallel and torch.compile wrap a network and a part of it."""
+    names = {key: f"module.{key}".replace("module.0.", "module.0._orig_mod.") for key in state}
+    made = type(state)((names[key], each) for key, each in state.items())
+    own = state._metadata
+    told = {"": {}, "module": own[""], "module.0": {"version": 1}, "module.0._orig_mod": own["0"]}
+    made._metadata = {**told, "module.1": own["1"]}
+    return made
+
+
+PLACES: dict[str, Callable[[Any], Any]] = {
+    "alone": lambda state: state,
+    "in a checkpoint": lambda state: {"state_dict": state, "epoch": 1},
+    "wrapped": wrapped,
+}
+
+
+@pytest.mark.parametrize(
+    ("number", "place"),
+    [(number, place) for number in (2, 1, None) for place in PLACES if (number, place) != (None, "wrapped")],
+)
+def test_weights_are_those_that_load_state_dict_gives(number: int | None, place: str, tmp_path: Path) -> None:
+    state = version(versioned().state_dict(), number)
+    torch.save(PLACES[place](state), tmp_path / "w.pth")
+    found = open_network(tmp_path / "w.pth", Opening(versioned())).cnn().state_dict()
+    expected = loaded_by_torch(state)
+    assert all(torch.equal(found[key], value) for key, value in expected.items())
+
+
+def test_a_folder_and_the_file_that_is_restored_of_it_keep_the_version(tmp_path: Path) -> None:
+    cnn = versioned()
+    save_converted(convert_model(cnn).model, tmp_path / "out")
+    again = load_converted(tmp_path / "out", architecture=versioned())
+    assert torch.equal(again.get_parameter("0.conv.weight"), cnn.get_parameter("0.conv.weight"))
+    restore_file(tmp_path / "out", tmp_path / "w.pth")
+    state = torch.load(tmp_path / "w.pth", weights_only=True)
+    assert torch.equal(loaded_by_torch(state)["0.conv.weight"], cnn.get_parameter("0.conv.weight"))
+
+
+def test_a_pickled_network_is_of_its_classes_own_version(tmp_path: Path) -> None:
+    net = versioned()
+    torch.save(net, tmp_path / "m.pth")
+    found = open_network(tmp_path / "m.pth", Opening(versioned())).cnn().state_dict()
+    assert all(torch.equal(found[key], value) for key, value in net.state_dict().items())

@@ -126,8 +126,8 @@ def test_a_locality_strength_that_is_not_positive_and_finite_is_refused_and_noth
     ("positions", "problem"),
     [
         ({"centers": torch.full((6, 2), math.nan)}, "centers must be finite; head 0 has"),
-        ({"centers": torch.zeros(6)}, r"centers must have the shape \[6, 2\], for 6 heads; got \[6\]"),
-        ({"alpha": [1.0, 2.0]}, r"alpha must have the shape \[6\], for 6 heads; got \[2\]"),
+        ({"centers": torch.zeros(6)}, r"shape \[6, 2\], for 6 heads; got \[6\]"),
+        ({"alpha": [1.0, 2.0]}, r"shape \[6\], for 6 heads; got \[2\]"),
         ({"alpha": torch.ones(6).bfloat16()}, "alpha must be at least float32"),
         ({"alpha": "sharp"}, "alpha must be numbers; got 'sharp'"),
     ],

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from conv2attn.convert import (
-    ConversionError,
     ConvSpec,
     SelfAttention,
     SelfAttention1d,
@@ -19,8 +20,11 @@ from conv2attn.convert import (
     SelfAttention3d,
     attention_from_conv,
     conv_from_attention,
+    convert_model,
+    restore_model,
 )
 from conv2attn.convert.arguments import Size
+from conv2attn.convert.engines import ENGINES
 from conv2attn.convert.errors import GeometryError
 from conv2attn.convert.spec import CONVOLUTIONS, Convolution
 from conv2attn.proofs.campaign.strategies import conv_specs, convolutions_with_input, every_spec, input_sizes
@@ -82,11 +86,6 @@ def test_a_transposed_layer_takes_an_output_size_as_its_class_does(axes: int, en
             layer(x, output_size=wrong)
 
 
-def test_only_a_transposed_layer_takes_an_output_size() -> None:
-    with pytest.raises(GeometryError, match="only a transposed convolution"):
-        attention_from_conv(nn.Conv2d(1, 1, 1))(torch.ones(1, 1, 3, 3), output_size=[3, 3])
-
-
 @given(conv_specs(max_kernel=3), st.tuples(*[st.integers(1, 3)] * 2), st.tuples(*[st.integers(1, 9)] * 2))
 def test_padding_that_depends_on_the_size_keeps_every_stride_th_pixel(
     drawn: ConvSpec, stride: tuple[int, int], size: tuple[int, int]
@@ -100,15 +99,6 @@ def test_padding_that_depends_on_the_size_keeps_every_stride_th_pixel(
     assert list(upper.output_size(Size(*size))) == list(lower.output_size(Size(*size))) == kept
 
 
-def test_a_layer_is_of_its_own_axes() -> None:
-    with pytest.raises(ConversionError, match="SelfAttention1d has 1 axes"):
-        SelfAttention1d(ConvSpec(1, 1, (3, 3)))
-    with pytest.raises(GeometryError, match=r"input must be \[batch, 1, length\]"):
-        attention_from_conv(nn.Conv1d(1, 1, 3))(torch.ones(1, 1, 3, 3))
-    with pytest.raises(GeometryError, match=r"\[batch, 1, planes, rows, columns\]"):
-        attention_from_conv(nn.Conv3d(1, 1, 3))(torch.ones(1, 3, 3))
-
-
 @pytest.mark.parametrize("conv", [nn.Conv1d(2, 3, 3), nn.Conv3d(2, 3, 2), nn.ConvTranspose2d(2, 3, 3, stride=2)])
 def test_tables_of_scores_work_along_every_axis(conv: Convolution) -> None:
     layer = attention_from_conv(conv.double())
@@ -120,5 +110,56 @@ def test_tables_of_scores_work_along_every_axis(conv: Convolution) -> None:
     layer.engine = "separable"
     largest = x.abs().max() * layer.kernel.detach().abs().flatten(1).sum(1).max()
     assert (layer(x) - expected).abs().max() <= largest * 2.0**-40  # thousands of roundings of 2^-53
-    with pytest.raises(GeometryError, match="a score table for each"):
-        layer.set_axis_scores(*(torch.zeros(layer.num_heads, 3) for _ in range(axes + 1)))
+
+
+# What the convolution's forward computes, whatever its attributes say
+
+
+@pytest.mark.parametrize(("transposed", "groups"), [(False, 2), (True, 1)])
+def test_a_weight_of_other_channels_and_taps_is_converted_as_it_is_computed(transposed: bool, groups: int) -> None:
+    kind: Any = nn.ConvTranspose2d if transposed else nn.Conv2d
+    conv = kind(6, 4, 3, padding=1, groups=groups, bias=False)
+    conv.weight = nn.Parameter(integers(4, 2, 2, 3))
+    x = integers(2, 4 if transposed else 2 * groups, 5, 6)
+    for engine in ENGINES:
+        layer = attention_from_conv(conv, engine=engine)
+        assert torch.equal(layer(x), conv(x))
+    assert torch.equal(conv_from_attention(layer)(x), conv(x))
+
+
+@pytest.mark.parametrize("change", [{"stride": 1}, {"dilation": 2, "padding": 2}])
+def test_one_integer_stands_for_every_axis(change: dict[str, Any]) -> None:
+    conv = with_integers(nn.Conv2d(3, 4, 3, stride=2, padding=1))
+    for name, value in change.items():
+        setattr(conv, name, value)
+    x = integers(2, 3, 9, 8)
+    for engine in ENGINES:
+        assert torch.equal(attention_from_conv(conv, engine=engine)(x), conv(x))
+
+
+@pytest.mark.parametrize(("alpha", "engine"), [*((None, engine) for engine in ENGINES), (2.0, "auto")])
+def test_no_images_give_no_outputs(alpha: float | None, engine: str) -> None:
+    layer = attention_from_conv(nn.Conv2d(2, 3, 3, padding=1), alpha=alpha, engine=engine)
+    assert layer(torch.zeros(0, 2, 5, 6)).shape == (0, 3, 5, 6)
+    layer.engine = "auto"
+    layer.train_positions()
+    assert layer(torch.zeros(0, 2, 5, 6)).shape == (0, 3, 5, 6)
+
+
+class Tied(nn.Module):
+    """An autoencoder whose decoder has its encoder's weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.bias = nn.Conv2d(3, 6, 3, padding=1), nn.Parameter(torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.conv_transpose2d(torch.relu(self.encoder(x)), self.encoder.weight, self.bias, padding=1)
+
+
+def test_a_weight_that_two_calls_use_is_converted_in_both() -> None:
+    network, x = Tied().eval(), torch.randn(2, 3, 12, 12)
+    model, report = convert_model(network, trace=True)
+    assert len(report.layers) == 2
+    assert torch.equal(model(x), network(x))
+    assert torch.equal(restore_model(model)(x), network(x))

@@ -20,7 +20,6 @@ from torch.utils.checkpoint import checkpoint
 
 from conv2attn.convert import ConversionError, SelfAttention, attention_from_conv, certify, conv_from_attention
 from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.heads.values import SPARE_KEYS
 from conv2attn.convert.layer.construction import attention_with
 from conv2attn.convert.layer.spare import SpareHeads
 from conv2attn.convert.spec import CONVOLUTIONS
@@ -28,6 +27,7 @@ from conv2attn.convert.subclasses.padded import convolution, has_class
 from conv2attn.proofs.campaign.layers import RandomLayer, draw_layer
 from tests.bits import same_bits
 from tests.integers import integers, with_integers
+from tests.small_models import with_trained_heads
 
 DTYPES = ("float64", "float32", "bfloat16")
 HEADS = [
@@ -40,13 +40,6 @@ def layers(conv: nn.Module, heads: SpareHeads) -> SelfAttention:
     """The convolution's layer over copies of its parameters, with spare heads."""
     layer = attention_with(copy.deepcopy(conv))  # type: ignore[arg-type]
     layer.add_spare_heads(replace(heads, seed=1))
-    return layer
-
-
-def trained(layer: SelfAttention) -> SelfAttention:
-    """The layer with heads that are not at 0."""
-    for parameter in layer.spare_parameters():
-        parameter.data.normal_()
     return layer
 
 
@@ -94,7 +87,7 @@ def test_an_image_without_a_batch_has_the_bits_of_the_convolution(heads: SpareHe
 
 @pytest.mark.parametrize("heads", HEADS, ids=str)
 def test_every_engine_adds_trained_heads_to_what_it_computes(heads: SpareHeads) -> None:
-    layer, x = trained(layers(with_integers(nn.Conv2d(2, 3, 3, padding=1)), heads)), integers(2, 2, 5, 6)
+    layer, x = with_trained_heads(layers(with_integers(nn.Conv2d(2, 3, 3, padding=1)), heads)), integers(2, 2, 5, 6)
     outputs = {}
     for layer.engine in ENGINES:
         added = -layer.negated_sum(heads, x, layer.spec)
@@ -173,7 +166,7 @@ def test_heads_in_front_attend_to_the_pixels_of_the_unpadded_input_by_content(ki
 
 @pytest.mark.parametrize("heads", HEADS, ids=str)
 def test_the_maps_of_spare_heads_are_distributions_over_the_input_and_zero_at_padding(heads: SpareHeads) -> None:
-    layer = trained(layers(nn.Conv2d(2, 3, (3, 2), stride=(2, 1), padding=(1, 0)), heads))
+    layer = with_trained_heads(layers(nn.Conv2d(2, 3, (3, 2), stride=(2, 1), padding=(1, 0)), heads))
     x, size = torch.randn(2, 2, 6, 5), (6, 5)
     maps = layer.attention_probabilities(size, heads=range(6, 6 + heads.heads), x=x)
     assert maps.shape == (2, heads.heads, 12, 8, 5)
@@ -182,41 +175,12 @@ def test_the_maps_of_spare_heads_are_distributions_over_the_input_and_zero_at_pa
     assert torch.equal(maps.flatten(3).sum(-1).round(decimals=3), torch.ones(2, heads.heads, 12))
 
 
-def test_maps_of_spare_heads_need_the_image() -> None:
-    with pytest.raises(ConversionError, match="spare heads look at the image"):
-        layers(nn.Conv2d(2, 3, 3), HEADS[0]).attention_probabilities((5, 5), heads=[9])
-    with pytest.raises(ConversionError, match="numbered 0 to 9"):
-        layers(nn.Conv2d(2, 3, 3), HEADS[0]).attention_probabilities((5, 5), heads=[10])
-
-
 @pytest.mark.parametrize("heads", HEADS, ids=str)
-def test_a_layer_whose_heads_are_at_0_is_its_convolution_and_one_with_trained_heads_is_none(heads: SpareHeads) -> None:
+def test_a_layer_whose_heads_are_at_0_is_its_convolution(heads: SpareHeads) -> None:
     conv = nn.Conv2d(4, 6, 3, padding=1, groups=2)
     layer = layers(conv, heads)
     assert certify(layer, input_range=(-1, 1)) == certify(attention_from_conv(conv), input_range=(-1, 1))
     assert torch.equal(conv_from_attention(layer).weight, conv.weight)
-    trained(layer)
-    for refused in (partial(certify, input_range=(-1, 1)), conv_from_attention):
-        with pytest.raises(ConversionError, match="ungraft"):
-            refused(layer)
-
-
-@pytest.mark.parametrize("heads", HEADS, ids=str)
-def test_a_cnns_state_dict_loads_strictly_and_puts_w_out_back_to_0(heads: SpareHeads) -> None:
-    conv, layer = nn.Conv2d(4, 6, 3, padding=1), trained(layers(nn.Conv2d(4, 6, 3, padding=1), heads))
-    other = copy.deepcopy(layer)
-    other.load_state_dict(conv.state_dict())
-    assert (other.was_put_back(), layer.was_put_back(), other.was_put_back()) == (True, False, False)
-    check_bits(conv, other, torch.randn(2, 4, 5, 6))
-
-
-@pytest.mark.parametrize("dropped", [*SPARE_KEYS, "alpha", "centers"])
-def test_a_state_dict_that_lacks_some_keys_of_attention_is_refused(dropped: str) -> None:
-    layer = trained(layers(nn.Conv2d(4, 6, 3), HEADS[1]))
-    state = layer.state_dict()
-    del state[dropped]
-    with pytest.raises(RuntimeError, match=dropped):
-        layer.load_state_dict(state)
 
 
 def test_a_planted_key_that_is_not_saved_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -227,14 +191,14 @@ def test_a_planted_key_that_is_not_saved_is_noticed(monkeypatch: pytest.MonkeyPa
         destination.pop(prefix + "spare_key")
 
     monkeypatch.setattr(SelfAttention, "_save_to_state_dict", forgetful)
-    layer = trained(layers(nn.Conv2d(4, 6, 3), HEADS[0]))
+    layer = with_trained_heads(layers(nn.Conv2d(4, 6, 3), HEADS[0]))
     with pytest.raises(RuntimeError, match="spare_key"):
         layer.load_state_dict(layer.state_dict())
 
 
 @pytest.mark.parametrize("heads", HEADS, ids=str)
 def test_checkpointing_gives_the_same_gradients(heads: SpareHeads) -> None:
-    layer, x = trained(layers(nn.Conv2d(4, 6, 3), heads)), torch.randn(2, 4, 5, 6)
+    layer, x = with_trained_heads(layers(nn.Conv2d(4, 6, 3), heads)), torch.randn(2, 4, 5, 6)
 
     def gradients(call: Callable[[Tensor], Tensor]) -> list[Tensor]:
         return list(torch.autograd.grad(call(x).square().sum(), layer.spare_parameters()))
@@ -247,7 +211,7 @@ def test_checkpointing_gives_the_same_gradients(heads: SpareHeads) -> None:
 
 @pytest.mark.parametrize("heads", HEADS, ids=str)
 def test_transforms_and_torch_fx_give_the_same_numbers(heads: SpareHeads) -> None:
-    layer, x = trained(layers(nn.Conv2d(4, 6, 3), heads)).requires_grad_(False), torch.randn(3, 2, 4, 5, 6)
+    layer, x = with_trained_heads(layers(nn.Conv2d(4, 6, 3), heads)).requires_grad_(False), torch.randn(3, 2, 4, 5, 6)
     with warnings.catch_warnings(action="ignore"):  # that torch maps its attention image by image
         assert torch.equal(torch.vmap(layer)(x), torch.stack(list(map(layer, x))))
         slopes = torch.func.jacrev(layer)(x[0, :1]).flatten(4).flatten(0, 3)
@@ -273,7 +237,7 @@ def test_a_nan_reaches_the_whole_output() -> None:
 
 @pytest.mark.parametrize("heads", HEADS, ids=str)
 def test_a_state_dict_may_give_its_tensors_to_a_layer(heads: SpareHeads) -> None:
-    layer, other = (trained(layers(nn.Conv2d(4, 6, 3), heads)) for _ in range(2))
+    layer, other = (with_trained_heads(layers(nn.Conv2d(4, 6, 3), heads)) for _ in range(2))
     layer.load_state_dict(other.state_dict(), assign=True)
     x = torch.randn(2, 4, 5, 6)
     assert torch.equal(layer(x), other(x))
@@ -283,7 +247,7 @@ def test_batch_norm_is_folded_rightly_or_not_at_all() -> None:
     conv, norm, x = nn.Conv2d(4, 6, 3), nn.BatchNorm2d(6).eval(), torch.randn(2, 4, 5, 6)
     norm.running_var = torch.full((6,), 0.25 - norm.eps)
     for heads in HEADS:
-        layer = trained(layers(conv, heads)).eval()
+        layer = with_trained_heads(layers(conv, heads)).eval()
         if heads.beside:
             with pytest.raises(ConversionError, match="ungraft"):
                 nn.utils.fuse_conv_bn_eval(layer, norm)  # type: ignore[type-var]
@@ -304,28 +268,5 @@ def test_no_new_convolution_is_made_of_a_layer_with_trained_heads(heads: SpareHe
     layer, x = layers(nn.Conv2d(4, 6, 3, padding=1), heads), torch.randn(2, 4, 5, 6)
     assert torch.equal(rebuilt(layer)(x), layer(x))
     with pytest.raises(ConversionError, match="ungraft"):
-        rebuilt(trained(layer))
+        rebuilt(with_trained_heads(layer))
     assert (layer.dilation, layer.kernel_size, layer.padding) == ((1, 1), (3, 3), (1, 1))
-
-
-def test_a_layer_without_values_does_not_pass_for_one_whose_heads_are_at_0() -> None:
-    layer = layers(nn.Conv2d(4, 6, 3), HEADS[0]).to("meta")
-    assert not layer.spare_heads_are_off()
-    with pytest.raises(RuntimeError, match=r"(?s)Missing.*spare_query"):
-        layer.load_state_dict(nn.Conv2d(4, 6, 3).state_dict(), assign=True)
-
-
-def test_heads_beside_a_transposed_convolution_and_second_heads_are_refused() -> None:
-    with pytest.raises(ConversionError, match="transposed"):
-        layers(nn.ConvTranspose2d(2, 3, 3), HEADS[1])
-    with pytest.raises(ConversionError, match="already"):
-        layers(nn.Conv2d(2, 3, 3), HEADS[0]).add_spare_heads(HEADS[0])
-
-
-def test_the_global_generator_is_not_used() -> None:
-    layer = attention_from_conv(nn.Conv2d(2, 3, 3))
-    state = torch.get_rng_state()
-    layer.add_spare_heads(HEADS[1])
-    assert torch.equal(torch.get_rng_state(), state)
-    torch.rand(1)
-    assert not torch.equal(torch.get_rng_state(), state)

@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv, convert_model, graft
 from conv2attn.convert.layer.spare import SpareHeads
-from tests.small_models import Composite, assert_same_state, composite_input
+from tests.small_models import Composite, assert_same_state, composite_input, with_trained_heads
 
 
 def layer(change: Callable[[SelfAttention2d], object]) -> nn.Module:
@@ -23,14 +23,9 @@ def layer(change: Callable[[SelfAttention2d], object]) -> nn.Module:
     return found
 
 
-def with_trained_heads(model: nn.Module, name: str) -> nn.Module:
-    nn.init.normal_(model.get_parameter(name))
-    return model
-
-
 def of_spare_heads(*, beside: bool) -> nn.Module:
     heads = SpareHeads(2, 5, 3, beside=beside, positions=beside)
-    return with_trained_heads(layer(lambda found: found.add_spare_heads(heads)), "spare_out")
+    return with_trained_heads(layer(lambda found: found.add_spare_heads(heads)))
 
 
 KEPT: dict[str, Callable[[], nn.Module]] = {
@@ -39,7 +34,7 @@ KEPT: dict[str, Callable[[], nn.Module]] = {
     "spare heads in front": lambda: of_spare_heads(beside=False),
     "spare heads beside": lambda: of_spare_heads(beside=True),
     "converted": lambda: convert_model(Composite()).model,
-    "grafted": lambda: with_trained_heads(graft(Composite(), where="blocks.0").model, "blocks.0.spare_out"),
+    "grafted": lambda: with_trained_heads(graft(Composite(), where="blocks.0").model),
 }
 
 

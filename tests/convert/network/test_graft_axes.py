@@ -21,7 +21,6 @@ class Attention(nn.Module):
         self.conv = nn.Conv1d(1, 1, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, channels, *size], likewise."""
         scores = self.conv(x.flatten(2).mean(2).unsqueeze(1)).sigmoid().squeeze(1)
         y: Tensor = x * scores.reshape(*scores.shape, *[1] * (x.ndim - 2))
         return y
@@ -31,7 +30,6 @@ class Framed(nn.Sequential):
     """Takes films, frame by frame."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, frames, channels, rows, columns] -> [batch * frames, ...]."""
         y: Tensor = nn.Sequential.forward(self, x.flatten(0, 1))  # type: ignore[no-untyped-call]
         return y
 
@@ -40,7 +38,6 @@ class Spectral(nn.Sequential):
     """Takes spectrograms without channels."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, rows, columns] -> [batch, 128, ...]."""
         y: Tensor = nn.Sequential.forward(self, x.unsqueeze(1))  # type: ignore[no-untyped-call]
         return y
 
@@ -90,7 +87,6 @@ class Detector(nn.Module):
         self.conv = nn.Conv2d(3, 4, 3)
 
     def forward(self, images: list[Tensor], targets: Any = None) -> list[dict[str, Tensor]]:
-        """[3, rows, columns] each -> boxes and scores of each."""
         if not isinstance(images, list):
             raise TypeError("images must be a list")
         return [{"scores": self.conv(each).mean((1, 2)), "boxes": self.conv(each)} for each in images]
@@ -100,7 +96,6 @@ class Untyped(Detector):
     """The same, which does not say so."""
 
     def forward(self, images, targets=None):  # type: ignore[no-untyped-def]
-        """As a ``Detector``."""
         return super().forward(images, targets)
 
 

@@ -31,7 +31,6 @@ class DropConnect(nn.Module):
     """Draws which weights are left out."""
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Maps a weight to one of its shape."""
         return F.dropout(weight, 0.3, self.training)
 
 
@@ -45,7 +44,6 @@ class Counted(nn.Module):
         self.register_buffer("steps", torch.zeros(()))
 
     def forward(self, weight: Tensor) -> Tensor:
-        """Maps a weight to one of its shape."""
         self.steps += self.training
         return weight * (self.steps + torch.rand(())).to(weight.dtype)
 
@@ -89,7 +87,6 @@ class Around(nn.Module):
         self.relu = nn.ReLU(inplace="in place" in flags)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [batch, channels, *size] to [batch, out_channels, *output size]."""
         x = self.first(x)
         y = self.conv(x)
         if "twice" in self.flags:

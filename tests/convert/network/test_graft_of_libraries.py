@@ -14,7 +14,8 @@ from torch.utils._pytree import tree_leaves
 
 import conv2attn as c2a
 from conv2attn.convert.layer.layer import SelfAttention
-from tests.libraries import imported
+from tests.libraries import imported, timm_network, torchvision_network, transformers_network
+from tests.small_models import with_trained_heads
 
 pytestmark = pytest.mark.libraries
 PICTURES = torch.linspace(-1, 1, 2 * 3 * 32 * 32).view(2, 3, 32, 32)
@@ -36,11 +37,6 @@ class Library(NamedTuple):
     where: tuple[str, ...]
 
 
-def timm_network() -> nn.Module:
-    network: nn.Module = imported("timm").create_model("test_resnet", num_classes=3)
-    return network
-
-
 def load_by_timm(network: nn.Module, path: Path) -> Any:
     return imported("timm.models").load_checkpoint(network, str(path), strict=True)
 
@@ -49,22 +45,10 @@ def write_state(network: nn.Module, path: Path) -> None:
     torch.save(network.state_dict(), path)
 
 
-def torchvision_network() -> nn.Module:
-    network: nn.Module = imported("torchvision.models").get_model("shufflenet_v2_x0_5", weights=None, num_classes=3)
-    return network
-
-
 def load_by_torchvision(network: nn.Module, path: Path) -> Any:
     """As its builders load what ``WeightsEnum.get_state_dict`` gives them, which reads a file so."""
     state = torch.hub.load_state_dict_from_url(path.as_uri(), model_dir=str(path.parent / "hub"), check_hash=False)
     return network.load_state_dict(state, strict=True)
-
-
-def transformers_network() -> nn.Module:
-    transformers = imported("transformers")
-    config = transformers.ResNetConfig(embedding_size=8, hidden_sizes=[8, 12], depths=[1, 1], num_labels=3)
-    network: nn.Module = transformers.ResNetForImageClassification(config)
-    return network
 
 
 def write_by_transformers(network: Any, path: Path) -> None:
@@ -104,10 +88,7 @@ def heads(network: nn.Module) -> Iterator[SelfAttention]:
 
 def grafted(library: Library, *, beside: bool = False) -> nn.Module:
     """A network with trained spare heads."""
-    model = c2a.graft(library.build(), where=library.where, beside=beside).model
-    for layer in heads(model):
-        nn.init.normal_(layer.spare_out)
-    return model
+    return with_trained_heads(c2a.graft(library.build(), where=library.where, beside=beside).model)
 
 
 @pytest.mark.parametrize("beside", [False, True])

@@ -15,6 +15,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval, fuse_conv_bn_weights
 
 import conv2attn as c2a
 from conv2attn.convert.layer.layer import SelfAttention
+from tests.small_models import with_trained_heads
 
 Copied = Callable[[nn.Module], nn.Module]
 COPIES: list[Copied] = [lambda model: model, copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))]
@@ -29,7 +30,6 @@ class Block(nn.Module):
         self.bn: nn.Module = nn.BatchNorm2d(features)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [batch, channels, rows, columns] to [batch, features, rows, columns]."""
         return torch.relu(self.bn(self.conv(x)))
 
 
@@ -45,7 +45,6 @@ class Folding(nn.Module):
         self.branches = Branches()
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [batch, 2, rows, columns] to [batch, 4, rows, columns]."""
         return self.branches(self.second(self.first(x)))  # type: ignore[no-any-return]
 
     @torch.no_grad()
@@ -72,7 +71,6 @@ class Branches(nn.Module):
         self.point: nn.Module | None = nn.Conv2d(4, 4, 1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Maps [batch, 4, rows, columns] to the same shape."""
         return self.wide(x) if self.point is None else self.wide(x) + self.point(x)  # type: ignore[no-any-return]
 
     @torch.no_grad()
@@ -103,11 +101,7 @@ def grafted(*where: str, is_trained: bool = True, **options: Any) -> Any:
     cnn = Folding()
     cnn(images())
     model = c2a.graft(cnn, where=where, **options).model.eval()
-    for module in model.modules():
-        if is_trained and isinstance(module, SelfAttention):
-            for parameter in module.spare_parameters():
-                nn.init.normal_(parameter)
-    return model
+    return with_trained_heads(model) if is_trained else model
 
 
 def heads_of(model: nn.Module) -> list[str]:
@@ -131,18 +125,11 @@ def test_folding_a_batch_norm_into_new_weights_is_right_for_heads_in_front(
 
 @pytest.mark.parametrize("copied", COPIES)
 @pytest.mark.parametrize("is_trained", [False, True])
-@pytest.mark.parametrize(
-    ("where", "way", "options"),
-    [
-        ("second.conv", "new", {}),
-        ("second.conv", "weights", {"beside": True}),
-        ("second.conv", "copy", {"beside": True}),
-    ],
-)
+@pytest.mark.parametrize(("way", "beside"), [("new", False), ("weights", True), ("copy", True)])
 def test_folding_that_would_leave_heads_out_is_refused_and_changes_nothing(
-    copied: Copied, is_trained: bool, where: str, way: str, options: Any
+    copied: Copied, is_trained: bool, way: str, beside: bool
 ) -> None:
-    model = copied(grafted(where, is_trained=is_trained, **options))
+    model = copied(grafted("second.conv", is_trained=is_trained, beside=beside))
     expected = model(images())
     vars(model)["way"] = way
     with pytest.raises(c2a.ConversionError, match="ungraft"):
@@ -174,9 +161,7 @@ def test_methods_that_fold_other_layers_stay_those_of_the_class() -> None:
 def test_one_warning_of_a_load_names_all_layers_that_it_put_back(copied: Copied) -> None:
     model, cnn = copied(grafted("second.conv", "branches.*")), Folding()
     for network in (model, nn.Sequential(model)):
-        for module in model.modules():
-            if isinstance(module, SelfAttention):
-                nn.init.normal_(module.spare_out)
+        with_trained_heads(model)
         state = cnn.state_dict() if network is model else nn.Sequential(cnn).state_dict()
         with pytest.warns(UserWarning, match="no spare heads for second.conv, branches.wide, branches.point: ") as told:
             network.load_state_dict(state)

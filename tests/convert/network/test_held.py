@@ -1,4 +1,4 @@
-"""Layers are swapped wherever the network holds them; a copy holds nothing of its original; what is left is named."""
+"""Layers are swapped wherever the network holds them, a copy holds nothing of its original, what is idle is named."""
 
 from __future__ import annotations
 
@@ -15,9 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from conv2attn.convert import ConversionError, convert_model, graft, restore_model
+from conv2attn.commands import inputs
+from conv2attn.commands.verify_network import verify_network
+from conv2attn.convert import ConversionError, certify_images, certify_network, convert_model, graft, restore_model
+from conv2attn.convert.certificate.network.certificate import NO_LAYER
+from conv2attn.convert.files.report import certify_report
 from conv2attn.convert.layer.layer import SelfAttention
-from conv2attn.convert.network.plan import PASSED_BY
+from conv2attn.convert.network.plan import IDLE, PASSED_BY
 
 IMAGES = torch.randn(2, 3, 12, 13)
 Pair = namedtuple("Pair", "one other")
@@ -47,7 +51,6 @@ class Chained:
         self.steps = [one, other]
 
     def run(self, x: Tensor) -> Tensor:
-        """[batch, 3, rows, columns] -> [batch, 5, ...]."""
         for step in self.steps:
             x = step(x).relu()
         return x
@@ -103,7 +106,6 @@ class Holding(nn.Module):
         self.__dict__["held"] = HOLD[how][0](self.first, self.second)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, 3, rows, columns] -> [batch, 5]."""
         return HOLD[self.how][1](self.__dict__["held"], x).mean((2, 3))
 
 
@@ -134,40 +136,104 @@ def test_a_copy_holds_nothing_of_its_original(how: str) -> None:
     assert not torch.equal(model(IMAGES), expected)
 
 
-EVERYWHERE: dict[str, Any] = {}
+class FixedDict(dict[str, object]):
+    """A configuration as libraries keep it, which refuses every change."""
+
+    def __setitem__(self, *_: object) -> None:
+        raise TypeError("it is fixed")
+
+    def update(self, *_: object, **__: object) -> None:
+        raise TypeError("it is fixed")
 
 
-class Elsewhere(nn.Module):
-    """Runs one layer by a global name, another by its weight, which no walk through its attributes finds."""
+class FixedList(list[object]):
+    """A list that refuses every change."""
+
+    def __setitem__(self, *_: object) -> None:
+        raise TypeError("it is fixed")
+
+
+def test_containers_without_layers_are_left_as_they_are() -> None:
+    cnn = nn.Sequential(nn.Conv2d(3, 4, 3))
+    cnn.config = FixedDict(sizes=FixedList([3, 4]), nested={"kind": "conv"})  # type: ignore[assignment]
+    assert isinstance(convert_model(cnn, inplace=True).model[0], SelfAttention)  # type: ignore[index]
+
+
+BOXES: dict[int, nn.Module] = {}  # which no attribute of a network leads to
+
+
+class Passing(nn.Module):
+    """Runs one layer by its name, one from a global dictionary, one by its weight; a fourth only while it trains."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.known, self.used, self.run = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 2, 3)
-        EVERYWHERE["known"] = self.known
+        self.run, self.boxed, self.used = nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3)
+        self.auxiliary, self.key = nn.Conv2d(4, 2, 1), len(BOXES)
+        BOXES[self.key] = self.boxed
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, 3, rows, columns] -> [batch, 2, ...]."""
-        x = F.conv2d(EVERYWHERE["known"](x), self.used.weight)
-        return self.run.forward(x)  # past its hooks
+        x = BOXES[self.key](self.run.forward(x))  # past its hooks
+        if self.training:
+            self.auxiliary(x)
+        return F.conv2d(x, self.used.weight, self.used.bias).mean((2, 3))
 
 
 @pytest.mark.parametrize("inplace", [False, True])
-def test_layers_that_are_reached_in_no_known_way_are_named_and_not_counted(inplace: bool) -> None:
-    cnn = Elsewhere().eval()
-    report = convert_model(cnn, example=IMAGES, inplace=inplace).report
-    assert {each.name: each.reason for each in report.idle or ()} == {"known": PASSED_BY, "used": PASSED_BY}
-    assert str(report).startswith("1 of 3 layers, 9 heads")
-    assert "unknown" in str(convert_model(Elsewhere()).report)
+def test_layers_that_are_passed_by_are_named_and_those_that_nothing_needs_are_not_accused(inplace: bool) -> None:
+    report = convert_model(Passing().eval(), example=IMAGES, inplace=inplace).report
+    idle = {each.name: each.reason for each in report.idle or ()}
+    assert idle == {"boxed": PASSED_BY, "used": PASSED_BY, "auxiliary": IDLE}
+    assert f"used {PASSED_BY}" in str(report)
+    assert str(report).startswith("2 of 4 layers, 10 heads")
+    assert "unknown" in str(convert_model(Passing()).report)
     assert "unknown" not in str(report)
 
 
 @pytest.mark.parametrize("inplace", [False, True])
-@pytest.mark.parametrize("where", ["known", "used"])
+@pytest.mark.parametrize("where", ["boxed", "used", "auxiliary"])
 def test_a_graft_on_a_layer_that_would_not_run_is_refused_and_undone(where: str, inplace: bool) -> None:
-    cnn = Elsewhere().eval()
+    cnn = Passing().eval()
     expected, kinds = cnn(IMAGES), [type(module) for module in cnn.modules()]
     with pytest.raises(ConversionError, match=where):
         graft(cnn, where=where, example=IMAGES, inplace=inplace)
     assert [type(module) for module in cnn.modules()] == kinds
     assert torch.equal(cnn(IMAGES), expected)
     assert isinstance(graft(cnn, where="run", example=IMAGES, inplace=inplace).model.run, SelfAttention)
+
+
+def test_a_network_that_does_not_run_on_the_example_is_converted_and_says_so() -> None:
+    model, report = convert_model(Passing().eval(), example=torch.zeros(1, 9, 4, 4))
+    assert isinstance(model.run, SelfAttention)
+    (problem,) = report.idle or ()
+    assert problem.reason.startswith("was not run: ")
+
+
+def test_a_layer_that_is_passed_by_has_no_certificate_and_is_not_verified() -> None:
+    cnn = Passing().eval()
+    model, report = convert_model(cnn)
+    certified = {layer.name: layer for layer in certify_report(model, report, size=(12, 13)).layers}
+    assert certified["used"].certificate is None
+    assert PASSED_BY in certified["used"].bound_in_words
+    assert certified["auxiliary"].certificate is not None
+    check = verify_network(inputs.Pair(cnn, model), inputs.Inputs([IMAGES]))
+    assert check.exit_code == 1
+    assert check.outcome[0].startswith("Not verified")
+    assert [line.split()[0] for line in check.outcome[1:4]] == [each.name for each in check.agreement.idle]
+
+
+def test_a_network_none_of_whose_layers_runs_is_not_certified() -> None:
+    class Used(nn.Module):
+        """Uses a layer's weight alone."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x: Tensor) -> Tensor:
+            """[batch, 3, rows, columns] -> [batch, 4, rows - 2, columns - 2]."""
+            return F.conv2d(x, self.conv.weight)
+
+    model = convert_model(Used().eval()).model
+    found = certify_network(model, input_range=(-1, 1), size=(12, 13))
+    assert (found.bound, [each.reason for each in found.unbounded]) == (None, [NO_LAYER])
+    assert certify_images(model, IMAGES[:1], margins=0).bound is not None  # of the program, whatever it is

@@ -17,11 +17,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from conv2attn.convert import ConversionError, ConvSpec, convert_model
-from conv2attn.convert.errors import Problem, UnsupportedLayerError
-from conv2attn.convert.network.convert import NOT_SELECTED
+from conv2attn.convert import ConversionError, ConvSpec, convert_model, restore_model
+from conv2attn.convert.errors import Problem, SelectionError, UnsupportedLayerError
+from conv2attn.convert.network.convert import NOT_SELECTED, name_filter
 from conv2attn.proofs.campaign.strategies import conv_specs, convolution_of, convolutions_with_input
-from tests.small_models import Composite, attention, composite_input
+from tests.small_models import Composite, assert_same_state, attention, composite_input
 
 NAMES = [("stem",), ("blocks.0", "blocks.2"), ("named.a-b.0.0",), ("tied",)]
 
@@ -36,39 +36,39 @@ def snapshot(model: nn.Module) -> list[tuple[str, int, int]]:
 
 
 @pytest.mark.parametrize("inplace", [False, True])
-def test_the_converted_model_computes_the_same_bit_for_bit(inplace: bool) -> None:
+def test_the_converted_model_computes_the_same_bit_for_bit_and_a_copy_leaves_the_model_as_it_was(inplace: bool) -> None:
     model, x = Composite(), composite_input()
     expected = copy.deepcopy(model)(x)
-    converted = convert_model(model, inplace=inplace).model
-    assert torch.equal(converted(x), expected)
-    assert (converted is model) == inplace
-
-
-def test_a_copy_leaves_the_model_as_it_was() -> None:
-    model = Composite()
     before, state = snapshot(model), copy.deepcopy(model.state_dict())
-    converted = convert_model(model).model
+    converted = convert_model(model, inplace=inplace).model
+    assert (converted is model) == inplace
+    assert inplace or snapshot(model) == before
+    assert torch.equal(converted(x), expected)
     with torch.no_grad():
         for parameter in converted.parameters():
             parameter.zero_()
-    assert snapshot(model) == before
-    assert all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
+    assert inplace or all(torch.equal(value, state[key]) for key, value in model.state_dict().items())
 
 
-def test_an_optimiser_made_before_a_conversion_in_place_trains_the_converted_model() -> None:
+@pytest.mark.parametrize("inplace", [False, True])
+def test_training_the_converted_model_and_restoring_it_is_training_the_model(inplace: bool) -> None:
+    """In place by an optimiser that was made before."""
     model = Composite()
     reference = copy.deepcopy(model)
     parameters = dict(model.named_parameters())
     optimisers = [torch.optim.SGD(each.parameters(), lr=0.1, momentum=0.9) for each in (model, reference)]
-    converted = convert_model(model, inplace=True).model
-    assert all(converted.get_parameter(name) is parameter for name, parameter in parameters.items())
+    converted = convert_model(model, inplace=inplace).model
+    if inplace:
+        assert all(converted.get_parameter(name) is parameter for name, parameter in parameters.items())
+    else:
+        optimisers[0] = torch.optim.SGD(converted.parameters(), lr=0.1, momentum=0.9)
     for _ in range(2):
         x = composite_input()
         for each, optimiser in zip((converted, reference), optimisers, strict=True):
-            torch.autograd.backward(each(x).square().sum())
+            optimiser.zero_grad()
+            torch.autograd.backward(each(x).square().mean())
             optimiser.step()
-    state = converted.state_dict()
-    assert all(torch.equal(state[key], value) for key, value in reference.state_dict().items())
+    assert_same_state(restore_model(converted), reference)
 
 
 @given(convolutions_with_input())
@@ -167,9 +167,6 @@ def test_hooks_fire_and_their_handles_remove_them(inplace: bool) -> None:
     assert fired == []
 
 
-# What happens to a converted model
-
-
 # What the report says
 
 
@@ -197,6 +194,36 @@ def test_the_filter_gets_each_convolution_with_its_names_and_the_report_says_wha
     assert [layer.names for layer in report.layers] == NAMES[1:]
     assert report.skipped == (Problem("stem", NOT_SELECTED),)
     assert type(converted.get_submodule("stem")) is nn.Conv2d
+
+
+# Which layers are chosen by patterns
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "expected"),
+    [
+        ((), (), ["0", "1.conv1", "1.conv10", "2"]),
+        (("1.*",), (), ["1.conv1", "1.conv10"]),
+        (("1.conv?",), (), ["1.conv1"]),
+        (("re:1[.]conv.",), (), ["1.conv1"]),
+        (("re:[02]", "1.conv10"), (), ["0", "1.conv10", "2"]),
+        (("1.*",), ("re:.*0",), ["1.conv1"]),
+        (("1.*",), ("*",), []),
+        (("0", "1.relu"), (), None),
+        ((), ("0", "re:conv1"), None),
+    ],
+)
+def test_a_layer_is_chosen_if_it_matches_an_include_and_no_exclude_and_a_pattern_without_one_is_refused(
+    include: tuple[str, ...], exclude: tuple[str, ...], expected: list[str] | None
+) -> None:
+    block = nn.ModuleDict({"conv1": nn.Conv2d(2, 2, 1), "conv10": nn.Conv2d(2, 2, 1), "relu": nn.ReLU()})
+    model = nn.Sequential(nn.Conv2d(3, 2, 1), block, nn.ConvTranspose2d(2, 2, 1))
+    if expected is None:
+        with pytest.raises(SelectionError, match=r"'(1\.relu|re:conv1)' .* there are 0, 1\.conv1, 1\.conv10, 2$"):
+            name_filter(model, include=include, exclude=exclude)
+    else:
+        selected = name_filter(model, include=include, exclude=exclude)
+        assert [name for name in ("0", "1.conv1", "1.conv10", "2") if selected(model, name)] == expected
 
 
 # What is refused
@@ -270,37 +297,32 @@ def test_all_unsupported_layers_are_named_in_one_error_and_nothing_is_changed() 
     assert snapshot(model) == before
 
 
-def test_a_model_that_cannot_be_copied_is_refused() -> None:
+def uncopied() -> nn.Module:
+    """A model with a tensor of a graph, which PyTorch does not copy."""
     model = nn.Sequential(nn.Conv2d(2, 2, 1))
     model.kept = torch.ones(1, requires_grad=True) * 2
-    with pytest.raises(ConversionError, match="cannot be copied, inplace=True"):
-        convert_model(model)
+    return model
 
 
-def test_a_shared_module_selected_under_one_name_only_is_refused() -> None:
-    with pytest.raises(UnsupportedLayerError, match=r"shared by blocks\.0, blocks\.2, of which only some are selected"):
-        convert_model(Composite(), filter_fn=lambda module, name: name != "blocks.2")
+NOTHING = "nothing would be converted: "
 
 
 @pytest.mark.parametrize(
     ("model", "options", "reason"),
     [
-        (convert_model(Composite()).model, {}, "the model holds 4 attention layers already, and no convolution"),
-        (nn.Sequential(nn.Linear(2, 2)), {}, "the model has no convolution"),
-        (Composite(), {"filter_fn": lambda module, name: False}, "none of the model's 4 convolutions is selected"),
-        (nn.Sequential(Upsampling(2, 3, 1)), {"skip_unsupported": True}, "1 layer cannot be converted: 0: it is a"),
+        (convert_model(Composite()).model, {}, f"{NOTHING}the model holds 4 attention layers already"),
+        (nn.Sequential(nn.Linear(2, 2)), {}, f"{NOTHING}the model has no convolution"),
+        (Composite(), {"filter_fn": lambda module, name: False}, f"{NOTHING}none of the model's 4 convolutions"),
+        (nn.Sequential(Upsampling(2, 3, 1)), {"skip_unsupported": True}, f"{NOTHING}1 layer cannot be converted: 0: "),
+        (Composite(), {"filter_fn": lambda module, name: name != "blocks.2"}, r"shared by blocks\.0, blocks\.2, of"),
+        (uncopied(), {}, "cannot be copied, inplace=True"),
+        (nn.Sequential(conv2d(), conv2d().half()), {"inplace": True, "alpha": 1e39}, "alpha must be positive"),
     ],
 )
-def test_a_conversion_of_nothing_is_refused_with_the_reason(
+def test_a_conversion_that_is_none_is_refused_with_the_reason_and_nothing_is_changed(
     model: nn.Module, options: dict[str, Any], reason: str
 ) -> None:
-    with pytest.raises(UnsupportedLayerError, match=f"nothing would be converted: {reason}"):
-        convert_model(model, **options)
-
-
-def test_an_impossible_option_is_refused_before_anything_changes() -> None:
-    model = nn.Sequential(nn.Conv2d(2, 3, 1), nn.Conv2d(3, 2, 1, dtype=torch.float16))
     before = snapshot(model)
-    with pytest.raises(ConversionError, match="alpha must be positive and finite"):
-        convert_model(model, inplace=True, alpha=1e39)
+    with pytest.raises(ConversionError, match=reason):
+        convert_model(model, **options)
     assert snapshot(model) == before

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import pickle
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -10,9 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from conv2attn.convert import certify, convert_model, restore_model
+from conv2attn.convert import ConversionError, certify, convert_model, load_converted, restore_model, save_converted
 from conv2attn.convert.bounds.tail import tail_per_unit
 from conv2attn.convert.errors import NotAConvolutionError
+from conv2attn.learn.freezing import freeze
+from conv2attn.learn.melting import melt
 from conv2attn.proofs.campaign.strategies import convolutions_with_input
 from tests.positions import move_center, set_alpha
 from tests.small_models import Composite, assert_same_state, attention, composite_input
@@ -49,19 +54,6 @@ def test_a_copy_leaves_the_converted_model_as_it_was() -> None:
     state = copy.deepcopy(converted.state_dict())
     nn.init.zeros_(restore_model(converted).get_parameter("stem.weight"))
     assert all(torch.equal(value, state[key]) for key, value in converted.state_dict().items())
-
-
-def test_training_the_attention_and_restoring_equals_training_the_cnn() -> None:
-    model = Composite()
-    converted = convert_model(model).model
-    optimisers = [torch.optim.SGD(each.parameters(), lr=0.1, momentum=0.9) for each in (model, converted)]
-    for _ in range(3):
-        x = composite_input()
-        for each, optimiser in zip((model, converted), optimisers, strict=True):
-            optimiser.zero_grad()
-            torch.autograd.backward(each(x).square().mean())
-            optimiser.step()
-    assert_same_state(restore_model(converted), model)
 
 
 # What is no convolution any more
@@ -115,3 +107,36 @@ def test_soft_attention_restores_within_the_tolerance_and_not_below(
     certificate = certify(attention(model), input_range=(0, 1))
     rounding = certificate.rounding_attention + certificate.rounding_convolution
     assert (model(x) - restored(x)).abs().max() <= tolerance + rounding
+
+
+# A converted network is not written by its library's save_pretrained, which would lose its attention
+
+
+class Pretrained(nn.Module):
+    """Saves itself, as networks of transformers do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(2, 3, (3, 2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y: Tensor = self.conv(x)
+        return y
+
+    def save_pretrained(self, folder: Path) -> str:
+        return f"saved in {folder}"
+
+
+@pytest.mark.parametrize("change", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
+def test_a_converted_or_melted_network_refuses_and_a_cnn_does_not(change: object, tmp_path: Path) -> None:
+    assert callable(change)
+    cnn = Pretrained()
+    save_converted(convert_model(cnn).model, tmp_path / "made")
+    loaded = load_converted(tmp_path / "made", architecture=Pretrained())
+    for made in (convert_model(cnn).model, melt(cnn), loaded):
+        with pytest.raises(ConversionError, match="save_converted or HubNetwork keeps a converted network"):
+            change(made).save_pretrained("folder")
+    melted = melt(nn.Sequential(cnn), alpha=2.0)
+    plain: Any
+    for plain in (cnn, restore_model(convert_model(cnn).model), freeze(melted, 0.1).model.get_submodule("0")):
+        assert plain.save_pretrained("folder") == "saved in folder"

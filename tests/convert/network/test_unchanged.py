@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,87 +26,63 @@ def small() -> nn.Sequential:
     return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Conv2d(4, 5, (3, 2))).eval()
 
 
-class Forgetful(nn.Sequential):
-    """Copies itself in a way of its own."""
+def with_another_kernel(_: Any, copy: Any) -> Any:
+    next(copy.parameters()).data.add_(1)
+    return copy
 
-    scale = 1.0
+
+def without_hooks(_: Any, copy: Any) -> Any:
+    copy[0]._forward_hooks.clear()
+    return copy
+
+
+def with_the_class_s_scale(_: Any, copy: Any) -> Any:
+    del vars(copy)["scale"]
+    return copy
+
+
+def with_the_original_s_layer(original: Any, copy: Any) -> Any:
+    copy[0] = original[0]
+    return copy
+
+
+# What becomes of a faithful copy.
+FORGET: dict[str, Callable[[Any, Any], Any]] = {
+    "nothing": lambda _, copy: copy,
+    "its mode": lambda _, copy: copy.train(),
+    "its class": lambda _, copy: nn.Sequential(*copy),
+    "a number": with_the_class_s_scale,
+    "its values": with_another_kernel,
+    "its hooks": without_hooks,
+    "that it is a copy": with_the_original_s_layer,
+}
+
+
+class Forgetful(nn.Sequential):
+    """Copies itself in a way of its own, which forgets something."""
+
+    scale, what = 1.0, "nothing"
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, 3, rows, columns] -> [batch, 5, ...]."""
         y: Tensor = super().forward(x) * self.scale  # type: ignore[no-untyped-call]
         return y
-
-    def forget(self, copied: Any) -> Any:
-        """What becomes of a faithful copy."""
-        return copied
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         made = self.__new__(type(self))
         memo[id(self)] = made
         vars(made).update(copy.deepcopy(vars(self), memo))
-        return self.forget(made)
-
-
-class Mode(Forgetful):
-    """Its copy is in training mode."""
-
-    def forget(self, copied: Any) -> Any:
-        """A copy that trains."""
-        return copied.train()
-
-
-class Class(Forgetful):
-    """Its copy is of another class."""
-
-    def forget(self, copied: Any) -> Any:
-        """A plain sequence of the same layers."""
-        return nn.Sequential(*copied)
-
-
-class Scale(Forgetful):
-    """Its copy lacks a number."""
-
-    def forget(self, copied: Any) -> Any:
-        """A copy with the class's scale."""
-        del vars(copied)["scale"]
-        return copied
-
-
-class Values(Forgetful):
-    """Its copy has weights of its own."""
-
-    def forget(self, copied: Any) -> Any:
-        """A copy with another kernel."""
-        next(copied.parameters()).data.add_(1)
-        return copied
-
-
-class Hooks(Forgetful):
-    """Its copy has no hooks."""
-
-    def forget(self, copied: Any) -> Any:
-        """A copy without hooks."""
-        copied[0]._forward_hooks.clear()
-        return copied
-
-
-class Shares(Forgetful):
-    """Its copy holds a module of the original."""
-
-    def forget(self, copied: Any) -> Any:
-        """A copy with the original's first layer."""
-        copied[0] = self[0]
-        return copied
+        return FORGET[self.what](self, made)
 
 
 def double(_: nn.Module, __: Any, output: Tensor) -> Tensor:
     return 2 * output
 
 
-@pytest.mark.parametrize("kind", [Forgetful, Mode, Class, Scale, Values, Hooks, Shares])
+@pytest.mark.parametrize("what", FORGET)
 @pytest.mark.parametrize("is_root", [False, True])
-def test_a_copy_that_forgets_is_mended(kind: Any, is_root: bool) -> None:
-    inner = kind(*small())
+def test_a_copy_that_forgets_is_mended(what: str, is_root: bool) -> None:
+    inner: Any = Forgetful(*small())
+    inner.what = what
     inner[0].register_forward_hook(double)
     inner.scale = 3.0
     network = (inner if is_root else nn.Sequential(inner, nn.ReLU())).eval()
@@ -118,16 +94,16 @@ def test_a_copy_that_forgets_is_mended(kind: Any, is_root: bool) -> None:
     ):
         assert torch.equal(made(X), expected)
         assert [each.training for each in made.modules()] == [False] * len(list(made.modules()))
-        assert isinstance(made if is_root else made[0], kind)  # type: ignore[index]
+        assert isinstance(made if is_root else made[0], Forgetful)  # type: ignore[index]
     assert torch.equal(network(X), expected)
 
 
 def test_a_copy_that_cannot_be_mended_is_refused_and_inplace_is_not() -> None:
-    class Locked(Mode):
-        """Leaves the generator out of its copies."""
+    class Locked(Forgetful):
+        """Leaves the generator out of its copies, and their mode."""
 
         def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-            return Mode(*copy.deepcopy(list(self), memo)).train()
+            return Forgetful(*copy.deepcopy(list(self), memo)).train()
 
     locked = Locked(*small()).eval()
     locked.lock = (each for each in "")  # type: ignore[assignment]  # what Python does not copy
@@ -207,9 +183,7 @@ def test_a_function_that_is_replaced_is_called_by_layers_too(
 @pytest.fixture
 def hooked() -> Iterator[None]:
     """While it lasts, a hook for all modules doubles what convolutions give."""
-    handle = register_module_forward_hook(
-        lambda module, _, output: 2 * output if isinstance(module, nn.Conv2d) else None
-    )
+    handle = register_module_forward_hook(lambda module, _, y: 2 * y if isinstance(module, nn.Conv2d) else None)
     yield
     handle.remove()
 
@@ -231,7 +205,6 @@ class Asking(nn.Module):
         self.conv = nn.Conv2d(3, 4, 3)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, 3, rows, columns] -> [batch, 4, ...]."""
         y: Tensor = self.conv(x)
         return y if isinstance(self.conv, nn.Conv2d) else y + 1
 
@@ -240,7 +213,6 @@ class Insisting(Asking):
     """Does not run where its layer is no convolution."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """As a convolution's."""
         if not isinstance(self.conv, nn.Conv2d):
             raise TypeError("no convolution")
         return super().forward(x)
@@ -272,7 +244,6 @@ class Wrapping(nn.Module):
         super().__setattr__(name, nn.Sequential(value, nn.Tanh()) if isinstance(value, SelfAttention) else value)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, 3, rows, columns] -> [batch, 4, ...]."""
         y: Tensor = self.conv(x)
         return y
 
@@ -295,7 +266,6 @@ class Stateful(nn.Module):
         self.count = 0
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, 3, rows, columns] -> [batch, 4, ...]."""
         self.calls += 1
         self.count += 1
         self.memory.append(x)
@@ -338,7 +308,6 @@ class Merging(nn.Module):
         return self
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, 3, rows, columns] -> [batch, 4, ...]."""
         y: Tensor = self.conv(x)
         return y if self.merged else y + F.conv2d(x, self.update)
 

@@ -75,12 +75,6 @@ def test_a_hugging_face_cache_keeps_its_files_as_links(tmp_path: Path) -> None:
     assert read_onnx(snapshot / "m.onnx")[0].keys() == {"w"}
 
 
-def relocated(path: Path, location: str) -> None:
-    model = onnx.load(path, load_external_data=False)
-    model.graph.initializer[0].external_data[0].value = location
-    onnx.save(model, path)
-
-
 @pytest.mark.parametrize("location", ["../outside.bin", "link.bin", "missing.bin"])
 def test_external_data_outside_the_folder_or_missing_are_refused(location: str, tmp_path: Path) -> None:
     folder = tmp_path / "folder"
@@ -88,27 +82,21 @@ def test_external_data_outside_the_folder_or_missing_are_refused(location: str, 
     (tmp_path / "outside.bin").write_bytes(bytes(200))
     (folder / "link.bin").symlink_to(tmp_path / "outside.bin")
     save_external(folder / "m.onnx")
-    relocated(folder / "m.onnx", location)
+    model = onnx.load(folder / "m.onnx", load_external_data=False)
+    model.graph.initializer[0].external_data[0].value = location
+    onnx.save(model, folder / "m.onnx")
     with pytest.raises(CheckpointError, match=r"m.onnx cannot be read: .*(names|leaves its folder|there is no file)"):
         read_onnx(folder / "m.onnx")
 
 
-def test_a_tensor_whose_numbers_have_another_shape_is_refused(tmp_path: Path) -> None:
+def test_a_damaged_or_missing_file_is_refused_and_one_without_its_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     damaged = of(TensorProto(name="t", data_type=TensorProto.FLOAT, dims=[3], raw_data=bytes(8)))
     with pytest.raises(CheckpointError, match=r"m\.onnx cannot be read: the tensor 't' is damaged"):
         read(damaged, tmp_path / "m.onnx")
-
-
-def test_without_the_package_a_file_is_refused_by_what_to_install(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "m.onnx").write_bytes(of().SerializeToString())
+    with pytest.raises(CheckpointError, match=r"there is no file .*close names: m\.onnx"):
+        same(torch.nn.Identity(), tmp_path / "mm.onnx", torch.zeros(1))
     monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(ToolError, match=r'needs the package onnx: pip install "conv2attn\[onnx\]"'):
         read_onnx(tmp_path / "m.onnx")
-
-
-def test_a_missing_file_is_told_with_close_names_by_same(tmp_path: Path) -> None:
-    (tmp_path / "small.onnx").write_bytes(of().SerializeToString())
-    with pytest.raises(CheckpointError, match=r"there is no file .*close names: small\.onnx"):
-        same(torch.nn.Identity(), tmp_path / "smal.onnx", torch.zeros(1))

@@ -88,6 +88,8 @@ COMPUTED: dict[str, tuple[list[NodeProto], str]] = {
     "of the input": ([helper.make_node("Mul", ["w", "x"], ["v"])], "its weight is computed by Mul"),
     "by another's operator": (through("Cast", to=1, domain="own"), "its weight is computed by Cast"),
     "by nobody": ([], "its weight is computed or not in the file"),
+    "a bias": (through("Identity"), "its bias is an input of its graph"),
+    "as onnx does not": (through("Reshape", "s"), "Reshape, which onnx does not run: ValueError: cannot reshape"),
     "wrongly": (through("Transpose", perm=[0, 1, 2, 2]), "its weight is computed by Transpose"),
 }
 
@@ -95,15 +97,12 @@ COMPUTED: dict[str, tuple[list[NodeProto], str]] = {
 @pytest.mark.parametrize("name", COMPUTED)
 def test_a_weight_that_is_computed_is_refused_by_what_computes_it(name: str, tmp_path: Path) -> None:
     nodes, reason = COMPUTED[name]
-    layer = read(weighted(nodes, w=W), tmp_path / "m.onnx")[1]["conv"]
+    model = weighted(nodes, w=W, s=numbers(7, 7))
+    if name == "a bias":
+        model.graph.node[-1].input.append("x")
+    layer = read(model, tmp_path / "m.onnx")[1]["conv"]
     assert layer.spec is None
     assert reason in str(layer.problem)
-
-
-def test_a_computed_bias_is_refused(tmp_path: Path) -> None:
-    model = weighted(through("Identity"), w=W)
-    model.graph.node[-1].input.append("x")
-    assert "its bias is an input of its graph" in str(read(model, tmp_path / "m.onnx")[1]["conv"].problem)
 
 
 @pytest.mark.parametrize(("dtype", "channels"), [(np.int8, 3), (np.uint8, None), (np.int32, 3)])
@@ -136,34 +135,20 @@ def test_weights_are_dequantised_in_every_version(opset: int, tmp_path: Path) ->
     assert torch.equal(tensors[layers["conv"].weight], expected)
 
 
-def test_what_onnx_said_of_a_weight_that_it_does_not_compute_is_told(tmp_path: Path) -> None:
-    model = weighted(through("Reshape", "s"), w=W, s=numbers(7, 7))
-    problem = str(read(model, tmp_path / "m.onnx")[1]["conv"].problem)
-    assert "its weight is computed by Reshape, which onnx does not run: ValueError: cannot reshape" in problem
-
-
-# Convolutions over integers
-
-
-def integers(*shape: int, dtype: Any = np.uint8, least: int = 0, most: int = 255) -> Any:
-    return np.asarray(np.random.default_rng(3).integers(least, most, size=shape)).astype(dtype)
-
-
-def quantised_network(node: NodeProto, **tensors: Any) -> ModelProto:
-    stored = [tensor(name, values) for name, values in tensors.items()]
-    return network([node], stored, inputs=[port("q", None, TensorProto.UINT8)], outputs=[port("y", None)], opset=21)
-
-
-def test_convolutions_over_integers_are_refused_with_the_next_step(tmp_path: Path) -> None:
-    for operator, names in (("ConvInteger", ["q", "w"]), ("QLinearConv", ["q", *"abwcdef"])):
-        node = helper.make_node(operator, names, ["y"], "conv")
-        model = quantised_network(node, **{name: integers(2, 2, 3, 3) for name in names[1:]})
-        problem = str(read(model, tmp_path / "m.onnx")[1]["conv"].problem)
-        assert problem.startswith(f"{operator} computes with integers; write the file with DequantizeLinear nodes")
-
-
-def test_other_convolutions_are_refused_by_name(tmp_path: Path) -> None:
-    for operator, domain in (("DeformConv", ""), ("FusedConv", "com.microsoft")):
-        node = helper.make_node(operator, ["q", "w"], ["y"], "conv", domain=domain)
-        model = quantised_network(node, w=np.ones((1, 1, 1, 1), np.float32))
-        assert (domain or operator) in str(read(model, tmp_path / "m.onnx")[1]["conv"].problem)
+@pytest.mark.parametrize(
+    ("operator", "domain", "names", "words"),
+    [
+        ("ConvInteger", "", "w", "ConvInteger computes with integers; write the file with DequantizeLinear"),
+        ("QLinearConv", "", "abwcdef", "QLinearConv computes with integers; write the file with DequantizeLinear"),
+        ("DeformConv", "", "w", "DeformConv"),
+        ("FusedConv", "com.microsoft", "w", "com.microsoft"),
+    ],
+)
+def test_convolutions_over_integers_and_others_are_refused_by_name(
+    operator: str, domain: str, names: str, words: str, tmp_path: Path
+) -> None:
+    node = helper.make_node(operator, ["q", *names], ["y"], "conv", domain=domain)
+    stored = [tensor(name, np.random.default_rng(3).integers(0, 255, (2, 2, 3, 3)).astype(np.uint8)) for name in names]
+    ends = {"inputs": [port("q", None, TensorProto.UINT8)], "outputs": [port("y", None)]}
+    problem = str(read(network([node], stored, **ends, opset=21), tmp_path / "m.onnx")[1]["conv"].problem)
+    assert words in problem

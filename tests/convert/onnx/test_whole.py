@@ -115,9 +115,7 @@ def test_an_operator_over_integers_is_refused_by_name(tmp_path: Path) -> None:
     ports = [port(name, None, TensorProto.UINT8) for name in "xy"]
     stored = [tensor(name, values) for name, values in tensors.items()]
     onnx.save(network([node], stored, inputs=ports[:1], outputs=ports[1:]), tmp_path / "in.onnx")
-    with pytest.raises(
-        ConversionError, match="QLinearConv computes with integers; write the file with DequantizeLinear"
-    ):
+    with pytest.raises(ConversionError, match="QLinearConv computes with integers"):
         whole_of(tmp_path / "in.onnx")
 
 
