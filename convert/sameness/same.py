@@ -22,13 +22,14 @@ from ..arguments import as_integer
 from ..errors import ConversionError, OptionError
 from ..files.weights import Opening
 from ..layer.layer import SelfAttention
+from ..programs.float64 import real
+from ..programs.program import Program
 from .differences import Parted, unlike
 from .onnx_values import OnnxOperations
 from .operations import Parts, where_graphs_part, where_modules_part
 from .pairing import Operations, Pairs, Traced
 from .proved import Proving
 from .sides import Inputs, OnnxCall, Side, bitwise
-from .truth import Graph, real
 from .typical import RUNS, TF32, UNITS, Precision, Typical, typical
 from .verdict import (
     INNER,
@@ -73,13 +74,13 @@ class Reference:
         self._typical: dict[Any, list[Typical]] = {}
 
     @cached_property
-    def graph(self) -> Graph:
+    def graph(self) -> Program:
         """Its program.
 
         Raises:
             ConversionError: torch cannot export it.
         """
-        return Graph.of(self.network, self.given.args, self.given.kwargs)
+        return Program.of_run(self.network, self.given.args, self.given.kwargs)
 
     def typical(
         self, precisions: list[Precision], *, watched: bool = False, progress: Progress = lambda _: None
@@ -99,7 +100,7 @@ class Reference:
             )
         return self._typical[key]
 
-    def is_of(self, graph: Graph, given: Inputs) -> bool:
+    def is_of(self, graph: Program, given: Inputs) -> bool:
         """Whether it knows this graph, and inputs in this precision."""
         types = [[one.dtype for one in inputs.tensors] for inputs in (self.given, given)]
         return graph is self.graph and types[0] == types[1]
@@ -226,7 +227,7 @@ class _Comparison:
         self.played = [side.play(self.given) for side in sides]
 
     @cached_property
-    def graphs(self) -> list[Graph | None]:
+    def graphs(self) -> list[Program | None]:
         """The graphs of both sides; outputs that have the same bits need none."""
         return [side.graph(self.given) for side in self.sides]
 
@@ -287,7 +288,7 @@ class _Comparison:
             return {}
         return side.blocks(self.given, tuple(graph.module_ends))
 
-    def _judged(self, graph: Graph, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
+    def _judged(self, graph: Program, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
         """Both outputs beside the truth, and beside what rounding does."""
         *found, stepped = self._typical(graph, watched=bool(self.blocks))
         truth = by_name(a, found[0].truth)
@@ -314,7 +315,7 @@ class _Comparison:
         parts, why = self._where(graph, found[1 - self.exact])
         return replace(basis, verdict="not rounding", where=parts.found, inner=parts.largest, only_outputs=why)
 
-    def _within(self, basis: Sameness, graph: Graph) -> Sameness:
+    def _within(self, basis: Sameness, graph: Program) -> Sameness:
         """The verdict where the outputs differ by rounding: so must each operation's result on the same inputs."""
         own = self._operations()
         if own is None or isinstance(own, str) or self._computed_in(0) != self._computed_in(1):
@@ -327,7 +328,7 @@ class _Comparison:
         inexact = map(inexact_note, (one for one in parts.found if not one.why_is_known))
         return replace(basis, where=self._unlike(), notes=(*basis.notes, *inexact))
 
-    def _typical(self, graph: Graph, *, watched: bool) -> list[Typical]:
+    def _typical(self, graph: Program, *, watched: bool) -> list[Typical]:
         """Truth, and the scale of A, of B, and of steps of 8 bits where a side is quantised."""
         precisions = [self._precision(place) for place in (0, 1)]
         is_quantised = any(side.quantised for side in self.sides)
@@ -356,7 +357,7 @@ class _Comparison:
         stored = [*(types if len(types) == 1 else ()), *([own] if own in UNITS else [])]
         return max(stored, key=lambda one: UNITS[one], default=torch.float32)
 
-    def _where(self, graph: Graph, other: Typical) -> tuple[Parts, str | None]:
+    def _where(self, graph: Program, other: Typical) -> tuple[Parts, str | None]:
         """Where the two part, and why nothing but outputs could be compared, if so."""
         side, own = self.sides[1 - self.exact], self._operations()
         if isinstance(own, str):
@@ -370,7 +371,7 @@ class _Comparison:
         reason = side.reason if compiled is None else f"{compiled.name} is compiled"
         return found, None if found.found else reason
 
-    def _parted(self, graph: Graph, own: Operations, threshold: float) -> Parts:
+    def _parted(self, graph: Program, own: Operations, threshold: float) -> Parts:
         """The operations that differ by more than this many roundings from what the other side's give."""
         precision = self._precision(1 - self.exact)
         return where_graphs_part(graph, own, self.given, precision, threshold, seed=self.seed, names=self._names)

@@ -29,12 +29,11 @@ from ..errors import ConversionError, InputError, OptionError, refusing
 from ..files.open import open_network
 from ..files.readers import kind_of
 from ..files.weights import Opening
-from ..inputs import named_tensors, other_than_inputs
+from ..inputs import named_tensors, other_than_inputs, same_values
 from ..layer.checked import passed
-from ..network.unchanged import same_values
 from ..onnx import onnx_package
 from ..onnx.run import session
-from .truth import Graph
+from ..programs.program import Program
 
 ONNX = ".onnx"
 _QUANTISED_NODES = ("QuantizeLinear", "DequantizeLinear", "QLinear", "ConvInteger", "MatMulInteger")
@@ -160,7 +159,9 @@ class Side:
         ConversionError: The path cannot be opened.
     """
 
-    def __init__(self, given: Any, name: str, opening: Opening | None = None, *, program: Graph | None = None) -> None:
+    def __init__(
+        self, given: Any, name: str, opening: Opening | None = None, *, program: Program | None = None
+    ) -> None:
         self.name, self.is_own = name, True
         self.network: nn.Module | ExportedProgram | None = None
         self.call: Callable[..., Any]
@@ -198,7 +199,7 @@ class Side:
             return OnnxCall(path)
         return open_network(path, opening).whole().as_saved().eval()
 
-    def graph(self, inputs: Inputs) -> Graph | None:
+    def graph(self, inputs: Inputs) -> Program | None:
         """Its program for these inputs, or None, with the reason in ``reason``."""
         if self.network is None or self.quantised:
             if self.quantised:
@@ -207,7 +208,7 @@ class Side:
         if self._program is None:
             given = inputs.clone(self.dtype)
             try:
-                self._program = Graph.of(self.network, given.args, given.kwargs)
+                self._program = Program.of_run(self.network, given.args, given.kwargs)
                 self.quantised = self._program.reads_quantised
             except ConversionError as refusal:
                 self.reason, self.network = f"{self.name} has no graph: {refusal}", None

@@ -41,7 +41,8 @@ import torch
 from torch import Tensor, fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .truth import Graph, Lifted, evaluated, first_of, is_cast, node_dtype
+from ..programs.float64 import Lifted, evaluated, first_of, is_cast, node_dtype
+from ..programs.program import Program
 
 RUNS = 6
 UNITS = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
@@ -334,7 +335,7 @@ def _is_product(name: str) -> bool:
 class Noisy(Lifted):
     """A run in float64 in which every operation rounds as it usually does."""
 
-    def __init__(self, graph: Graph, noise: Noise, watched: frozenset[fx.Node] = frozenset()) -> None:
+    def __init__(self, graph: Program, noise: Noise, watched: frozenset[fx.Node] = frozenset()) -> None:
         super().__init__(graph, watched)
         self._noise = noise
 
@@ -454,7 +455,7 @@ class Typical:
 
 
 def typical(
-    graph: Graph,
+    graph: Program,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     precisions: Sequence[Precision],
