@@ -92,11 +92,37 @@ def evaluated(node: fx.Node, args: Any, kwargs: Any) -> Any:
         target = torch.ops.aten.reshape.default  # a lifted tensor may lie otherwise in memory
     if is_cast(node) and node_dtype(node) is not None:
         return lift(args[0].to(torch.float64))
+    target = _WITHOUT_DOUBLES.get(name_of(node), target)
     try:
-        return lifted_arguments(target(*copies_of_written(node, args), **kwargs))
+        args, kwargs = copies_of_written(node, args, kwargs)
+        return lifted_arguments(target(*args, **kwargs))
     except (RuntimeError, NotImplementedError) as error:
         at = f"`{module_of(node)}`" if module_of(node) else "the network"
         raise ConversionError(f"{name_of(node)} in {at} does not run in float64: {first_line(error)}") from error
+
+
+def _grouped_mm(
+    a: Tensor, b: Tensor, offs: Tensor | None = None, bias: Tensor | None = None, out_dtype: torch.dtype | None = None
+) -> Tensor:
+    """Products of groups of rows or columns with a matrix each, which torch has for 32 and 16 bits alone."""
+    if offs is None:
+        found = a @ b
+    else:
+        ends = offs.tolist()
+        starts = [0, *ends[:-1]]
+        groups = list(zip(starts, ends, strict=True))
+        if a.ndim == 2 and b.ndim == 3:
+            parts = [a[start:end] @ b[group] for group, (start, end) in enumerate(groups)]
+            found = torch.cat([*parts, a.new_zeros(len(a) - ends[-1], b.shape[-1])])
+        elif a.ndim == 3 and b.ndim == 2:
+            parts = [a[group] @ b[:, start:end] for group, (start, end) in enumerate(groups)]
+            found = torch.cat([*parts, a.new_zeros(a.shape[1], b.shape[1] - ends[-1])], 1)
+        else:
+            found = torch.stack([a[:, start:end] @ b[start:end] for start, end in groups])
+    return found if bias is None else found + bias
+
+
+_WITHOUT_DOUBLES = {"_grouped_mm": _grouped_mm}
 
 
 def is_cast(node: fx.Node) -> bool:

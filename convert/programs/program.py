@@ -60,6 +60,7 @@ class Program:
         tensors: The network's own tensors, as they were before the run, by the names of the graph's nodes.
         names: The names of those that have one in the network, by the names of the graph's nodes.
         outputs_by: The names of the outputs.
+        results: The outputs of the run that was recorded, by name.
         reads: Where the run read values that depend on its inputs, for people; what followed is of this run.
         draws: Operations that drew random numbers.
         writes: The network's own tensors that the run changed; they were put back.
@@ -77,6 +78,7 @@ class Program:
     ) -> None:
         self.graph, self.tensors, self.names = graph, dict(tensors), dict(names)
         self.outputs_by, self.reads, self.writes = tuple(outputs_by), tuple(reads), tuple(writes)
+        self.results: dict[str, Tensor] = {}
         self.draws = tuple(name_of(node) for node in self.nodes if _draws(node))
 
     @classmethod
@@ -111,6 +113,12 @@ class Program:
     def outputs(self, found: Sequence[Any]) -> dict[str, Any]:
         """The values of the graph's outputs, by their names."""
         return dict(zip(self.outputs_by, found, strict=True))
+
+    @torch.no_grad()
+    def replayed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] = _NO_KWARGS) -> dict[str, Tensor]:
+        """The outputs of the operations, in the network's own precision, by name."""
+        with silently():
+            return self.outputs(Walk(self.graph, self.tensors).run(*self.inputs(args, kwargs)))
 
     def path(self, node: fx.Node) -> str:
         """The innermost module that an operation is in; "" for the network's own code."""
@@ -181,21 +189,28 @@ def called(node: fx.Node, args: Any, kwargs: Any) -> Any:
     target: Any = node.target
     kind = node.meta.get(_AUTOCAST)
     with contextlib.nullcontext() if kind is None else torch.autocast(kind[0], kind[1]):
-        return target(*copies_of_written(node, args), **kwargs)
+        args, kwargs = copies_of_written(node, args, kwargs)
+        return target(*args, **kwargs)
 
 
-def copies_of_written(node: fx.Node, args: Any) -> Any:
+def copies_of_written(node: fx.Node, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """An operation's arguments with copies in place of those that it writes to."""
-    places = written_places(node)
-    return [one.clone() if place in places else one for place, one in enumerate(args)] if places else args
+    written = written_arguments(node)
+    if not written:
+        return args, kwargs
+    names = [one.name for one in node.target._schema.arguments]  # type: ignore[union-attr]
+    placed = (one.clone() if name in written else one for name, one in zip(names, args, strict=False))
+    return tuple(placed), {name: one.clone() if name in written else one for name, one in kwargs.items()}
 
 
-def written_places(node: fx.Node) -> tuple[int, ...]:
-    """Places of the arguments that an operation writes to."""
-    if not isinstance(node.target, torch._ops.OpOverload) or not node.target._schema.is_mutable:
-        return ()
-    schema = node.target._schema.arguments
-    return tuple(place for place, one in enumerate(schema) if one.alias_info is not None and one.alias_info.is_write)
+def written_arguments(node: fx.Node) -> dict[str, Any]:
+    """The arguments that an operation writes to, by name."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
+        return {}
+    writes = [one.name for one in target._schema.arguments if one.alias_info is not None and one.alias_info.is_write]
+    given = arguments_of(node)
+    return {name: given[name] for name in writes if given[name] is not None}
 
 
 def module_of(node: fx.Node) -> str:
@@ -236,8 +251,18 @@ def _draws(node: fx.Node) -> bool:
     target = node.target
     if not isinstance(target, torch._ops.OpOverload) or torch.Tag.nondeterministic_seeded not in target.tags:
         return False
-    given = dict(zip((one.name for one in target._schema.arguments), node.args, strict=False)) | node.kwargs
+    given = arguments_of(node)
     return bool(given.get("train", True)) and given.get("dropout_p") != 0.0
+
+
+def arguments_of(node: fx.Node) -> dict[str, Any]:
+    """Arguments of an operation by name, with defaults; by their places where it is none of torch's operators."""
+    target = node.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return {str(place): value for place, value in enumerate(node.args)} | dict(node.kwargs)
+    schema = target._schema.arguments
+    given = dict(zip((one.name for one in schema), node.args, strict=False)) | dict(node.kwargs)
+    return {one.name: given.get(one.name, one.default_value) for one in schema}
 
 
 class _Names:
@@ -352,6 +377,14 @@ class _Placed(fx.Interpreter):
         return found if spec is None else tree_unflatten(tree_leaves(found), spec)
 
 
+def _dropout(input: Tensor, p: float, train: bool) -> Any:
+    """Dropout that does not train gives its operand itself, of which torch's recorder makes a copy."""
+    return NotImplemented if train and p != 0 else input
+
+
+_AS_IN_A_RUN: dict[Any, Callable[..., Any]] = {torch.ops.aten.dropout.default: _dropout}
+
+
 class _Recorder:
     """Records one run of a network.
 
@@ -366,27 +399,27 @@ class _Recorder:
         self._names = _Names(self._network)
         self._leaves, self._spec = tree_flatten((args, dict(kwargs)))
         self._places = [place for place, one in enumerate(self._leaves) if isinstance(one, Tensor)]
-        self._outputs: tuple[str, ...] = ()
+        self._results: dict[str, Tensor] = {}
         self._read: list[tuple[fx.Node, str]] = []
 
     def program(self) -> Program:
         """The record, closed."""
-        own = _own(self._network)
-        before = {name: one.detach().clone() for name, one in own.items()}
+        own, changed = own_tensors(self._network), list[str]()
         given = [self._leaves[place].detach().clone() for place in self._places]
         try:
-            with _left_alone(own, before), torch.no_grad(), silently(), without_stack_traces():
+            with left_alone(own, changed) as before, torch.no_grad(), silently(), without_stack_traces():
                 graph = self._recorded(given)
-                changed = [name for name, one in own.items() if not same_values(one, before[name])]
         except Exception as error:  # whatever the network's code and torch's recorder raise
             raise ConversionError(f"torch cannot record a run of it: {first_line(error)[:300]}") from error
         called = {id(one): name for name, one in own.items()}
         held = {node.name: getattr(graph, str(node.target)) for node in graph.graph.find_nodes(op="get_attr")}
         names = {name: called[id(one)] for name, one in held.items() if id(one) in called}
-        tensors = {n: before[names[n]] if names.get(n) in changed else one.detach() for n, one in held.items()}
+        # As they are, parameters too: whether one requires gradients decides how torch multiplies by it.
+        tensors = {n: before.get(names.get(n, ""), one) for n, one in held.items()}
         _plain(graph)
         _closed(graph, tensors, [self._leaves[place].detach() for place in self._places])
-        program = Program(graph, tensors, self._outputs, names=names, writes=changed)
+        program = Program(graph, tensors, list(self._results), names=names, writes=changed)
+        program.results = {name: one.detach().clone() for name, one in self._results.items()}
         program.reads = self._reads(program)
         graph.graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
         return program
@@ -400,7 +433,7 @@ class _Recorder:
             with _Values(mode) as values:
                 found = named_tensors(self._run(tensors))
             self._names.note()
-            self._outputs, self._read = tuple(found), values.read
+            self._results, self._read = found, values.read
             return list(found.values())
 
         module = nn.modules.module
@@ -408,7 +441,7 @@ class _Recorder:
             module.register_module_forward_pre_hook(self._names.enter),
             module.register_module_forward_hook(self._names.leave, always_call=True),
         ]
-        traced = make_fx(run, tracing_mode="real", pre_dispatch=True, _error_on_data_dependent_ops=False)
+        traced = make_fx(run, _AS_IN_A_RUN, "real", pre_dispatch=True, _error_on_data_dependent_ops=False)
         try:
             with _same_generators(given), _eagerly():
                 return traced(*given)
@@ -432,7 +465,7 @@ class _Recorder:
         found = [(node, how) for node, how in self._read if node in alive]
         for node in program.nodes:
             if _reads_values(node):
-                found += [(one, name_of(node)) for one in node.all_input_nodes]
+                found += [(one, name_of(node)) for one in node.all_input_nodes if one in depends][:1]
         texts = (f"{module_of(node) or node.name} ({how})" for node, how in found if node in depends)
         return tuple(dict.fromkeys(texts))
 
@@ -448,7 +481,7 @@ def _reads_values(node: fx.Node) -> bool:
     return name in _READS or not tags.isdisjoint(target.tags)
 
 
-def _own(network: Any) -> dict[str, Tensor]:
+def own_tensors(network: Any) -> dict[str, Tensor]:
     """A network's tensors by name: parameters, buffers, and those that are plain attributes of its modules."""
     if not isinstance(network, nn.Module):
         return {}
@@ -462,15 +495,23 @@ def _own(network: Any) -> dict[str, Tensor]:
 
 
 @contextmanager
-def _left_alone(own: Mapping[str, Tensor], before: Mapping[str, Tensor]) -> Iterator[None]:
-    """Puts back what a run wrote into a network's own tensors."""
+def left_alone(own: Mapping[str, Tensor], changed: list[str]) -> Iterator[dict[str, Tensor]]:
+    """Puts back what runs write into a network's own tensors, and lists the names of these.
+
+    Yields:
+        Copies of the tensors as they were; of those that are changed, if any, the only ones in the end.
+    """
+    before = {name: one.detach().clone().requires_grad_(one.requires_grad) for name, one in own.items()}
     try:
-        yield
+        yield before
     finally:
         with torch.no_grad():
             for name, one in own.items():
-                if not same_values(one.detach(), before[name]):
+                if same_values(one, before[name]):
+                    del before[name]
+                else:
                     one.copy_(before[name])
+                    changed.append(name)
 
 
 @contextmanager
@@ -492,6 +533,7 @@ def _eagerly() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if "torch._dynamo" in sys.modules:  # else nothing is compiled, and the import takes seconds
             stack.enter_context(torch.compiler.set_stance("force_eager"))
+            stack.enter_context(torch._dynamo.config.patch(error_on_nested_fx_trace=False))  # type: ignore[no-untyped-call]
         yield
 
 
@@ -552,18 +594,18 @@ def _closed(graph: fx.GraphModule, tensors: Mapping[str, Tensor], given: Sequenc
     Raises:
         ConversionError: An operation writes to several tensors.
     """
-    writers = [node for node in graph.graph.nodes if written_places(node)]
+    writers = [node for node in graph.graph.nodes if node.op == "call_function" and written_arguments(node)]
     if not writers:
         return
-    run = _Sharing(graph, {name: one.clone() for name, one in tensors.items()})
+    run = _Sharing(graph, {name: one.detach().clone() for name, one in tensors.items()})
     with torch.no_grad(), silently(), torch.random.fork_rng(devices=[]):
         run.run(*(one.clone() for one in given))
     order = {node: place for place, node in enumerate(graph.graph.nodes)}
     for node in writers:
-        written = [node.args[place] for place in written_places(node) if place < len(node.args)]
-        if len(written) != 1 or not isinstance(written[0], fx.Node):
-            raise ConversionError(f"{name_of(node)} writes to several tensors at once")
-        _written(graph, run, order, written[0], node)
+        (target, *others) = written_arguments(node).values()
+        if others or not isinstance(target, fx.Node):
+            raise ConversionError(f"torch's record of {name_of(node)} writes to several tensors at once")
+        _written(graph, run, order, target, node)
 
 
 def _written(graph: fx.GraphModule, run: _Sharing, order: dict[fx.Node, int], target: fx.Node, node: fx.Node) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, fx
 
 from ..programs.float64 import first_of
-from ..programs.program import Noted, Program, name_of
+from ..programs.program import Noted, Program, arguments_of, name_of
 from .sides import Inputs
 
 Key = tuple[str, tuple[int, ...]]
@@ -117,14 +117,7 @@ class Traced:
 
     def arguments(self, node: fx.Node) -> dict[str, Any]:
         """Arguments by name, with defaults; tensors that the network holds, and operations."""
-        source = source_of(node)
-        target = source.target
-        if not isinstance(target, torch._ops.OpOverload):
-            named = {str(place): value for place, value in enumerate(source.args)} | dict(source.kwargs)
-        else:
-            schema = target._schema.arguments
-            given = dict(zip((one.name for one in schema), source.args, strict=False)) | dict(source.kwargs)
-            named = {one.name: given.get(one.name, one.default_value) for one in schema}
+        named = arguments_of(source_of(node))
         return {name: self._held(value) for name, value in named.items()}
 
     def is_folded(self, node: fx.Node) -> bool:

@@ -229,7 +229,7 @@ class _Comparison:
     @cached_property
     def graphs(self) -> list[Program | None]:
         """The graphs of both sides; outputs that have the same bits need none."""
-        return [side.graph(self.given) for side in self.sides]
+        return [side.graph(self.given, run) for side, run in zip(self.sides, self.played, strict=True)]
 
     @cached_property
     def exact(self) -> int:
@@ -260,8 +260,9 @@ class _Comparison:
     def _with_notes(self, found: Sameness) -> Sameness:
         pairs = zip(self.sides, self.played, strict=True)
         writes = [f"{side.name} writes to its inputs." for side, run in pairs if run.writes]
+        reads = [note for side in self.sides for note in side.notes] if found.outputs else []
         soft = [note for side in self.sides for note in _soft(side)] if found.verdict == "not rounding" else []
-        return replace(found, notes=(*found.notes, *soft, *writes))
+        return replace(found, notes=(*found.notes, *soft, *writes, *reads))
 
     def _unfair(self) -> Sameness | None:
         """The verdict on a side that gives two results or changes, or None."""
