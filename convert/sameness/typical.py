@@ -291,20 +291,25 @@ class Noise(TorchDispatchMode):
             second, n = found
             block = min(n, _BLOCK)
             walk, drift = (block + n / block) / 2, (block**2 / n + n / block) / 3
-            variance = summing**2 * (walk * second.square() + drift * y.square())
+            of_second, of_sum = summing**2 * walk, summing**2 * drift
             if storing > summing:
-                variance = variance + (y * storing).square()
+                of_sum += storing**2
             if name not in _AVERAGING:
-                factors = 2 * self._precision.factors**2 + _steps(name, args, self._precision.levels)
-                variance = variance + second.square() * factors
-            size = variance.sqrt()
+                of_second += 2 * self._precision.factors**2 + _steps(name, args, self._precision.levels)
+            size = (
+                (y.abs() if y.is_complex() else y)
+                .square()
+                .mul_(of_sum)
+                .addcmul_(second, second, value=of_second)
+                .sqrt_()
+            )
         else:
             summed = _summed(name, args, y)
             size = (_beside(name, args, kwargs, out) if summed is None else summed) * summing
             if summed is not None or storing > summing:  # the result is rounded once more
                 size = (size.square() + (y.abs() * storing).square()).sqrt()
         # Infinities, as of a mask in front of a softmax, and what follows of them are exact.
-        return (self._normal(y) * size * _UNIFORM).nan_to_num(0.0, 0.0, 0.0)
+        return self._normal(y).mul(size).mul_(_UNIFORM).nan_to_num_(0.0, 0.0, 0.0)
 
     def _of_products(self, name: str, func: Any, args: Any, y: Tensor) -> tuple[Tensor, float] | None:
         """The size of a sum of products: that of the first run, where there was one."""
@@ -321,7 +326,8 @@ class Noise(TorchDispatchMode):
         generator = self._generators.get(like.device)
         if generator is None:
             generator = self._generators[like.device] = torch.Generator(like.device).manual_seed(self._seed)
-        return torch.empty_like(like).normal_(generator=generator)
+        single = like if like.is_complex() else like.float()  # the size of noise needs no more digits
+        return torch.empty_like(single).normal_(generator=generator)
 
 
 def _is_product(name: str) -> bool:
