@@ -329,7 +329,7 @@ class _Values(TorchFunctionMode):
     """Notes which tensors' values go where torch does not follow."""
 
     def __init__(self, mode: Any) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._mode, self.read = mode, list[tuple[fx.Node, str]]()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -367,7 +367,7 @@ class _Placed(fx.Interpreter):
             if not by_name and kwargs:
                 by_name, args = [], (*args, *kwargs.values())
             return tree_leaves((args, [kwargs[name] for name in by_name if name in kwargs]))
-        names = [str(node.target) for node in self.module.graph.find_nodes(op="placeholder")]  # type: ignore[union-attr]
+        names = [str(node.target) for node in self.graph.find_nodes(op="placeholder")]
         return [*args, *(kwargs[name] for name in names[len(args) :] if name in kwargs)]
 
     def called(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -533,7 +533,7 @@ def _eagerly() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if "torch._dynamo" in sys.modules:  # else nothing is compiled, and the import takes seconds
             stack.enter_context(torch.compiler.set_stance("force_eager"))
-            stack.enter_context(torch._dynamo.config.patch(error_on_nested_fx_trace=False))  # type: ignore[no-untyped-call]
+            stack.enter_context(torch._dynamo.config.patch(error_on_nested_fx_trace=False))
         yield
 
 
@@ -581,7 +581,7 @@ class _Sharing(fx.Interpreter):
             where = StorageWeakRef(found.untyped_storage())
             self._kept.append(where)  # so that its number is not used again
             self.memory[n] = where.cdata
-            self.layout[n] = (tuple(found.shape), found.stride(), found.storage_offset())
+            self.layout[n] = (tuple(found.shape), found.stride(), int(found.storage_offset()))
         return found
 
 
