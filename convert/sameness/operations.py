@@ -22,11 +22,12 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..programs.float64 import evaluated, lift, plainly
+from ..programs.noise import Noise, Precision, noisy
 from ..programs.program import Program, Walk
 from .differences import Parted, is_named_for_itself, parted
 from .pairing import Operations, Pairs, Traced, source_of
 from .sides import Inputs
-from .typical import Noise, Precision, Scale, Typical, noisy
+from .typical import Scale, Typical
 
 _PROBED = 256  # numbers that tell quickly that two tensors are not near
 _NAMED = 8  # operations that are listed

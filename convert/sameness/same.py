@@ -1,7 +1,7 @@
 """Compares two networks on the same inputs, and says whether their difference is rounding.
 
 1. Both sides run twice on clones of the inputs (``sides.py``).
-2. The graph of one says the truth, in float64 (``truth.py``), and what rounding usually does (``typical.py``).
+2. The graph of one says the truth, in float64 (``programs/float64.py``), and what rounding usually does (``typical.py``).
 3. Differences of every output are held against that, and against the worst case to first order.
 4. The two graphs tell where they part, also where rounding further on covers it (``operations.py``).
 """
@@ -23,6 +23,7 @@ from ..errors import ConversionError, OptionError
 from ..files.weights import Opening
 from ..layer.layer import SelfAttention
 from ..programs.float64 import real
+from ..programs.noise import TF32, UNITS, Precision
 from ..programs.program import Program
 from .differences import Parted, unlike
 from .onnx_values import OnnxOperations
@@ -30,7 +31,7 @@ from .operations import Parts, where_graphs_part, where_modules_part
 from .pairing import Operations, Pairs, Traced
 from .proved import Proving, is_small
 from .sides import Inputs, OnnxCall, Side, bitwise
-from .typical import RUNS, TF32, UNITS, Precision, Typical, typical
+from .typical import RUNS, Typical, typical
 from .verdict import (
     INNER,
     THRESHOLD,
