@@ -43,8 +43,9 @@ from zoo import MOST, Plain, built, drawn, families, half, inputs, taken
 
 from conv2attn.convert import convert_model
 from conv2attn.convert.onnx import onnx_package
+from conv2attn.convert.programs.float64 import Lifted
+from conv2attn.convert.programs.program import module_of
 from conv2attn.convert.sameness.same import Reference
-from conv2attn.convert.sameness.truth import Lifted
 from conv2attn.convert.sameness.verdict import Sameness
 
 FIRST, LIMIT = 120.0, 90.0  # seconds of the processor until a child has a network's truth, and for each pair after that
@@ -255,7 +256,7 @@ def faulty(one: Subject, kind: str, place: str, is_limit: bool) -> Record:
         size = largest_that_passes(one.exported, kind, place, one.x, right)
     other = planted(one.exported, kind, place, size)
     found = one.reference.compare(other)
-    sites = {node.name: one.reference.graph.path(node) for node in changed(one.exported, kind, place)}
+    sites = {node.name: module_of(node) for node in changed(one.exported, kind, place)}
     others = others_say(right, computed(other, one.x), one.truth)
     named = [part.name in sites or part.name in sites.values() for part in found.where]
     own = {"size": size, "limit": is_limit, "place": place, "path": sites[place]}

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor, fx
 from torch.export import ExportedProgram
 
-from conv2attn.convert.certificate.network.program import name_of
-from conv2attn.convert.sameness.truth import Graph
+from conv2attn.convert.inputs import named_tensors
+from conv2attn.convert.programs.program import name_of
 
 aten = torch.ops.aten
 _BISECTIONS = 14
@@ -439,8 +439,7 @@ def places(exported: ExportedProgram, kind: str, names: list[str], seed: str) ->
 @torch.no_grad()
 def computed(exported: ExportedProgram, x: Tensor) -> list[Tensor]:
     """The outputs of a program in its own precision."""
-    graph = Graph(exported)
-    return list(graph.outputs(fx.Interpreter(exported.graph_module).run(*graph.inputs((x,), {}, wide=False))).values())
+    return list(named_tensors(exported.module()(x)).values())
 
 
 def is_close(a: list[Tensor], b: list[Tensor]) -> bool:

@@ -288,6 +288,11 @@ def named_tensors(outputs: Any, network: str = "the network") -> dict[str, Tenso
     return found
 
 
+def same_values(one: Tensor, other: Tensor) -> bool:
+    """Whether two tensors of one shape, dtype and device hold the same numbers; a NaN is equal to any other."""
+    return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
+
+
 def scores_of(outputs: Any) -> Tensor:
     """The scores among a network's outputs, whose largest is the network's answer.
 

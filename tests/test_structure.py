@@ -20,6 +20,7 @@ ROOMS = [
     "convert/engines",
     "convert/subclasses",
     "convert/layer",
+    "convert/programs",
     "convert/certificate",
     "convert/certificate/network",
     "convert/network",

@@ -30,7 +30,7 @@ from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_h
 from torch.nn.parameter import is_lazy
 
 from ..errors import ConversionError, OptionError, first_line
-from ..inputs import call_with, named_tensors
+from ..inputs import call_with, named_tensors, same_values
 from ..layer.layer import SelfAttention
 from ..spec import Convolution
 from ..subclasses.computed import in_eval_mode
@@ -120,11 +120,6 @@ def _is_same_tensor(one: Tensor | None, other: Tensor | None) -> bool:
         return same_values(one.detach(), other.detach())
     except (RuntimeError, NotImplementedError):  # of a kind of tensor that cannot be compared
         return True
-
-
-def same_values(one: Tensor, other: Tensor) -> bool:
-    """Whether two tensors of one shape, dtype and device hold the same numbers; a NaN is equal to any other."""
-    return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
 
 
 @dataclass

@@ -1,8 +1,7 @@
 """Whether the difference of two networks is rounding.
 
 sides.py       a side: anything that can be called, its graph where it has one, and fair play
-truth.py       the graph, in float64
-typical.py     what rounding usually does: noise in place of each operation's rounding
+typical.py     what rounding usually does to outputs: runs with noise beside one in float64
 pairing.py     operations of two sides, and which belong together
 operations.py  where two sides part
 differences.py what differs there

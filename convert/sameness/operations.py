@@ -21,12 +21,13 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..certificate.network.program import Walk
+from ..programs.float64 import evaluated, lift, plainly
+from ..programs.noise import Noise, Precision, noisy
+from ..programs.program import Program, Walk
 from .differences import Parted, is_named_for_itself, parted
 from .pairing import Operations, Pairs, Traced, source_of
 from .sides import Inputs
-from .truth import Graph, evaluated, lift, plainly
-from .typical import Noise, Precision, Scale, Typical, noisy
+from .typical import Scale, Typical
 
 _PROBED = 256  # numbers that tell quickly that two tensors are not near
 _NAMED = 8  # operations that are listed
@@ -67,7 +68,7 @@ class _Beside(Walk):
     """
 
     def __init__(self, pairs: Pairs, precision: Precision, threshold: float, seed: int, *, is_eager: bool) -> None:
-        super().__init__(pairs.a.graph.exported.graph_module)
+        super().__init__(pairs.a.program.graph, pairs.a.program.tensors)
         self._pairs, self._threshold, self._is_eager = pairs, threshold, is_eager
         self._noise = Noise(precision, seed)
         self.suspects: dict[fx.Node, float] = {}
@@ -202,7 +203,7 @@ def _side(values: Any, which: str) -> Any:
 
 
 def where_graphs_part(
-    a: Graph,
+    a: Program,
     b: Operations,
     inputs: Inputs,
     precision: Precision,
@@ -242,12 +243,12 @@ def _walked(
 ) -> _Beside:
     walk = _Beside(pairs, precision, threshold, seed, is_eager=is_eager)
     with torch.no_grad(), plainly():
-        walk.run(*pairs.a.graph.inputs(inputs.args, inputs.kwargs))
+        walk.run(*pairs.a.program.inputs(inputs.args, inputs.kwargs))
     return walk
 
 
 def where_modules_part(
-    graph: Graph, typical: Typical, blocks: Mapping[str, Tensor], threshold: float
+    graph: Program, typical: Typical, blocks: Mapping[str, Tensor], threshold: float
 ) -> tuple[Parted, ...]:
     """The first module of a black box whose output leaves rounding, of those that the graph has by the same name."""
     for name, node in graph.module_ends.items():

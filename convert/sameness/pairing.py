@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import difflib
 import operator
+import warnings
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, fx
 
-from ..certificate.network.program import name_of
+from ..programs.float64 import first_of
+from ..programs.program import Noted, Program, arguments_of, name_of
 from .sides import Inputs
-from .truth import Graph, first_of
 
 Key = tuple[str, tuple[int, ...]]
 _NEARBY = 12  # operations on either side of the own place that may be a partner
@@ -85,17 +86,17 @@ class Traced:
     """The operations of torch's program.
 
     Args:
-        graph: The program.
+        program: The program.
         inputs: What it runs on, where what its operations give is asked for.
     """
 
-    def __init__(self, graph: Graph, inputs: Inputs | None = None) -> None:
-        self.graph, self.nodes = graph, graph.nodes
-        self.values: dict[Any, Any] = {} if inputs is None else graph.unlifted(inputs.args, inputs.kwargs)
+    def __init__(self, program: Program, inputs: Inputs | None = None) -> None:
+        self.program, self.nodes = program, program.nodes
+        self.values: dict[Any, Any] = {} if inputs is None else _values(program, inputs)
 
     def path(self, node: fx.Node) -> str:
         """The module that an operation is in, or ""."""
-        return self.graph.path(node)
+        return self.program.path(node)
 
     def key(self, node: fx.Node) -> Key:
         """Name and shape; an operation of several results is that of the first, and they lie beside it."""
@@ -116,14 +117,7 @@ class Traced:
 
     def arguments(self, node: fx.Node) -> dict[str, Any]:
         """Arguments by name, with defaults; tensors that the network holds, and operations."""
-        source = source_of(node)
-        target = source.target
-        if not isinstance(target, torch._ops.OpOverload):
-            named = {str(place): value for place, value in enumerate(source.args)} | dict(source.kwargs)
-        else:
-            schema = target._schema.arguments
-            given = dict(zip((one.name for one in schema), source.args, strict=False)) | dict(source.kwargs)
-            named = {one.name: given.get(one.name, one.default_value) for one in schema}
+        named = arguments_of(source_of(node))
         return {name: self._held(value) for name, value in named.items()}
 
     def is_folded(self, node: fx.Node) -> bool:
@@ -137,8 +131,17 @@ class Traced:
     def _held(self, value: Any) -> Any:
         if isinstance(value, list | tuple):
             return [self._held(one) for one in value]
-        held = self.graph.tensors.get(value.name) if isinstance(value, fx.Node) else None
+        held = self.program.tensors.get(value.name) if isinstance(value, fx.Node) else None
         return held if isinstance(held, Tensor) else value
+
+
+def _values(program: Program, inputs: Inputs) -> dict[fx.Node, Any]:
+    """Each operation's result as the network computes it, in its own precision."""
+    noted = Noted(program)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        noted.run(*program.inputs(inputs.args, inputs.kwargs))
+    return noted.values
 
 
 def source_of(node: fx.Node) -> fx.Node:

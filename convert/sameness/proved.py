@@ -8,7 +8,7 @@ at once; a larger one takes as long as some hundred runs, where that is asked fo
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,6 +21,7 @@ from ..certificate.network.program import Program
 from ..errors import ConversionError
 from ..layer.checked import checked_layer
 from ..layer.layer import SelfAttention
+from ..programs.program import Program as Record
 from .verdict import Worst
 
 _SMALL = 2**14  # numbers that a network computes for an image, at most, for a proof that nobody asked for
@@ -67,12 +68,6 @@ class Proving:
             return str(refusal)
         return cls(program, images, seed, is_asked)
 
-    @property
-    def is_small(self) -> bool:
-        """Whether proofs take no longer than a few runs of the comparison."""
-        values = (node.meta.get("val") for node in self.program.exported.graph.nodes if node.op == "call_function")
-        return len(self.images) <= _FEW and sum(_numbers(one) for one in values) <= _SMALL
-
     def truth_error(self, truth: Mapping[str, Tensor]) -> float | str:
         """Bound on how far any number of the truth is from exact arithmetic, or why there is none.
 
@@ -118,6 +113,17 @@ class Proving:
         except (ConversionError, RuntimeError, IndexError):  # no rule for an operation, or other outputs
             return None
         return Worst(largest, *found)
+
+
+def is_small(program: Record, tensors: Sequence[Tensor]) -> bool:
+    """Whether proofs take no longer than a few runs of the comparison.
+
+    Args:
+        program: The record of a network's run.
+        tensors: On these inputs.
+    """
+    images = len(tensors[0]) if len(tensors) == 1 and tensors[0].ndim else 0
+    return 0 < images <= _FEW and sum(_numbers(node.meta.get("val")) for node in program.nodes) <= _SMALL * images
 
 
 def _numbers(value: object) -> int:

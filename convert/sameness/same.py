@@ -1,7 +1,7 @@
 """Compares two networks on the same inputs, and says whether their difference is rounding.
 
 1. Both sides run twice on clones of the inputs (``sides.py``).
-2. The graph of one says the truth, in float64 (``truth.py``), and what rounding usually does (``typical.py``).
+2. The graph of one says the truth, in float64 (``programs/float64.py``), and what rounding usually does (``typical.py``).
 3. Differences of every output are held against that, and against the worst case to first order.
 4. The two graphs tell where they part, also where rounding further on covers it (``operations.py``).
 """
@@ -22,14 +22,16 @@ from ..arguments import as_integer
 from ..errors import ConversionError, OptionError
 from ..files.weights import Opening
 from ..layer.layer import SelfAttention
+from ..programs.float64 import real
+from ..programs.noise import TF32, UNITS, Precision
+from ..programs.program import Program
 from .differences import Parted, unlike
 from .onnx_values import OnnxOperations
 from .operations import Parts, where_graphs_part, where_modules_part
 from .pairing import Operations, Pairs, Traced
-from .proved import Proving
+from .proved import Proving, is_small
 from .sides import Inputs, OnnxCall, Side, bitwise
-from .truth import Graph, real
-from .typical import RUNS, TF32, UNITS, Precision, Typical, typical
+from .typical import RUNS, Typical, typical
 from .verdict import (
     INNER,
     THRESHOLD,
@@ -73,13 +75,13 @@ class Reference:
         self._typical: dict[Any, list[Typical]] = {}
 
     @cached_property
-    def graph(self) -> Graph:
+    def graph(self) -> Program:
         """Its program.
 
         Raises:
             ConversionError: torch cannot export it.
         """
-        return Graph.of(self.network, self.given.args, self.given.kwargs)
+        return Program.of_run(self.network, self.given.args, self.given.kwargs)
 
     def typical(
         self, precisions: list[Precision], *, watched: bool = False, progress: Progress = lambda _: None
@@ -99,7 +101,7 @@ class Reference:
             )
         return self._typical[key]
 
-    def is_of(self, graph: Graph, given: Inputs) -> bool:
+    def is_of(self, graph: Program, given: Inputs) -> bool:
         """Whether it knows this graph, and inputs in this precision."""
         types = [[one.dtype for one in inputs.tensors] for inputs in (self.given, given)]
         return graph is self.graph and types[0] == types[1]
@@ -226,9 +228,9 @@ class _Comparison:
         self.played = [side.play(self.given) for side in sides]
 
     @cached_property
-    def graphs(self) -> list[Graph | None]:
+    def graphs(self) -> list[Program | None]:
         """The graphs of both sides; outputs that have the same bits need none."""
-        return [side.graph(self.given) for side in self.sides]
+        return [side.graph(self.given, run) for side, run in zip(self.sides, self.played, strict=True)]
 
     @cached_property
     def exact(self) -> int:
@@ -259,8 +261,9 @@ class _Comparison:
     def _with_notes(self, found: Sameness) -> Sameness:
         pairs = zip(self.sides, self.played, strict=True)
         writes = [f"{side.name} writes to its inputs." for side, run in pairs if run.writes]
+        reads = [note for side in self.sides for note in side.notes] if found.outputs else []
         soft = [note for side in self.sides for note in _soft(side)] if found.verdict == "not rounding" else []
-        return replace(found, notes=(*found.notes, *soft, *writes))
+        return replace(found, notes=(*found.notes, *soft, *writes, *reads))
 
     def _unfair(self) -> Sameness | None:
         """The verdict on a side that gives two results or changes, or None."""
@@ -287,7 +290,7 @@ class _Comparison:
             return {}
         return side.blocks(self.given, tuple(graph.module_ends))
 
-    def _judged(self, graph: Graph, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
+    def _judged(self, graph: Program, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
         """Both outputs beside the truth, and beside what rounding does."""
         *found, stepped = self._typical(graph, watched=bool(self.blocks))
         truth = by_name(a, found[0].truth)
@@ -308,13 +311,13 @@ class _Comparison:
             return self._quantised(
                 basis, [output_of(x, (a[x], b[x]), truth[x], (chosen[0][x], chosen[1][x])) for x in a]
             )
-        basis = self._proved(basis, (a, b), truth)
+        basis = self._proved(basis, graph, (a, b), truth)
         if basis.ratio <= THRESHOLD:
             return self._within(basis, graph)
         parts, why = self._where(graph, found[1 - self.exact])
         return replace(basis, verdict="not rounding", where=parts.found, inner=parts.largest, only_outputs=why)
 
-    def _within(self, basis: Sameness, graph: Graph) -> Sameness:
+    def _within(self, basis: Sameness, graph: Program) -> Sameness:
         """The verdict where the outputs differ by rounding: so must each operation's result on the same inputs."""
         own = self._operations()
         if own is None or isinstance(own, str) or self._computed_in(0) != self._computed_in(1):
@@ -327,7 +330,7 @@ class _Comparison:
         inexact = map(inexact_note, (one for one in parts.found if not one.why_is_known))
         return replace(basis, where=self._unlike(), notes=(*basis.notes, *inexact))
 
-    def _typical(self, graph: Graph, *, watched: bool) -> list[Typical]:
+    def _typical(self, graph: Program, *, watched: bool) -> list[Typical]:
         """Truth, and the scale of A, of B, and of steps of 8 bits where a side is quantised."""
         precisions = [self._precision(place) for place in (0, 1)]
         is_quantised = any(side.quantised for side in self.sides)
@@ -356,7 +359,7 @@ class _Comparison:
         stored = [*(types if len(types) == 1 else ()), *([own] if own in UNITS else [])]
         return max(stored, key=lambda one: UNITS[one], default=torch.float32)
 
-    def _where(self, graph: Graph, other: Typical) -> tuple[Parts, str | None]:
+    def _where(self, graph: Program, other: Typical) -> tuple[Parts, str | None]:
         """Where the two part, and why nothing but outputs could be compared, if so."""
         side, own = self.sides[1 - self.exact], self._operations()
         if isinstance(own, str):
@@ -370,7 +373,7 @@ class _Comparison:
         reason = side.reason if compiled is None else f"{compiled.name} is compiled"
         return found, None if found.found else reason
 
-    def _parted(self, graph: Graph, own: Operations, threshold: float) -> Parts:
+    def _parted(self, graph: Program, own: Operations, threshold: float) -> Parts:
         """The operations that differ by more than this many roundings from what the other side's give."""
         precision = self._precision(1 - self.exact)
         return where_graphs_part(graph, own, self.given, precision, threshold, seed=self.seed, names=self._names)
@@ -418,16 +421,23 @@ class _Comparison:
         network, tensors = self.sides[self.exact].network, self.given.tensors
         return Proving.of(network, tensors, computed.pop(), seed=self.seed, is_asked=self.prove)
 
-    def _proved(self, basis: Sameness, sides: tuple[dict[str, Tensor], ...], truth: Mapping[str, Tensor]) -> Sameness:
-        """The verdict with the worst case of the number that differs most, and the truth's own error."""
+    def _proved(
+        self, basis: Sameness, graph: Program, sides: tuple[dict[str, Tensor], ...], truth: Mapping[str, Tensor]
+    ) -> Sameness:
+        """The verdict with the worst case of the number that differs most, and the truth's own error.
+
+        Where the difference is rounding, both are left out of large networks: they take as long as the rest.
+        """
         if self.reference is not None and not self.reference.is_bounded:
+            return basis
+        if basis.ratio <= THRESHOLD and not self.prove and not is_small(graph, self.given.tensors):
             return basis
         proving, error = self.proving, None
         if isinstance(proving, Proving):
             row = max((row for row in basis.outputs if row.typical), key=lambda row: row.difference, default=None)
             pairs = {name: (one, sides[1][name]) for name, one in sides[0].items()}
             worst = None if row is None else proving.worst(pairs, row.name)
-            error = proving.truth_error(truth) if self.prove or proving.is_small else None
+            error = proving.truth_error(truth) if self.prove or is_small(graph, self.given.tensors) else None
             basis = replace(basis, worst=worst, truth_error=error if isinstance(error, float) else None)
         why = error if isinstance(proving, Proving) else proving
         if not (self.prove and isinstance(why, str)):

@@ -14,27 +14,26 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..errors import ConversionError, InputError, OptionError, refusing
+from ..errors import ConversionError, InputError, OptionError, listed, refusing
 from ..files.open import open_network
 from ..files.readers import kind_of
 from ..files.weights import Opening
-from ..inputs import named_tensors, other_than_inputs
+from ..inputs import named_tensors, other_than_inputs, same_values
 from ..layer.checked import passed
-from ..network.unchanged import same_values
 from ..onnx import onnx_package
 from ..onnx.run import session
-from .truth import Graph
+from ..programs.program import Program, left_alone, own_tensors
 
 ONNX = ".onnx"
 _QUANTISED_NODES = ("QuantizeLinear", "DequantizeLinear", "QLinear", "ConvInteger", "MatMulInteger")
@@ -160,13 +159,15 @@ class Side:
         ConversionError: The path cannot be opened.
     """
 
-    def __init__(self, given: Any, name: str, opening: Opening | None = None, *, program: Graph | None = None) -> None:
+    def __init__(
+        self, given: Any, name: str, opening: Opening | None = None, *, program: Program | None = None
+    ) -> None:
         self.name, self.is_own = name, True
         self.network: nn.Module | ExportedProgram | None = None
         self.call: Callable[..., Any]
         self.reason = f"{name} is a callable without a graph"
         self.quantised = False
-        self._program = program
+        self._program, self.notes = program, list[str]()
         if isinstance(given, str | Path):
             given = self._opened(Path(given), opening)
         if isinstance(given, ExportedProgram):
@@ -198,8 +199,13 @@ class Side:
             return OnnxCall(path)
         return open_network(path, opening).whole().as_saved().eval()
 
-    def graph(self, inputs: Inputs) -> Graph | None:
-        """Its program for these inputs, or None, with the reason in ``reason``."""
+    def graph(self, inputs: Inputs, played: Played) -> Program | None:
+        """Its program for these inputs, or None, with the reason in ``reason``.
+
+        Args:
+            inputs: The inputs.
+            played: Its runs on them.
+        """
         if self.network is None or self.quantised:
             if self.quantised:
                 self.reason = f"{self.name} is quantised"
@@ -207,11 +213,23 @@ class Side:
         if self._program is None:
             given = inputs.clone(self.dtype)
             try:
-                self._program = Graph.of(self.network, given.args, given.kwargs)
+                self._program = self._recorded(given)
                 self.quantised = self._program.reads_quantised
+                self.notes = [*_notes(self.name, self._program, given, played)] if self.is_own else []
             except ConversionError as refusal:
                 self.reason, self.network = f"{self.name} has no graph: {refusal}", None
         return self._program
+
+    def _recorded(self, given: Inputs) -> Program:
+        """The operations of a run.
+
+        Raises:
+            ConversionError: Random numbers are drawn, of which the next run has others, or torch cannot record it.
+        """
+        found = Program.of_run(self.network, given.args, given.kwargs)  # type: ignore[arg-type]
+        if found.draws:
+            raise ConversionError(f"it draws random numbers ({found.draws[0]})")
+        return found
 
     @property
     def dtype(self) -> torch.dtype | None:
@@ -237,13 +255,11 @@ class Side:
             ConversionError: It gives no tensor.
         """
         given = inputs.clone(self.dtype)
-        before = self._state()
-        first = given.clone()
-        with torch.random.fork_rng(devices=[]):
+        first, changed = given.clone(), list[str]()
+        with torch.random.fork_rng(devices=[]), left_alone(own_tensors(self.call), changed):
             outputs, again = self._run(first), self._run(given.clone())
-        changed = tuple(name for name, one in self._state().items() if not bitwise(one, before.get(name)))
         writes = not all(bitwise(a, b) for a, b in zip(first.tensors, given.tensors, strict=True))
-        return Played(outputs, _spread(outputs, again), changed, writes)
+        return Played(outputs, _spread(outputs, again), tuple(changed), writes)
 
     def blocks(self, inputs: Inputs, names: Sequence[str]) -> dict[str, Tensor]:
         """The outputs of those of these modules that it has, by name."""
@@ -264,15 +280,24 @@ class Side:
             found = self.call(*given.args, **given.kwargs)
         return {name: one.detach().clone() for name, one in named_tensors(found, self.name).items()}
 
-    def _state(self) -> dict[str, Tensor]:
-        """Copies of its buffers."""
-        if not isinstance(self.call, nn.Module):
-            return {}
-        return {name: one.detach().clone() for name, one in self.call.named_buffers() if not one.is_meta}
+
+def _gave(found: Mapping[str, Tensor], played: Played) -> bool:
+    """Whether these are the outputs of a run, bit for bit."""
+    return all(bitwise(one, played.outputs.get(name)) for name, one in found.items())
+
+
+def _notes(name: str, program: Program, given: Inputs, played: Played) -> Iterator[str]:
+    """What a record does not say of a side."""
+    if program.reads:
+        yield f"{name} reads values ({listed(program.reads)}): what is said of it is of these inputs."
+    if not (_gave(program.results, played) or _gave(program.replayed(given.args, given.kwargs), played)):
+        yield f"{name}'s operations one by one give other last digits than its run, which torch fuses."
 
 
 def _depends_on_mode(module: nn.Module) -> bool:
     """Whether a module may compute something else in train mode: code of its own reads it, or cannot be read."""
+    if isinstance(module, fx.GraphModule):  # whose code has the mode in which it was traced
+        return False
     own = vars(module).get("forward")
     is_patched = own is not None and _names_mode(getattr(own, "__code__", None))
     return is_patched or isinstance(module, torch.jit.ScriptModule) or _reads_mode(type(module))

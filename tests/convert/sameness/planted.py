@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 from benchmarks.planted import FAULTS as KINDS
 from benchmarks.planted import fitting, planted
 from conv2attn.convert.examples.networks import load_example
-from conv2attn.convert.sameness.truth import Graph
+from conv2attn.convert.programs.program import module_of
 
 
 def rounded_once(network: nn.Module) -> Callable[[Tensor], Tensor]:
@@ -144,9 +144,9 @@ class Fault(NamedTuple):
     def pair(self) -> tuple[nn.Module, ExportedProgram, Tensor]:
         """The network, its program with the fault, and an input."""
         network, program, image = sound(self.build)
-        graph = Graph(program)
+
         operations = {node.name: node for node in program.graph.nodes}
-        (name, *_) = (one for one in fitting(program)[self.kind] if self.place in (one, graph.path(operations[one])))
+        (name, *_) = (one for one in fitting(program)[self.kind] if self.place in (one, module_of(operations[one])))
         return network, planted(program, self.kind, name, KINDS[self.kind].natural or 0.0), image
 
 

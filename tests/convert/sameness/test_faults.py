@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from conv2attn.convert.sameness import typical
+from conv2attn.convert.programs import noise
 from conv2attn.convert.sameness.same import Reference, same
 from conv2attn.convert.sameness.verdict import INNER, THRESHOLD
 from tests.convert.sameness.planted import FAULTS, SIZES, Fault, Hiding, attending, mobile, sound
@@ -80,9 +80,8 @@ def test_modules_of_a_network_without_a_graph_are_compared_where_names_agree() -
 
     class Branching(type(faulty)):  # type: ignore[misc]
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            if float(x.detach().sum()) > 1e9:  # torch.export cannot follow it
-                return x
-            found: torch.Tensor = super().forward(x)
+            found: torch.Tensor = super().forward(x).clone()
+            found += torch.rand(1) * 0  # random numbers, of which the next run has others
             return found
 
     faulty.__class__ = Branching
@@ -94,13 +93,13 @@ def test_modules_of_a_network_without_a_graph_are_compared_where_names_agree() -
 
 @pytest.mark.fault
 @pytest.mark.parametrize("build", SIZES, ids=lambda build: build.__name__)
-def test_noise_a_tenth_as_large_makes_an_honest_pair_fail(
+def test_noise_a_thirtieth_as_large_makes_an_honest_pair_fail(
     build: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    image = torch.randn(2, *SIZES[build])
+    image = torch.randn(2, *SIZES[build], generator=torch.Generator().manual_seed(5))
     assert same(build(), build().bfloat16(), image).verdict == "rounding"
-    normal = typical.Noise._normal
-    monkeypatch.setattr(typical.Noise, "_normal", lambda self, like: normal(self, like) / 10)
+    normal = noise.Noise._normal
+    monkeypatch.setattr(noise.Noise, "_normal", lambda self, like: normal(self, like) / 30)
     assert same(build(), build().bfloat16(), image).verdict == "not rounding"
 
 

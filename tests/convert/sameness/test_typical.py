@@ -11,8 +11,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from conv2attn.convert.sameness.truth import lift, plainly
-from conv2attn.convert.sameness.typical import RUNS, Noise, Precision, Scale
+from conv2attn.convert.programs.float64 import lift, plainly
+from conv2attn.convert.programs.noise import Noise, Precision
+from conv2attn.convert.sameness.typical import RUNS, Scale
 from conv2attn.convert.sameness.verdict import THRESHOLD
 from tests.convert.certificate.network import draws
 
