@@ -47,7 +47,7 @@ def within(point: Point, trial: int) -> Iterator[Tensor]:
 def excess(operation: Operation, width: float, trial: int) -> float | None:
     """The most that a map misses, as a multiple of what the table says it leaves; None where nothing is known."""
     shift = 3.0 * (trial % 3 == 2)  # where hardswish has a kink
-    points = [ranges(numbers(*s, seed=trial + n) + shift, width, trial) for n, s in enumerate(operation.shapes)]
+    points = [ranges(operation.drawn(n, trial + n) + shift, width, trial) for n in range(len(operation.shapes))]
     call = called(operation, points)
     try:
         bounds = bound(call.map(lambda one: one.hull))  # type: ignore[attr-defined]
