@@ -20,6 +20,7 @@ from .moved import MADE, MOVES, NEAREST
 
 CASTS = ("to", "_to_copy")
 OF_SHAPES = ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full")  # read no number
+NORMED = ("batch_norm", "_native_batch_norm_legit", "layer_norm", "group_norm", "instance_norm")
 _FILLED = (*OF_SHAPES, *MADE, "zeros", "ones", "eye")
 _ANSWERS = (*("eq", "ne", "lt", "le", "gt", "ge", "isnan", "isinf", "isfinite", "argmax", "argmin"), *CASTS)
 _ROUNDED_DOWN = ("linspace", "logspace")  # integers of these are computed as fractions

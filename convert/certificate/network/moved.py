@@ -28,13 +28,13 @@ MOVES = (
     *("unbind", "flip", "roll", "clone", "contiguous", "alias", "detach", "lift_fresh_copy", "slice_scatter"),
     *("select_scatter", "index_select", "index", "index_put", "cat", "stack", "pixel_shuffle", "pixel_unshuffle"),
     *("channel_shuffle", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "repeat_interleave"),
-    *("tile", "unfold", "copy", "fill"),
+    *("tile", "unfold", "copy", "fill", "reshape_as", "view_as", "expand_as"),
     *(f"max_pool{axes}d" for axes in (1, 2, 3)),
     *(f"adaptive_max_pool{axes}d" for axes in (1, 2, 3)),
     "amax",
 )
 NEAREST = tuple(f"upsample_nearest{axes}d" for axes in (1, 2, 3))
-_SHAPED = ("view", "_unsafe_view")  # the memory layout may differ here
+_SHAPED = ("view", "_unsafe_view", "reshape_as", "view_as")  # the memory layout may differ here
 
 
 def move(call: Call) -> Any:
@@ -42,7 +42,9 @@ def move(call: Call) -> Any:
     if "dtype" in call.arguments and call.name == "view":
         raise UnboundedError("it reads bits as other numbers")
     if call.name in _SHAPED:
-        return call.x.map(lambda bound: bound.reshape(call["size"]))
+        return call.x.map(lambda bound: bound.reshape(call.shape))
+    if call.name == "expand_as":
+        return call.x.map(lambda bound: bound.expand(call.shape))
     if call.name in NEAREST:
         check_nearest(call)
     if call.name == "index_put":
@@ -152,7 +154,9 @@ def moved(call: Call) -> Any:
     def run(tensors: Sequence[Tensor], constant: Callable[[Tensor], Tensor]) -> Any:
         given = iter(tensors)
         if call.name in _SHAPED:
-            return next(given).reshape(call["size"])
+            return next(given).reshape(call.shape)
+        if call.name == "expand_as":
+            return next(given).expand(call.shape)
         if call.name in _WRITTEN:
             return _written(call, list(given), constant).expand(call.shape)
         return call.with_each(lambda _: next(given), constant)

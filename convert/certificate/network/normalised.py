@@ -172,7 +172,7 @@ def norm(call: Call) -> Norm:
     shape, is_layer = call.x.low.shape, call.name == "layer_norm"
     if call.name == "instance_norm" and (call["running_mean"] is not None or not call["use_input_stats"]):
         raise UnboundedError("no bound is known for instance norm with statistics of its own")
-    if call.name == "batch_norm" and (shape[0] != 1 or call["running_mean"] is not None):
+    if "batch_norm" in call.name and (shape[0] != 1 or call.arguments.get("running_mean") is not None):
         raise UnboundedError("batch norm takes its statistics from the batch")
     view = (shape[0], call["num_groups"] if call.name == "group_norm" else shape[1], -1)
     if is_layer:

@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from ...bounds.rounding import OUTWARD
+from ...bounds.rounding import OUTWARD, unit_roundoff
 from .call import Call, operator_name
 from .interval import U64, Interval, UnboundedError
 from .operation import Exact, Local, Point, along, like, number, point_of, points_in
@@ -195,6 +195,8 @@ def elu(call: Call) -> Curve:
 def root(call: Call) -> Curve:
     """A root or a power with a constant exponent: x^e, with |f'| and |f''| largest at an end of the range.
 
+    An exponent that the dtype does not hold is e (1 + d), |d| <= u, and x^e is x^(e d) times as large.
+
     Raises:
         UnboundedError: What it is taken of may be small or negative, and the exponent is no positive integer.
     """
@@ -216,6 +218,9 @@ def root(call: Call) -> Curve:
     steepest = abs(e) * largest(e - 1)
     bend = torch.zeros_like(x.low) if e == 1 else abs(e * (e - 1)) * largest(e - 2)
     lost = call.arithmetic.smallest * steepest
+    if call.arithmetic.held(e) != e:
+        logs = torch.maximum(x.low.log().abs(), x.high.log().abs())
+        lost = lost + _astray(call, abs(e) * logs) * largest(e)
     return Curve(
         lambda t: t**e, lambda t: e * t ** (e - 1), steepest, bend=bend, ends=of_ends, size=largest(e), lost=lost
     )
@@ -239,6 +244,8 @@ def wave(call: Call) -> Curve:
 def exponential(call: Call) -> Curve:
     """b^x of a positive constant b: the slope is ln b times it, the second derivative that squared times it.
 
+    A constant that the dtype does not hold is b (1 + d), |d| <= u, and the power (1 + d)^x times as large.
+
     Raises:
         UnboundedError: The constant is not positive.
     """
@@ -253,9 +260,16 @@ def exponential(call: Call) -> Curve:
         return (f(low), f(high)) if base >= 1 else (f(high), f(low))
 
     lost = call.arithmetic.smallest * rate * most
+    if call.name == "pow" and call.arithmetic.held(base) != base:
+        lost = lost + _astray(call, x.largest) * most
     return Curve(
         f, lambda t: math.log(base) * f(t), rate * most, bend=rate**2 * most, ends=ends, size=most, lost=lost
     )
+
+
+def _astray(call: Call, times: Tensor) -> Tensor:
+    """Most that (1 + d)^times - 1 can be, |d| <= u of the dtype."""
+    return (times * (unit_roundoff(call.arithmetic.dtype) * (1 + 2.0**-7))).expm1() * OUTWARD
 
 
 @dataclass(frozen=True)

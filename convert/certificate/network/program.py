@@ -31,7 +31,7 @@ from ...layer.layer import SelfAttention
 from ...spec import ConvSpec, batch_shape
 from ...subclasses.computed import is_computed, value
 from .call import operator_name
-from .constants import OF_SHAPES, exact_constant, started, without_values
+from .constants import NORMED, OF_SHAPES, exact_constant, started, without_values
 from .decomposed import decompose
 from .interval import Known, UnboundedError, of_rule
 from .writes import without_shared_writes
@@ -206,6 +206,8 @@ class Bounding(Walk):
         if name_of(node) in OF_SHAPES:
             args = without_values(node, args)
         elif any(isinstance(operand, Known) for operand in operands):
+            if name_of(node) in NORMED and isinstance(args[0], Tensor):  # by a weight that is computed
+                args, kwargs = started(node, args, kwargs, self.constant)
             return self.bounded(node, args, kwargs)
         if torch.Tag.nondeterministic_seeded in target.tags:
             raise UnboundedError(f"{name_of(node)} draws random numbers")

@@ -150,6 +150,9 @@ OPERATIONS: dict[str, list[Operation]] = {
             aten.batch_norm.default, (None, None, True, 0.1, 1e-3, True), (1, C, R), inputs=3, others=((C,), (C,))
         ),
     ],
+    "_native_batch_norm_legit": [
+        Operation(aten._native_batch_norm_legit.no_stats, (*NORM[:2], True, 0.1, 1e-3), (1, C, R, W)),
+    ],
     "avg_pool1d": [Operation(aten.avg_pool1d.default, ([3], [2], [1]), SEQUENCE)],
     "avg_pool2d": [Operation(aten.avg_pool2d.default, ([3, 2], [1, 1], [1, 1], False, False))],
     "avg_pool3d": [Operation(aten.avg_pool3d.default, ([1, 2, 2],), VOLUME)],
