@@ -39,6 +39,7 @@ from .program import Program
 from .proof import Draws, Opens, Proof, checked_probability, prove, units_of
 
 MARGINS = 10
+P = 1e-9  # that a proof is wrong where random numbers are drawn, for an image
 SHOWN = {
     "exact": 2**20,
     "once": 2**18,
@@ -150,7 +151,7 @@ class ImagesCertificate:
     @property
     def proved(self) -> str:
         """The words "which is proved", with p where random numbers were drawn."""
-        return proved_in_words(self.p, None if not self.images or self.images[0].is_drawn else self.images[0].seed)
+        return proof_in_words(self.p, None if not self.images or self.images[0].is_drawn else self.images[0].seed)
 
     @property
     def estimate(self) -> float:
@@ -196,7 +197,7 @@ class ImagesCertificate:
         return found
 
 
-def proved_in_words(p: float, seed: int | None) -> str:
+def proof_in_words(p: float, seed: int | None) -> str:
     """The words "which is proved", with the probability that it is not.
 
     Args:
@@ -226,7 +227,7 @@ def certify_images(
     other: nn.Module | None = None,
     hypothesis: str = "once",
     margins: int = MARGINS,
-    p: float = 1e-9,
+    p: float = P,
     seed: int | None = None,
 ) -> ImagesCertificate:
     """Proves what rounding does to a network's outputs on images: in the run that is made, and in a class of runs.
@@ -251,7 +252,7 @@ def certify_images(
 
 def certify_shown(model: nn.Module, images: Tensor, *, margins: int = 1) -> ImagesCertificate:
     """As ``certify_images``, with seed 0 and the proofs that take seconds (``SHOWN``), for commands and pages."""
-    return _certified(model, images, None, "once", margins, 1e-9, 0, is_shown=True)
+    return _certified(model, images, None, "once", margins, P, 0, is_shown=True)
 
 
 @torch.inference_mode(False)
@@ -454,7 +455,7 @@ def _pairs(ranges: Linearised, factors: Tensor) -> list[float]:
 
 
 def truth_of(
-    program: Program, images: Tensor, *, p: float = 1e-9, seed: int | None = None
+    program: Program, images: Tensor, *, p: float = P, seed: int | None = None
 ) -> list[tuple[Tensor, float | None]]:
     """A network's outputs in float64, and what is proved of them: for those that hold other runs against the truth.
 
@@ -478,7 +479,7 @@ def truth_of(
 
 def most_at(
     program: Program, image: Tensor, output: int, number: int, apart: float, *, seed: int, is_asked: bool = False
-) -> tuple[float, float | None, str]:
+) -> tuple[float, float | None, str, float]:
     """Bounds on the difference of two programs at a number of one of a network's outputs.
 
     Args:
@@ -488,12 +489,13 @@ def most_at(
         number: The number's place in it.
         apart: What two runs differ by there. Unasked, a bound is proved only where that is more than the estimate, and
             takes seconds.
-        seed: Of the test's random numbers, of which a bound is wrong with a probability of 1e-9.
+        seed: Of the test's random numbers.
         is_asked: Whether a bound is proved in any case: with sums in any order, or else with each operation rounded
             once.
 
     Returns:
-        The estimate to first order with sums in any order; a proved bound or None; and the hypothesis of the bound.
+        The estimate to first order with sums in any order; a proved bound or None; the hypothesis of the bound; and the
+        probability that it is wrong, 0 where nothing was random.
 
     Raises:
         ConversionError: An operation has no rule.
@@ -507,10 +509,10 @@ def most_at(
             factors[0, before + number] = 1.0
             found += _pairs(first, factors)
             if is_asked or (apart > found[0] and units_of(first) <= SHOWN["once"]):
-                proof = prove(program, image, hypothesis, first, factors, p=1e-9, draws=Draws(seed))
+                proof = prove(program, image, hypothesis, first, factors, p=P, draws=Draws(seed))
                 if isinstance(proof, Proof):
-                    return found[0], _pairs(proof.ranges, factors)[0], hypothesis
-    return found[0], None, "any order"
+                    return found[0], _pairs(proof.ranges, factors)[0], hypothesis, P if proof.columns else 0.0
+    return found[0], None, "any order", 0.0
 
 
 def run_of(network: nn.Module, image: Tensor, like: Tensor) -> Tensor:

@@ -57,6 +57,7 @@ class Step:
         tail: The part of ``added`` that soft attention alone may cause.
         slack: |J| D, with which a backward pass's rounding is compared, or None where ranges are points.
         tested: D, or None where a range follows from others.
+        is_transposed: Whether its map's transpose was seen to be one.
     """
 
     place: str
@@ -68,6 +69,7 @@ class Step:
     tail: Tensor | None = None
     slack: Tensor | None = None
     tested: Tensor | None = None
+    is_transposed: bool = False
 
     @property
     def is_tested(self) -> bool:
@@ -83,6 +85,23 @@ class Step:
         with self.named():
             found: Tensor = torch.vmap(cast(Local, self.local).apply)(*given)
             return found
+
+    def check_transpose(self, back: Sequence[Tensor], slope: Tensor) -> None:
+        """Holds a column of J^T against J, since torch has operations whose gradient under vmap is another's.
+
+        Raises:
+            ConversionError: s (J t) is not (J^T s) t.
+        """
+        generator = torch.Generator("cpu").manual_seed(0)
+        ts = [torch.randn(one.shape, generator=generator, dtype=torch.float64, device="cpu") for one in back]
+        with torch.no_grad():
+            forward = slope * self.run(ts)
+            returned = [one * t for one, t in zip(back, ts, strict=True)]
+        size = float(forward.abs().sum()) + sum(float(one.abs().sum()) for one in returned)
+        apart = abs(float(forward.sum()) - sum(float(one.sum()) for one in returned))
+        if apart > 1e-6 * size:
+            raise ConversionError(f"{self.place}: torch's gradient of its map is not the map's transpose")
+        self.is_transposed = True
 
     @contextmanager
     def named(self) -> Iterator[None]:
@@ -252,7 +271,10 @@ class Linearised(Bounding):
             found = step.run(starts)
             if not found.requires_grad:  # it reads none of its operands' numbers
                 return [torch.zeros_like(one) for one in starts]
-            return list(torch.autograd.grad(found, starts, slope, materialize_grads=True))
+            back = list(torch.autograd.grad(found, starts, slope, materialize_grads=True))
+        if not step.is_transposed:
+            step.check_transpose([one[:1] for one in back], slope[:1])
+        return back
 
     def _rows(self, index: int) -> Tensor:
         """R of every number of a step."""

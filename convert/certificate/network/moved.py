@@ -99,10 +99,9 @@ def is_chosen_alike(size: int, count: int, factor: float | None) -> bool:
     places = np.arange(count)
     for kind in (np.float32, np.float64):
         ratio = kind(size) / kind(count) if not factor else kind(1 / factor)
-        for wide in (kind, np.float64):
-            found = np.floor(places.astype(wide) * wide(ratio)).astype(np.int64)
-            if np.minimum(found, size - 1).tolist() != exact:
-                return False
+        found = np.floor(places.astype(kind) * ratio).astype(np.int64)
+        if np.minimum(found, size - 1).tolist() != exact:
+            return False
     return True
 
 
@@ -159,6 +158,14 @@ def moved(call: Call) -> Any:
             return next(given).expand(call.shape)
         if call.name in _WRITTEN:
             return _written(call, list(given), constant).expand(call.shape)
+        if call.name == "select_scatter":  # of which torch has a wrong gradient under vmap
+            whole, part = (
+                next(given) if isinstance(call[name], Interval) else constant(number(call[name]))
+                for name in ("self", "src")
+            )
+            dim = call["dim"] % whole.ndim
+            at = call["index"] % whole.shape[dim]
+            return torch.slice_scatter(whole, part.unsqueeze(dim), dim, at, at + 1)
         return call.with_each(lambda _: next(given), constant)
 
     found = run([number(one) for one in intervals_in(call.arguments.values())], Tensor.double)

@@ -66,7 +66,7 @@ def _table(x: Tensor) -> Tensor:
 def _slice(x: Tensor) -> Tensor:
     x = x * 1.5
     x[:, 0] = x[:, 1]
-    x[..., 0] = 0.1
+    x[..., 0] = 0.125  # a tensor of the network's own precision
     return x
 
 

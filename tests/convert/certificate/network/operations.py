@@ -262,6 +262,9 @@ OPERATIONS: dict[str, list[Operation]] = {
     "pixel_shuffle": [Operation(aten.pixel_shuffle.default, (2,))],
     "upsample_nearest2d": [Operation(aten.upsample_nearest2d.vec, (None, [1.7, 2.0]))],
     "slice_scatter": [Operation(aten.slice_scatter.default, (1, 0, 2), inputs=2, others=((2, 2, R, W),))],
+    "select_scatter": [Operation(aten.select_scatter.default, (1, 2), inputs=2, others=((2, R, W),))],
+    "reshape_as": [Operation(aten.reshape_as.default, (numbers(2, C * R, W),))],
+    "expand_as": [Operation(aten.expand_as.default, (numbers(2, C, 3),), (2, C, 1))],
     "index_select": [Operation(aten.index_select.default, (1, torch.tensor([3, 0, 0])))],
     "repeat_interleave": [Operation(aten.repeat_interleave.self_int, (2, 3))],
 }
