@@ -2,9 +2,9 @@
 
     python -m benchmarks.attack 0 1000
 
-Plays programs (``tests/convert/certificate/network/attacked.py``) against ``.certified``, ``.bound``, the margins' bounds
-and ``.error`` of networks with these numbers, half in float32 and half in bfloat16, under either hypothesis. Prints
-violations, progress, and a summary as JSON. The exit code is 1 if there is a violation.
+Plays programs (``tests/convert/certificate/network/attacked.py``) against ``.certified``, ``.bound``, the margins'
+bounds and ``.error`` of networks with these numbers, half in float32 and half in bfloat16, under either hypothesis.
+Prints violations, progress, and a summary as JSON. The exit code is 1 if there is a violation.
 """
 
 from __future__ import annotations

@@ -34,7 +34,10 @@ def decompose(graph: fx.GraphModule) -> None:
 
         def put(target: Any, *args: Any, like: fx.Node = node) -> fx.Node:
             found = graph.graph.call_function(target, args)
-            found.meta = {**like.meta, "val": target(*(one.meta["val"] if isinstance(one, fx.Node) else one for one in args))}
+            found.meta = {
+                **like.meta,
+                "val": target(*(one.meta["val"] if isinstance(one, fx.Node) else one for one in args)),
+            }
             return found
 
         with graph.graph.inserting_before(node):

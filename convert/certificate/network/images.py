@@ -182,7 +182,11 @@ class ImagesCertificate:
         found = [
             f"{run}. {moved} (first-order estimate {self.estimate:.2g}); it cannot change the class of {certified} of "
             f"the {here}.",
-            *(f"Image {n} contradicts that: {one.contradiction}." for n, one in enumerate(self.images) if one.contradiction),
+            *(
+                f"Image {n} contradicts that: {one.contradiction}."
+                for n, one in enumerate(self.images)
+                if one.contradiction
+            ),
         ]
         return " ".join(found)
 
@@ -238,7 +242,8 @@ def certify_images(
         other: Another network for the same images, such as the CNN or a compiled one, whose run is measured, too.
         hypothesis: The class of programs of ``bound``: "once" or "any order".
         margins: Number of next largest outputs for which margins are given.
-        p: Probability that wrong ranges pass the test, of ideal random numbers; it adds up over images. At least 2^-100.
+        p: Probability that wrong ranges pass the test, of ideal random numbers; it adds up over images. It is at least
+            2^-100.
         seed: Of these numbers; drawn if None, 128 bits, and recorded. Chosen after N results were seen, a certificate
             has N p in place of p.
 
@@ -390,7 +395,8 @@ class _Image:
         over = [n for n, most in enumerate(bounds) if not abs(float(apart[n])) <= most]
         if not over:
             return None
-        return f"the run that was made is {abs(float(apart[over[0]])):.2g} from float64, and the bound {bounds[over[0]]:.2g}"
+        most = abs(float(apart[over[0]]))
+        return f"the run that was made is {most:.2g} from float64, and the bound {bounds[over[0]]:.2g}"
 
     def reference(self) -> tuple[float | None, Opens | None]:
         """Bound on what float64 leaves, at every output."""

@@ -12,7 +12,6 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -96,11 +95,11 @@ def is_chosen_alike(size: int, count: int, factor: float | None) -> bool:
     """Whether every arithmetic chooses the same pixels for nearest upsampling along an axis."""
     scale = Fraction(size, count) if not factor else 1 / Fraction(factor)
     exact = [min(i * scale.numerator // scale.denominator, size - 1) for i in range(count)]
-    places = np.arange(count)
-    for kind in (np.float32, np.float64):
-        ratio = kind(size) / kind(count) if not factor else kind(1 / factor)
-        found = np.floor(places.astype(kind) * ratio).astype(np.int64)
-        if np.minimum(found, size - 1).tolist() != exact:
+    places = torch.arange(count, device="cpu")
+    for dtype in (torch.float32, torch.float64):
+        whole, parts = (torch.tensor(float(one), dtype=dtype, device="cpu") for one in (size, count))
+        ratio = whole / parts if not factor else torch.tensor(1 / factor, dtype=dtype, device="cpu")
+        if (places.to(dtype) * ratio).floor().long().clamp(max=size - 1).tolist() != exact:
             return False
     return True
 

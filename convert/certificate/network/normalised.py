@@ -241,8 +241,8 @@ class Spread:
             scale, lost = scale.sqrt(), torch.minimum(lost.sqrt(), lost / least.sqrt())
         error = moved.square().sum(-1).sqrt() * root * OUTWARD
         ends = Interval(least.sqrt() * root / OUTWARD, most.sqrt() * root * OUTWARD, error)
-        sizes = [(one * root * OUTWARD).view(shape) for one in (scale, lost)]
-        return Exact(ends.map(lambda one: one.view(shape)), *sizes, reach.view(shape))
+        scale, lost = ((one * root * OUTWARD).view(shape) for one in (scale, lost))
+        return Exact(ends.map(lambda one: one.view(shape)), scale, lost, reach.view(shape))
 
     def near(self, call: Call) -> Local:
         """It near a point.

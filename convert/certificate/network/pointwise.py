@@ -262,9 +262,7 @@ def exponential(call: Call) -> Curve:
     lost = call.arithmetic.smallest * rate * most
     if call.name == "pow" and call.arithmetic.held(base) != base:
         lost = lost + _astray(call, x.largest) * most
-    return Curve(
-        f, lambda t: math.log(base) * f(t), rate * most, bend=rate**2 * most, ends=ends, size=most, lost=lost
-    )
+    return Curve(f, lambda t: math.log(base) * f(t), rate * most, bend=rate**2 * most, ends=ends, size=most, lost=lost)
 
 
 def _astray(call: Call, times: Tensor) -> Tensor:

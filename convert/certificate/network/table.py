@@ -200,7 +200,9 @@ TABLE: dict[str, Operation] = {
         Operation.of(norm, lambda call: 2 * _normalised(call) + 16, exactly(7)),
     ),
     "softmax": Operation(softmax, shared, lambda call: _softmaxed(call) + 4 * EXP_ULPS + 4, exactly(3)),
-    **dict.fromkeys(("matmul", "bmm", "mm", "mv", "dot", "vdot"), Operation(matrix_product, multiplied_matrices, _summed)),
+    **dict.fromkeys(
+        ("matmul", "bmm", "mm", "mv", "dot", "vdot"), Operation(matrix_product, multiplied_matrices, _summed)
+    ),
     **dict.fromkeys(
         ("addmm", "baddbmm"),
         Operation(matrix_product, multiplied_matrices, lambda call: _summed(call) + 3, exactly(3)),

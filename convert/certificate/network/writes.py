@@ -85,10 +85,10 @@ def without_shared_writes(exported: ExportedProgram) -> ExportedProgram:
             if not node.users:
                 exported.graph.erase_node(node)
     exported.graph_module.recompile()
-    found = exported.run_decompositions({})
+    found: ExportedProgram = exported.run_decompositions({})
     again = tree_map(Tensor.clone, _Real(found).outputs)[-len(real.outputs) :]
     pairs = zip(real.outputs, again, strict=True)
-    if not all(one.shape == other.shape and one.equal(other) or _is_nan(one, other) for one, other in pairs):
+    if not all((one.shape == other.shape and one.equal(other)) or _is_nan(one, other) for one, other in pairs):
         raise ConversionError("it writes to memory that it reads under another name, which could not be followed")
     return found
 

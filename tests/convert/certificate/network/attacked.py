@@ -1,10 +1,10 @@
 """Random networks that certificates may get wrong, and adversarial programs of theirs, in the arithmetic of the class.
 
 A network computes its weights (weight norm, spectral norm, weight standardisation) or tables, has limits and padding
-that its precision does not hold, nearest pixels, or writes through other names of what it reads later; half of them have
-a class margin about as wide as their bound. Its programs compute every operation in its precision or in double precision
-and choose for each number the worst of the results that the class allows, by the sign of its effect: of 29 orders of each
-sum under "any order", one rounding of the exact result under "once", or as far aside as that may be.
+that its precision does not hold, nearest pixels, or writes through other names of what it reads later; half of them
+have a class margin about as wide as their bound. Its programs compute every operation in its precision or in double
+precision and choose for each number the worst of the results that the class allows, by the sign of its effect: of 29
+orders of each sum under "any order", one rounding of the exact result under "once", or as far aside as that may be.
 """
 
 from __future__ import annotations
@@ -73,7 +73,8 @@ def _slice(x: Tensor) -> Tensor:
 def _scaled_view(x: Tensor) -> Tensor:
     x = x + 0.3
     x.reshape(x.shape[0], -1).mul_(0.7)
-    return x.contiguous().add_(x.flip(1))
+    found: Tensor = x.contiguous().add_(x.flip(1))
+    return found
 
 
 class Aliased(nn.Module):
@@ -86,7 +87,8 @@ class Aliased(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """The sum of both."""
         x = x * 0.9
-        return x + self.act(self.drop(x))
+        found: Tensor = x + self.act(self.drop(x))
+        return found
 
 
 def _conv(draw: random.Random) -> nn.Module:
@@ -167,7 +169,8 @@ class Played(Walk):
             return one.double().requires_grad_(is_sloped) if is_wide else one
 
         (found,) = self.run(*map(held, self._program.inputs(image)))
-        return found.flatten().double()
+        outputs: Tensor = found.flatten().double()
+        return outputs
 
     def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The operation's result, by the class's worst way."""
@@ -223,15 +226,19 @@ class Played(Walk):
             if last is not None:
                 total = (total + last.float()).float()
             yield (total / divisor).to(self._dtype).reshape(exact.shape)
-        yield (pairwise(products.float()) / divisor if last is None else pairwise(products.float()) + last.float()).to(
-            self._dtype
-        ).reshape(exact.shape)
+        yield (
+            (pairwise(products.float()) / divisor if last is None else pairwise(products.float()) + last.float())
+            .to(self._dtype)
+            .reshape(exact.shape)
+        )
 
 
 def terms_of(node: fx.Node, name: str, args: Any) -> tuple[Tensor, Tensor | None, float] | None:
     """The terms of a sum, exact, [terms, *result]; what is added to it; and what it is divided by."""
     schema = node.target._schema.arguments  # type: ignore[union-attr]
-    given = {one.name: one.default_value for one in schema} | dict(zip((one.name for one in schema), args, strict=False))
+    given = {one.name: one.default_value for one in schema} | dict(
+        zip((one.name for one in schema), args, strict=False)
+    )
     x = next(iter(given.values()))
     if name == "linear":
         products = (x.double()[..., None, :] * given["weight"].double()).movedim(-1, 0)
@@ -329,7 +336,7 @@ def _attack(seed: int, model: nn.Module, program: Program, image: Tensor, hypoth
         margin = found.margins[0]
         share = random.Random(seed).uniform(0, 2) * (margin.bound or 0.0)
         with torch.no_grad():
-            model[-1].bias[margin.other] += margin.value - share  # type: ignore[index, operator]
+            model[-1].bias[margin.other] += margin.value - share  # type: ignore[index]
         found = _Image(program, image, hypothesis, 1e-9, seed).certificate((model,), 3)
     with torch.no_grad():
         run = model(image).double().flatten()
@@ -338,7 +345,8 @@ def _attack(seed: int, model: nn.Module, program: Program, image: Tensor, hypoth
     if found.error is not None and error > found.error * (1 + 1e-9):
         wrong.append(f"the run is {error} from float64, and .error {found.error}")
     programs = [*([run] if hypothesis == "any order" else []), *_programs(program, image, hypothesis, found)]
-    bounds = {None: found.bound, **{margin.other: margin.bound for margin in found.margins}}
+    bounds: dict[int | None, float | None] = {None: found.bound}
+    bounds |= {margin.other: margin.bound for margin in found.margins}
     shares = [0.0]
     for other, most in bounds.items():
         ends = [float(one[found.top] - (0.0 if other is None else one[other])) for one in programs]
@@ -353,9 +361,7 @@ def _attack(seed: int, model: nn.Module, program: Program, image: Tensor, hypoth
     return Attack(max(shares), share, tuple(wrong), found.certified, found.bound is not None)
 
 
-def _programs(
-    program: Program, image: Tensor, hypothesis: str, found: ImageCertificate
-) -> Iterator[Tensor]:
+def _programs(program: Program, image: Tensor, hypothesis: str, found: ImageCertificate) -> Iterator[Tensor]:
     """Outputs of programs that move the largest output, and its smallest margin, most, up and down."""
     dtype = image.dtype
     noted = Played(program, dtype, None)

@@ -278,10 +278,10 @@ def batch_norm(chance: Chance) -> DrawnCall:
         return chance.call(aten.batch_norm.default, x, args=(*held, True, 0.1, chance.one(*EPSILONS), True), rows=1)
     x = chance.image(chance.size(1, 3), channels)
     weight, bias, mean = (chance.optional(channels), chance.optional(channels), chance.numbers(channels))
-    held, eps = (weight, bias, mean, chance.positive(channels)), chance.one(*EPSILONS)
+    kept, eps = (weight, bias, mean, chance.positive(channels)), chance.one(*EPSILONS)
     if chance.name != "batch_norm":
-        return chance.call(aten._native_batch_norm_legit_no_training.default, x, args=(*held, 0.1, eps))
-    return chance.call(aten.batch_norm.default, x, args=(*held, False, 0.1, eps, True))
+        return chance.call(aten._native_batch_norm_legit_no_training.default, x, args=(*kept, 0.1, eps))
+    return chance.call(aten.batch_norm.default, x, args=(*kept, False, 0.1, eps, True))
 
 
 def average_pool(chance: Chance) -> DrawnCall:
@@ -430,7 +430,9 @@ def spread(chance: Chance) -> DrawnCall:
         return chance.call(target.default, x, args=(2, over, keeps))
     x = chance.rounded(x.double() + chance.one(0.0, 0.0, 1.0, 100.0) * 2.0 ** chance.exponent())
     if chance.name == "std":  # a root of what is no more than rounding has no bound
-        x = chance.rounded(x.double() + torch.randn(x.shape, generator=chance._generator).double() * x.double().abs().max())
+        x = chance.rounded(
+            x.double() + torch.randn(x.shape, generator=chance._generator).double() * x.double().abs().max()
+        )
     return chance.call(target.correction, x, args=(over,), correction=chance.one(0, 1, None), keepdim=keeps)
 
 
@@ -492,9 +494,7 @@ _AXES = (1, 2, 3)
 DRAWS: dict[str, Callable[[Chance], DrawnCall]] = {
     **{f"{name}{axes}d": drawn_convolution for name in ("conv", "conv_transpose") for axes in _AXES},
     "linear": linear,
-    **dict.fromkeys(
-        ("batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training"), batch_norm
-    ),
+    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training"), batch_norm),
     **{f"avg_pool{axes}d": average_pool for axes in _AXES},
     **{f"adaptive_avg_pool{axes}d": adaptive_average_pool for axes in _AXES},
     **dict.fromkeys(("mean", "sum"), reduction),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from torch.nn.utils import parametrizations, prune
 
 from conv2attn.convert import ConversionError, certify_images, certify_network, convert_model
 from conv2attn.convert.certificate.network import images as rooms
-from conv2attn.convert.certificate.network import moved, pointwise, program, table, writes
+from conv2attn.convert.certificate.network import moved, program, table, writes
 from conv2attn.convert.certificate.network.images import ImageCertificate
 from conv2attn.convert.certificate.network.interval import HYPOTHESES, Arithmetic
 from conv2attn.convert.certificate.network.moved import is_chosen_alike
@@ -161,7 +162,7 @@ def test_programs_that_compute_a_weight_in_another_order_are_within_the_bound() 
         w = w / ((w * w).mean((1, 2, 3), keepdim=True) + 1e-3).sqrt()
         return F.conv2d(x, w, conv.get_parameter("bias"))
 
-    conv.forward = in_turn  # type: ignore[method-assign, assignment]
+    conv.forward = in_turn
     found = certificate(model, image, "any order")
     with torch.no_grad():
         apart = (model(image) - other(image)).double().abs()[0, found.top]
@@ -170,16 +171,22 @@ def test_programs_that_compute_a_weight_in_another_order_are_within_the_bound() 
 
 
 def test_a_table_of_whole_numbers_or_of_parameters_that_are_moved_is_exact() -> None:
-    table_ = nn.Parameter(torch.rand(4))
-    plain, moved_ = (Apply(lambda x, t=t: x * t(4)) for t in (lambda n: table_[:4].flip(0), lambda n: torch.ones(n)))
-    for model in (plain, moved_):
-        found = certificate(nn.Sequential(model, nn.Flatten()), torch.rand(1, 2, 3, 4), "any order")
-        assert found.estimate <= 2 * 2.0**-24 * float(found.outputs) * (1 + 1e-4)
+    held = torch.rand(4)
+    for function in (
+        lambda x: x * held.flip(0),
+        lambda x: x * torch.ones(4),
+        lambda x: x * torch.arange(4).to(x.dtype),
+    ):
+        found = certificate(nn.Sequential(Apply(function), nn.Flatten()), torch.rand(1, 2, 3, 4), "any order")
+        assert found.estimate <= 2 * 2.0**-24 * found.outputs * (1 + 1e-4)
 
 
 def test_an_attention_layer_whose_weight_is_computed_is_refused_unless_computing_it_is_exact() -> None:
     torch.manual_seed(0)
-    for make, is_exact in ((parametrizations.weight_norm, False), (lambda c: prune.random_unstructured(c, "weight", 0.5), True)):
+    for make, is_exact in (
+        (parametrizations.weight_norm, False),
+        (lambda c: prune.random_unstructured(c, "weight", 0.5), True),
+    ):
         model = convert_model(nn.Sequential(make(nn.Conv2d(3, 4, 3)), *tail(4)).eval()).model
         if is_exact:
             assert certificate(model, torch.randn(1, 3, 6, 7)).bound is not None
@@ -302,7 +309,7 @@ def test_what_torch_cannot_compute_of_a_rule_names_the_operation(
 
     def failing(call: Any) -> Any:
         local = row.near(call)
-        return pointwise.replace(local, apply=fail, absolute=fail)
+        return replace(local, apply=fail, absolute=fail)
 
     rows = {"bounds": Operation(fail, row.near, row.terms), "near": Operation(row.bounds, fail, row.terms)}
     monkeypatch.setitem(table.TABLE, "silu", rows.get(where, Operation(row.bounds, failing, row.terms)))

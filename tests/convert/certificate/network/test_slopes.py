@@ -144,7 +144,9 @@ def test_a_gradient_that_torch_has_wrong_is_refused(monkeypatch: pytest.MonkeyPa
     operation = OPERATIONS["select_scatter"][0]
     own = torch.slice_scatter
     monkeypatch.setattr(
-        torch, "slice_scatter", lambda whole, part, dim, at, end: torch.select_scatter(whole, part.squeeze(dim), dim, at)
+        torch,
+        "slice_scatter",
+        lambda whole, part, dim, at, end: torch.select_scatter(whole, part.squeeze(dim), dim, at),
     )
     step, (slope, *back) = stepped(operation)
     with pytest.raises(ConversionError, match="not the map's transpose"):
