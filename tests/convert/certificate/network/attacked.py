@@ -93,10 +93,14 @@ class Aliased(nn.Module):
 
 def _conv(draw: random.Random) -> nn.Module:
     kernel, kind = draw.choice((1, 3)), draw.randrange(4)
-    if kind == 0:
-        return parametrizations.weight_norm(nn.Conv2d(CHANNELS, CHANNELS, kernel, padding=1), dim=draw.choice((0, 1)))
-    if kind == 1:
-        return parametrizations.spectral_norm(nn.Conv2d(CHANNELS, CHANNELS, kernel, padding=1))
+    if kind < 2:
+        conv: nn.Module = nn.Conv2d(CHANNELS, CHANNELS, kernel, padding=1)
+        conv = (
+            parametrizations.spectral_norm(conv)
+            if kind
+            else parametrizations.weight_norm(conv, dim=draw.choice((0, 1)))
+        )
+        return conv
     offset = draw.choice((0.0, 0.3) if kind == 2 else (0.0, 0.0, 1.0, 30.0))
     return Standardised(CHANNELS, CHANNELS, kernel, padding=1, by_norm=kind == 2, offset=offset)
 
