@@ -14,7 +14,7 @@ import functools
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -95,12 +95,10 @@ def _conv(draw: random.Random) -> nn.Module:
     kernel, kind = draw.choice((1, 3)), draw.randrange(4)
     if kind < 2:
         conv: nn.Module = nn.Conv2d(CHANNELS, CHANNELS, kernel, padding=1)
-        conv = (
-            parametrizations.spectral_norm(conv)
-            if kind
-            else parametrizations.weight_norm(conv, dim=draw.choice((0, 1)))
+        dim = draw.choice((0, 1))
+        return cast(
+            nn.Module, parametrizations.spectral_norm(conv) if kind else parametrizations.weight_norm(conv, dim=dim)
         )
-        return conv
     offset = draw.choice((0.0, 0.3) if kind == 2 else (0.0, 0.0, 1.0, 30.0))
     return Standardised(CHANNELS, CHANNELS, kernel, padding=1, by_norm=kind == 2, offset=offset)
 
