@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeVar
 import torch
 from torch import Tensor
 
+from ..certificate.network.images import P, proof_in_words
 from ..errors import ConversionError
 from ..inputs import scores_of
 from .differences import Parted
@@ -82,12 +83,14 @@ class Worst:
         bound: How far they can be apart there at most, where that was proved: beyond the estimate, for small networks,
             or where it was asked for.
         hypothesis: The class of programs that the bound is of, "any order" or "once" (``certify_images``).
+        p: The probability that the bound is wrong, of random numbers; 0 where none were drawn.
     """
 
     difference: float
     estimate: float
     bound: float | None = None
     hypothesis: str = "any order"
+    p: float = 0.0
 
     @property
     def is_beyond(self) -> bool:
@@ -209,10 +212,11 @@ class Sameness:
         """All that is said beside the table, a sentence each."""
         found = [self.sentence]
         if self.worst is not None and self.verdict in ("rounding", "not rounding") and not self.is_hidden:
-            found.append(_worst(self.worst))
+            found.append(_worst(self.worst, self.seed))
         if self.truth_error is not None:
             found.append(
-                f"The float64 reference is within {self.truth_error:.2g} of exact arithmetic, which is proved."
+                f"The float64 reference is within {self.truth_error:.2g} of exact arithmetic, which is proved (where "
+                f"random numbers were drawn, with seed {self.seed}, but for a probability of {P:.2g} an image)."
             )
         if self.changed is not None:
             found.append(_changed(self.changed))
@@ -319,14 +323,16 @@ def _fit(cell: str, width: int) -> str:
 _PROGRAMS = {"any order": "any order of these operations", "once": "rounding each operation once"}
 
 
-def _worst(worst: Worst) -> str:
+def _worst(worst: Worst, seed: int) -> str:
     how, largest = _PROGRAMS[worst.hypothesis], f"The largest difference, {worst.difference:.2g}, is more than"
     if worst.bound is not None and worst.difference > worst.bound:
-        return f"{largest} {how} can do in this precision: at most {worst.bound:.2g}, which is proved."
+        proved = proof_in_words(worst.p, seed)
+        return f"{largest} {how} can do in this precision: at most {worst.bound:.2g}, {proved}."
     if worst.is_beyond:
         return f"{largest} {how} can do in this precision, to first order ({worst.estimate:.2g})."
     estimate = f"To first order, rounding could change the element with the largest difference by {worst.estimate:.2g}"
-    proved = "" if worst.bound is None else f"; {how} changes it by at most {worst.bound:.2g}, proved"
+    words = proof_in_words(worst.p, seed)
+    proved = "" if worst.bound is None else f"; {how} changes it by at most {worst.bound:.2g}, {words}"
     return f"{estimate}{proved}."
 
 

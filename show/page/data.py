@@ -36,7 +36,7 @@ from ...convert.certificate.data import convolve_padded
 from ...convert.certificate.distance import describe_distance
 from ...convert.certificate.layer import padded_range
 from ...convert.certificate.literal import sample_layer
-from ...convert.certificate.network.images import SHOWN, ImageCertificate, certify_shown
+from ...convert.certificate.network.images import SHOWN, ImageCertificate, certify_shown, proof_in_words
 from ...convert.errors import ConversionError
 from ...convert.files.layers import Layers, attention_named
 from ...convert.files.report import Summary, is_the_cnn
@@ -142,18 +142,19 @@ def _on_image(model: nn.Module, image: Tensor, seen: Iterable[Scene]) -> str | N
 def proved_in_words(certificate: ImageCertificate) -> str:
     """Proofs about the network's run on the page's image, and about other programs' runs."""
     error, bound, opens = certificate.error, certificate.bound, certificate.opens
+    proof = proof_in_words(certificate.p, None if certificate.is_drawn else certificate.seed).removeprefix("which ")
     run = "How far this run's outputs on the image shown here are from the CNN's in exact arithmetic is not proved."
     if error is not None:
         run = (
             f"This run's outputs on the image shown here are within {scientific(error)} of the CNN's in exact "
-            "arithmetic: measured against float64, whose own error is proved."
+            f"arithmetic: measured against float64, the bound on whose own error {proof}."
         )
     estimate = scientific(certificate.estimate)
     if bound is None:
         why = "" if opens is None else f" ({opens.layer}: {opens.reason})"
         return f"{run} No worst case is proved for programs that round each operation once{why}; estimate {estimate}."
     class_ = "the class is certain" if certificate.certified else "the class is not certain"
-    which = f"by {scientific(bound)} at most at the largest output, and {class_}; estimate {estimate}"
+    which = f"by {scientific(bound)} at most at the largest output, and {class_}, which {proof}; estimate {estimate}"
     return f"{run} Worst case on it: programs that round each operation once differ {which}."
 
 

@@ -1,6 +1,9 @@
 """Effects of rounding and soft attention on a network: proofs carried through the program that ``torch.export`` gives.
 
 program.py      the export, and runs through it
+writes.py       writes that something else reads under another name
+decomposed.py   operations that are others in turn
+constants.py    operations on constants alone
 call.py         one operation of a program
 interval.py     bounds on values and differences; rounding, for two programs or for one of a class
 operation.py    an operation: exact bounds, a linear map near a point, roundings

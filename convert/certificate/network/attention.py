@@ -18,7 +18,7 @@ from ...spec import ConvSpec
 from ..data import convolve_padded
 from ..layer import padded_range, pixel_errors
 from .interval import EXACT, U64, Arithmetic, Interval, UnboundedError, checked, linear_map
-from .operation import Exact
+from .operation import Exact, number
 from .products import Weighted
 
 
@@ -74,7 +74,7 @@ class _Examined:
             UnboundedError: It has no finite one.
         """
         layer, sums = checked_layer(module), convolution_of(module, output)
-        kernel, absolute = sums.weight.double(), magnitudes(sums.weight)
+        kernel, absolute = number(sums.weight), magnitudes(layer.kernel)
         found = linear_map(x, lambda t: sums.apply(t, kernel), lambda t: sums.apply(t, absolute))
         exact, channel = Exact(*found).shifted(sums.bias), x.low.ndim - layer.spec.axes - 1
         others = [axis for axis in range(x.low.ndim) if axis != channel]

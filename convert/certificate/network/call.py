@@ -53,7 +53,8 @@ class Call:
         first = value[0] if isinstance(value, list | tuple) else value
         if not isinstance(first, Tensor) or not first.dtype.is_floating_point:
             raise UnboundedError(f"no bound is known for {node.name}, which gives no floating-point numbers")
-        operands = {one.meta["val"].dtype for one in node.all_input_nodes if isinstance(one.meta.get("val"), Tensor)}
+        given = (one.meta.get("val") for one in node.all_input_nodes)
+        operands = {one.dtype for one in given if isinstance(one, Tensor) and one.dtype.is_floating_point}
         target: Any = node.target
         is_exact = hypothesis == EXACT
         dtype = torch.float64 if is_exact else first.dtype
@@ -94,6 +95,8 @@ class Call:
         if isinstance(value, Interval):
             return value
         if isinstance(value, Tensor):
+            if not is_held(value, self.arithmetic.dtype):
+                raise UnboundedError(f"{self.arithmetic.dtype} does not hold its operand's integers")
             return Interval.point(value)
         if isinstance(value, int | float):
             return self.arithmetic.scalar(float(value))
@@ -113,12 +116,17 @@ class Call:
         """A parameter, a buffer or another constant, on the CPU, or None where there is none.
 
         Raises:
-            UnboundedError: It depends on the images.
+            UnboundedError: The network computes it.
         """
         found = self.arguments[name]
         if isinstance(found, Interval):
             raise UnboundedError(f"its {name} is computed while it runs")
         return None if found is None else found.detach().cpu()
+
+    def held(self, name: str) -> Tensor | Interval | None:
+        """A parameter, a buffer or another constant, on the CPU, or bounds on it where the network computes it."""
+        found: Any = self.arguments[name]
+        return found.detach().cpu() if isinstance(found, Tensor) else found
 
     def run(self, first: Tensor) -> Any:
         """The operator with another first argument, and all others as they are."""
@@ -156,6 +164,16 @@ class Call:
         args = [arguments[argument.name] for argument in schema if not argument.kwarg_only]
         kwargs = {argument.name: arguments[argument.name] for argument in schema if argument.kwarg_only}
         return self.target(*args, **kwargs)
+
+
+def is_held(values: Tensor, dtype: torch.dtype) -> bool:
+    """Whether a precision holds numbers as they are; floating-point numbers are of the precision already."""
+    return values.is_floating_point() or bool((values.to(dtype).double() == values.double()).all())
+
+
+def is_mutable(target: Any) -> bool:
+    """Whether an operation writes into an operand."""
+    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
 
 
 def operator_name(target: torch._ops.OpOverload) -> str:

@@ -184,6 +184,10 @@ class Bounds(Bounding):
         """The operation's rule."""
         return bound_call(Call.at(node, args, kwargs))
 
+    def constant(self, values: Tensor) -> Interval:
+        """The same numbers in both programs."""
+        return Interval.point(values)
+
     def attention(self, name: str, layer: SelfAttention, x: Interval, node: fx.Node) -> Interval:
         """The layer's rule."""
         found, figures = bound_layer(name, layer, x, node.meta["val"].shape)

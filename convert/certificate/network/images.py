@@ -39,6 +39,7 @@ from .program import Program
 from .proof import Draws, Opens, Proof, checked_probability, prove, units_of
 
 MARGINS = 10
+P = 1e-9  # that a proof is wrong where random numbers are drawn, for an image
 SHOWN = {
     "exact": 2**20,
     "once": 2**18,
@@ -51,7 +52,7 @@ class Margin:
 
     Attributes:
         other: Index of the other output.
-        value: The difference of the two, in float64.
+        value: The difference of the two in a program of the class: in float64, with numbers as the dtype holds them.
         bound: No two programs' differ by more, or None.
         estimate: The same to first order.
     """
@@ -72,7 +73,7 @@ class ImageCertificate:
     """Proofs and estimates for one image.
 
     Attributes:
-        top: Index of the largest output.
+        top: Index of the largest output of a program of the class that computes in float64.
         outputs: The largest absolute value of an output.
         measured: Largest difference of an output from float64, in the run that was made, or in either of two.
         reference: Bound on what float64 leaves, at every output, or None.
@@ -80,13 +81,17 @@ class ImageCertificate:
         bound: Bound on it, or None.
         hypothesis: The class of programs that these two are of.
         margins: To the next largest outputs.
-        certified: Whether no program of the class has another largest output.
-        p: Probability, over ``seed``, that wrong ranges passed; 0 where nothing was random.
+        certified: Whether no program of the class has another largest output, nor the run that was made.
+        p: Probability that wrong ranges passed, of random numbers that do not know the network; 0 where nothing was
+            random.
         seed: Of the random numbers.
+        is_drawn: Whether that was drawn; of one that was given, p says something only if it was chosen blindly.
         units: Numbers that ranges were proved for.
         unstable: Those whose range passes a kink.
         opens: Why there is no bound, or None.
         unproved: Why there is no reference, or None.
+        contradiction: Where the run that was made has another class, or is further off than the bound, or None. Then
+            nothing is certified.
     """
 
     top: int
@@ -100,10 +105,12 @@ class ImageCertificate:
     certified: bool
     p: float
     seed: int
+    is_drawn: bool
     units: int
     unstable: int
     opens: Opens | None
     unproved: Opens | None
+    contradiction: str | None
 
     @property
     def error(self) -> float | None:
@@ -137,6 +144,16 @@ class ImagesCertificate:
         return _largest(image.error for image in self.images)
 
     @property
+    def p(self) -> float:
+        """Probability that wrong ranges passed for any of the images."""
+        return min(1.0, sum(image.p for image in self.images))
+
+    @property
+    def proved(self) -> str:
+        """The words "which is proved", with p where random numbers were drawn."""
+        return proof_in_words(self.p, None if not self.images or self.images[0].is_drawn else self.images[0].seed)
+
+    @property
     def estimate(self) -> float:
         """The largest first-order value of a largest output or a margin."""
         found = (one for image in self.images for one in (image.estimate, *(each.estimate for each in image.margins)))
@@ -155,27 +172,44 @@ class ImagesCertificate:
         run = (
             f"On {here}, how far this run is from exact arithmetic is not proved"
             if self.error is None
-            else f"On {here}, this run is within {self.error:.2g} of exact arithmetic, which is proved"
+            else f"On {here}, this run is within {self.error:.2g} of exact arithmetic, {self.proved}"
         )
         moved = (
             f"How far {how} moves an output has no bound{why}"
             if self.bound is None
             else f"{how[0].upper()}{how[1:]} moves no output by more than {self.bound:.2g}"
         )
-        return (
+        found = [
             f"{run}. {moved} (first-order estimate {self.estimate:.2g}); it cannot change the class of {certified} of "
-            f"the {here}."
-        )
+            f"the {here}.",
+            *(
+                f"Image {n} contradicts that: {one.contradiction}."
+                for n, one in enumerate(self.images)
+                if one.contradiction
+            ),
+        ]
+        return " ".join(found)
 
     def to_json(self) -> dict[str, Any]:
         """The certificate as plain data; a number that is not finite becomes null."""
-        data = asdict(self) | {"bound": self.bound, "error": self.error, "estimate": self.estimate}
+        data = asdict(self) | {"bound": self.bound, "error": self.error, "estimate": self.estimate, "p": self.p}
         data["images"] = [one | {"error": image.error} for one, image in zip(data["images"], self.images, strict=True)]
         found: dict[str, Any] = tree_map(
             lambda one: one if not isinstance(one, float) or math.isfinite(one) else None,
             data | {"in_words": self.in_words},
         )
         return found
+
+
+def proof_in_words(p: float, seed: int | None) -> str:
+    """The words "which is proved", with the probability that it is not.
+
+    Args:
+        p: That probability; 0 where nothing was random.
+        seed: Of the random numbers, if it was not drawn.
+    """
+    fixed = "" if seed is None else f" (of random numbers with the fixed seed {seed})"
+    return f"which is proved but for a probability of {p:.2g}{fixed}" if p else "which is proved"
 
 
 def _largest(values: Iterable[float | None]) -> float | None:
@@ -197,7 +231,7 @@ def certify_images(
     other: nn.Module | None = None,
     hypothesis: str = "once",
     margins: int = MARGINS,
-    p: float = 1e-9,
+    p: float = P,
     seed: int | None = None,
 ) -> ImagesCertificate:
     """Proves what rounding does to a network's outputs on images: in the run that is made, and in a class of runs.
@@ -208,12 +242,14 @@ def certify_images(
         other: Another network for the same images, such as the CNN or a compiled one, whose run is measured, too.
         hypothesis: The class of programs of ``bound``: "once" or "any order".
         margins: Number of next largest outputs for which margins are given.
-        p: Probability, over our own random numbers, that wrong ranges pass the test; it adds up over images.
-        seed: Of these numbers; drawn if None, and recorded.
+        p: Probability that wrong ranges pass the test, of ideal random numbers; it adds up over images. It is at least
+            2^-100.
+        seed: Of these numbers; drawn if None, 128 bits, and recorded. Chosen after N results were seen, a certificate
+            has N p in place of p.
 
     Raises:
         ConversionError: torch cannot export the network, it is in train mode, an image is not finite, an operation has
-            no rule, or there is no such hypothesis.
+            no rule, or torch cannot compute its rule, p is out of range, or there is no such hypothesis.
         InputError: A network does not run on the images, or gives other outputs.
     """
     return _certified(model, images, other, hypothesis, margins, p, seed, is_shown=False)
@@ -221,7 +257,7 @@ def certify_images(
 
 def certify_shown(model: nn.Module, images: Tensor, *, margins: int = 1) -> ImagesCertificate:
     """As ``certify_images``, with seed 0 and the proofs that take seconds (``SHOWN``), for commands and pages."""
-    return _certified(model, images, None, "once", margins, 1e-9, 0, is_shown=True)
+    return _certified(model, images, None, "once", margins, P, 0, is_shown=True)
 
 
 @torch.inference_mode(False)
@@ -239,19 +275,19 @@ def _certified(
     if hypothesis not in HYPOTHESES:
         raise ConversionError(f"hypothesis must be one of {', '.join(map(repr, HYPOTHESES))}; got {hypothesis!r:.80}")
     count, p = as_integer(margins, "margins", least=0), checked_probability(p)
-    seed = _seed(seed)
+    is_drawn, seed = seed is None, _seed(seed)
     program, images = program_for(model, images)
     found = []
     with torch.device("cpu"):  # whatever torch's default is
         for number, image in enumerate(images.split(1)):
-            one = _Image(program, image, hypothesis, p, seed + number, is_shown=is_shown)
+            one = _Image(program, image, hypothesis, p, seed + number, is_drawn=is_drawn, is_shown=is_shown)
             found.append(one.certificate((model, other) if other is not None else (model,), count))
     return ImagesCertificate(tuple(found))
 
 
 def _seed(seed: int | None) -> int:
     """The seed that is given, or one that is drawn."""
-    return secrets.randbits(30) if seed is None else as_integer(seed, "seed", least=0)
+    return secrets.randbits(128) if seed is None else as_integer(seed, "seed", least=0)
 
 
 def program_for(model: nn.Module, images: Any) -> tuple[Program, Tensor]:
@@ -275,11 +311,19 @@ class _Image:
     """One image of a program."""
 
     def __init__(
-        self, program: Program, image: Tensor, hypothesis: str, p: float, seed: int, *, is_shown: bool = False
+        self,
+        program: Program,
+        image: Tensor,
+        hypothesis: str,
+        p: float,
+        seed: int,
+        *,
+        is_drawn: bool = False,
+        is_shown: bool = False,
     ) -> None:
         self._most = SHOWN if is_shown else {}
-        self._program, self._image, self._hypothesis, self._p, self._seed = program, image, hypothesis, p, seed
-        self._draws = Draws(seed)
+        self._program, self._image, self._hypothesis, self._p = program, image, hypothesis, p
+        self._seed, self._is_drawn, self._draws = seed, is_drawn, Draws(seed)
         self._exact = Linearised(program, image, EXACT)
         if self._exact.problems:
             raise ConversionError(f"nothing can be said of the network: {'; '.join(map(str, self._exact.problems))}")
@@ -291,42 +335,68 @@ class _Image:
         self._order = self.truth.argsort(descending=True).tolist()
 
     def certificate(self, networks: Sequence[nn.Module], margins: int) -> ImageCertificate:
-        """The certificate, whose class of programs and run of float64 have half of p each."""
-        top, others = self._order[0], self._order[1 : margins + 1]
-        measured, (reference, unproved) = self._measured(networks), self.reference()
+        """The certificate, whose class of programs and run of float64 have half of p each.
+
+        Margins and their bounds are of one class: the center is a program of it that rounds nothing, so every other
+        one's margin is less than its by no more than half of the bound on two.
+        """
+        runs = [run_of(one, self._image, self.truth) for one in networks]
+        reference, unproved = self.reference()
         first = first_order(self._program, self._image, self._hypothesis)
+        center, _ = first.values()
+        self._order = center.argsort(descending=True, stable=True).tolist()
+        top, others = self._order[0], self._order[1 : margins + 1]
         proof = self._proof(self._hypothesis, first)
         proved, opens = (proof, None) if isinstance(proof, Proof) else (None, proof)
         estimates, bounds = _pairs(first, self._factors(others)), list[float | None]([None] * (1 + len(others)))
+        certified, contradiction = False, None
         if proved is not None:
-            bounds = list(_pairs(proved.ranges, self._factors(others)))
-        values = [float(self.truth[top] - self.truth[one]) for one in others]
-        found = [Margin(*row) for row in zip(others, values, bounds[1:], estimates[1:], strict=True)]
+            found = _pairs(proved.ranges, self._factors(others))
+            certified = self._is_certified(proved, center, others, found)
+            contradiction = self._contradiction(runs[0], center, others, found, certified)
+            bounds = list(found) if contradiction is None else bounds
+        values = [float(center[top] - center[one]) for one in others]
         units, unstable = (0, 0) if proved is None else proved.ranges.counted
         return ImageCertificate(
             top=top,
             outputs=float(self.truth.abs().max()),
-            measured=measured,
+            measured=max(_farthest(one, self.truth) for one in runs),
             reference=reference,
             estimate=estimates[0],
             bound=bounds[0],
             hypothesis=self._hypothesis,
-            margins=tuple(found),
-            certified=proved is not None
-            and all(one.is_certified for one in found)
-            and self._rest_is_below(proved, others),
+            margins=tuple(Margin(*row) for row in zip(others, values, bounds[1:], estimates[1:], strict=True)),
+            certified=certified and contradiction is None,
             p=self._p if proved is None or proved.columns else 0.0,
             seed=self._seed,
+            is_drawn=self._is_drawn,
             units=units,
             unstable=unstable,
             opens=opens,
             unproved=unproved,
+            contradiction=contradiction,
         )
 
-    def _measured(self, networks: Sequence[nn.Module]) -> float:
-        """The largest difference of an output from float64 in runs of these networks."""
-        apart = ((run_of(one, self._image, self.truth) - self.truth).abs() for one in networks)
-        return max(float(one.nan_to_num(nan=math.inf, posinf=math.inf).max()) for one in apart)
+    def _contradiction(
+        self, run: Tensor, center: Tensor, others: Sequence[int], bounds: Sequence[float], certified: bool
+    ) -> str | None:
+        """Where the run that was made is not one of those that the proof is of.
+
+        A run of torch adds up in some order, so it is of the class "any order", and as near to the center as any two
+        programs are to each other; its class is compared under either hypothesis.
+        """
+        top = self._order[0]
+        best = int(run.nan_to_num(nan=math.inf, neginf=-math.inf).argmax())
+        if certified and best != top:
+            return f"the run that was made has the class {best}, not {top}"
+        if self._hypothesis != "any order":
+            return None
+        apart = self._factors(others) @ (run - center)
+        over = [n for n, most in enumerate(bounds) if not abs(float(apart[n])) <= most]
+        if not over:
+            return None
+        most = abs(float(apart[over[0]]))
+        return f"the run that was made is {most:.2g} from float64, and the bound {bounds[over[0]]:.2g}"
 
     def reference(self) -> tuple[float | None, Opens | None]:
         """Bound on what float64 leaves, at every output."""
@@ -343,7 +413,7 @@ class _Image:
         return prove(self._program, self._image, hypothesis, first, top, p=self._p / 2, draws=self._draws)
 
     def _factors(self, others: Sequence[int]) -> Tensor:
-        """The largest output, and its margins over others, [1 + others, outputs]."""
+        """Factors of the largest output and its margins over others, [1 + others, outputs]."""
         found = torch.zeros(1 + len(others), len(self.truth), dtype=torch.float64, device="cpu")
         found[:, self._order[0]] = 1.0
         found[torch.arange(1, 1 + len(others), device="cpu"), torch.tensor(others, dtype=torch.long, device="cpu")] -= (
@@ -351,17 +421,25 @@ class _Image:
         )
         return found
 
-    def _rest_is_below(self, proof: Proof, others: Sequence[int]) -> bool:
-        """Whether all other outputs stay below the largest: by the ranges, or else each by its own margin."""
-        (center, _), radius = proof.ranges.values(), proof.radius
-        low = center[self._order[0]] - radius[self._order[0]]
-        rest = [one for one in self._order[1 + len(others) :] if not center[one] + radius[one] < low]
+    def _is_certified(self, proof: Proof, center: Tensor, others: Sequence[int], bounds: Sequence[float]) -> bool:
+        """Whether the largest output stays so: over these others by their bounds, over all by ranges or bounds."""
+        values = center[self._order[0]] - center[list(others)]
+        if not bool((values > torch.tensor(bounds[1:], dtype=torch.float64, device="cpu")).all()):
+            return False
+        (middle, _), radius = proof.ranges.values(), proof.radius
+        low = middle[self._order[0]] - radius[self._order[0]]
+        rest = [one for one in self._order[1 + len(others) :] if not middle[one] + radius[one] < low]
         for some in torch.tensor(rest, dtype=torch.long, device="cpu").split(16):
-            bounds = _pairs(proof.ranges, self._factors(some.tolist()))[1:]
-            values = self.truth[self._order[0]] - self.truth[some]
-            if not bool((values > torch.tensor(bounds, dtype=torch.float64, device="cpu")).all()):
+            found = _pairs(proof.ranges, self._factors(some.tolist()))[1:]
+            values = center[self._order[0]] - center[some]
+            if not bool((values > torch.tensor(found, dtype=torch.float64, device="cpu")).all()):
                 return False
         return True
+
+
+def _farthest(run: Tensor, truth: Tensor) -> float:
+    """The largest difference of a run from float64."""
+    return float((run - truth).abs().nan_to_num(nan=math.inf, posinf=math.inf).max())
 
 
 def first_order(program: Program, image: Tensor, hypothesis: str) -> Linearised:
@@ -383,7 +461,7 @@ def _pairs(ranges: Linearised, factors: Tensor) -> list[float]:
 
 
 def truth_of(
-    program: Program, images: Tensor, *, p: float = 1e-9, seed: int | None = None
+    program: Program, images: Tensor, *, p: float = P, seed: int | None = None
 ) -> list[tuple[Tensor, float | None]]:
     """A network's outputs in float64, and what is proved of them: for those that hold other runs against the truth.
 
@@ -407,7 +485,7 @@ def truth_of(
 
 def most_at(
     program: Program, image: Tensor, output: int, number: int, apart: float, *, seed: int, is_asked: bool = False
-) -> tuple[float, float | None, str]:
+) -> tuple[float, float | None, str, float]:
     """Bounds on the difference of two programs at a number of one of a network's outputs.
 
     Args:
@@ -417,12 +495,13 @@ def most_at(
         number: The number's place in it.
         apart: What two runs differ by there. Unasked, a bound is proved only where that is more than the estimate, and
             takes seconds.
-        seed: Of the test's random numbers, of which a bound is wrong with a probability of 1e-9.
+        seed: Of the test's random numbers.
         is_asked: Whether a bound is proved in any case: with sums in any order, or else with each operation rounded
             once.
 
     Returns:
-        The estimate to first order with sums in any order; a proved bound or None; and the hypothesis of the bound.
+        The estimate to first order with sums in any order; a proved bound or None; the hypothesis of the bound; and the
+        probability that it is wrong, 0 where nothing was random.
 
     Raises:
         ConversionError: An operation has no rule.
@@ -436,10 +515,10 @@ def most_at(
             factors[0, before + number] = 1.0
             found += _pairs(first, factors)
             if is_asked or (apart > found[0] and units_of(first) <= SHOWN["once"]):
-                proof = prove(program, image, hypothesis, first, factors, p=1e-9, draws=Draws(seed))
+                proof = prove(program, image, hypothesis, first, factors, p=P, draws=Draws(seed))
                 if isinstance(proof, Proof):
-                    return found[0], _pairs(proof.ranges, factors)[0], hypothesis
-    return found[0], None, "any order"
+                    return found[0], _pairs(proof.ranges, factors)[0], hypothesis, P if proof.columns else 0.0
+    return found[0], None, "any order", 0.0
 
 
 def run_of(network: nn.Module, image: Tensor, like: Tensor) -> Tensor:

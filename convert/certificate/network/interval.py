@@ -22,13 +22,15 @@ To each, the rounding of our own run in float64 is added, whose convolutions add
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ...bounds.rounding import OUTWARD, gamma, unit_roundoff
+from ...errors import first_line
 from ...heads.encoding import DOUBLE
 
 U64 = DOUBLE
@@ -41,8 +43,21 @@ class UnboundedError(Exception):
     """An operation for which no bound is known; the text says why."""
 
 
+@contextmanager
+def of_rule() -> Iterator[None]:
+    """Makes torch's own refusal of what a rule asks of it one of the rule.
+
+    Raises:
+        UnboundedError: torch cannot compute it.
+    """
+    try:
+        yield
+    except RuntimeError as error:  # and NotImplementedError, which is one
+        raise UnboundedError(f"torch cannot compute its bound: {first_line(error)[:200]}") from error
+
+
 class Known:
-    """Bounds on a tensor that depends on the images."""
+    """Bounds on a tensor that depends on the images, or that the network computes from constants."""
 
 
 @dataclass(frozen=True)

@@ -18,18 +18,20 @@ sum_w g_w (d_w - J d - r_w - s_w) = 0 for any g, what a wrong g changes is sum_w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 import torch
 from torch import Tensor, fx
 
 from ...bounds.rounding import OUTWARD, gamma
+from ...errors import ConversionError
 from ...layer.layer import SelfAttention
 from .attention import bound_program, convolution_of
 from .call import Call, intervals_in
-from .interval import U64, Interval, UnboundedError
+from .interval import U64, Interval, UnboundedError, of_rule
 from .operation import Local, Point
 from .program import Bounding, Program, name_of
 from .table import bound, near
@@ -55,6 +57,7 @@ class Step:
         tail: The part of ``added`` that soft attention alone may cause.
         slack: |J| D, with which a backward pass's rounding is compared, or None where ranges are points.
         tested: D, or None where a range follows from others.
+        is_transposed: Whether its map's transpose was seen to be one.
     """
 
     place: str
@@ -66,11 +69,48 @@ class Step:
     tail: Tensor | None = None
     slack: Tensor | None = None
     tested: Tensor | None = None
+    is_transposed: bool = False
 
     @property
     def is_tested(self) -> bool:
         """Whether its result's range is tested, where ranges are."""
         return self.local is not None and self.local.is_sum and self.owed is None
+
+    def run(self, given: Sequence[Tensor]) -> Tensor:
+        """J of columns of every operand, [columns, *shape].
+
+        Raises:
+            ConversionError: torch cannot compute it.
+        """
+        with self.named():
+            found: Tensor = torch.vmap(cast(Local, self.local).apply)(*given)
+            return found
+
+    def check_transpose(self, back: Sequence[Tensor], slope: Tensor) -> None:
+        """Holds a column of J^T against J, since torch has operations whose gradient under vmap is another's.
+
+        Raises:
+            ConversionError: s (J t) is not (J^T s) t.
+        """
+        generator = torch.Generator("cpu").manual_seed(0)
+        ts = [torch.randn(one.shape, generator=generator, dtype=torch.float64, device="cpu") for one in back]
+        with torch.no_grad():
+            forward = slope * self.run(ts)
+            returned = [one * t for one, t in zip(back, ts, strict=True)]
+        size = float(forward.abs().sum()) + sum(float(one.abs().sum()) for one in returned)
+        apart = abs(float(forward.sum()) - sum(float(one.sum()) for one in returned))
+        if apart > 1e-6 * size:
+            raise ConversionError(f"{self.place}: torch's gradient of its map is not the map's transpose")
+        self.is_transposed = True
+
+    @contextmanager
+    def named(self) -> Iterator[None]:
+        """Names the operation if torch cannot compute its map, or the map's transpose."""
+        try:
+            with of_rule():
+                yield
+        except UnboundedError as reason:
+            raise ConversionError(f"{self.place}: {reason}") from reason
 
 
 class Linearised(Bounding):
@@ -106,10 +146,19 @@ class Linearised(Bounding):
         self.steps: list[Step] = []
         exact = image.detach().cpu().double()
         self.steps.append(Step("the image", (), None, exact.shape))
+        self._count, self._of_constants = None if columns is None else len(columns), set[int]()
         point = Point(exact, exact, torch.zeros_like(exact), exact, 0, columns=columns)
         with torch.no_grad():
             found = self.values_for(point)
         self.outputs = [one for one in found if isinstance(one, Point)]
+
+    def constant(self, values: Tensor) -> Point:
+        """A constant of which something is computed: a step without roundings."""
+        self.steps.append(Step("a constant", (), None, values.shape))
+        self._of_constants.add(len(self.steps) - 1)
+        nothing = torch.zeros_like(values)
+        columns = None if self._count is None else torch.zeros(self._count, *values.shape, device="cpu")
+        return Point(values, values, nothing, values, len(self.steps) - 1, columns=columns)
 
     def bounded(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The operation near the image."""
@@ -131,9 +180,12 @@ class Linearised(Bounding):
     def _placed(
         self, node: fx.Node, local: Local, bounds: Interval, points: Sequence[Point], tail: Tensor | None = None
     ) -> Point:
-        """The result of an operation, one step more."""
-        step = self._step(node, local, bounds, points, tail)
+        """The result of an operation, one step more; ranges of what constants give are not tested."""
+        is_constant = all(one.step in self._of_constants for one in points)
+        step = self._step(node, replace(local, is_sum=False) if is_constant else local, bounds, points, tail)
         self.steps.append(step)
+        if is_constant:
+            self._of_constants.add(len(self.steps) - 1)
         columns, center = self._columns(step, points), local.value
         low, high = (center, center) if self._radius is None else self._range(step, node, bounds, points, columns)
         nothing = torch.zeros((), dtype=torch.float64, device="cpu").expand(center.shape)
@@ -145,7 +197,8 @@ class Linearised(Bounding):
         """An operation's step; what is added at a sum is owed where nothing but a norm reads it."""
         added, owed = bounds.error if local.rest is None else bounds.error + local.rest, points[0].owed
         if owed is not None:
-            added = added + (local.absolute or local.apply)(owed) * OUTWARD
+            others = [torch.zeros_like(one.center) for one in points[1:]]
+            added = added + (local.absolute or local.apply)(owed, *others) * OUTWARD
         if tail is not None and owed is not None:
             raise UnboundedError("attention behind a sum that is not rounded")
         step = Step(self.program.layer(node), tuple(one.step for one in points), local, local.value.shape, tail=tail)
@@ -179,7 +232,7 @@ class Linearised(Bounding):
         given = [one.columns for one in points if one.columns is not None]
         if self._draw is None or not given or step.local is None:
             return None
-        found: Tensor = torch.vmap(step.local.apply)(*given)
+        found = step.run(given)
         return found if step.added is None else self._draw(found, step.added)
 
     def adjoint(self, seeds: Mapping[int, Tensor]) -> tuple[Tensor, Tensor]:
@@ -194,7 +247,7 @@ class Linearised(Bounding):
             slope, step = held.pop(index, None), self.steps[index]
             if slope is None or step.local is None:
                 continue
-            size = slope.abs().flatten(1)
+            size = slope.abs().reshape(len(slope), -1)
             for part in (step.added, None if step.slack is None else self._of_backward(step)):
                 found += 0.0 if part is None else size @ part.flatten()
             tails += 0.0 if step.tail is None else size @ step.tail.flatten()
@@ -209,14 +262,19 @@ class Linearised(Bounding):
 
     def _back(self, step: Step, slope: Tensor) -> list[Tensor]:
         """J^T of factors."""
-        local: Any = step.local
-        with torch.enable_grad():
+        with torch.enable_grad(), step.named():
             shapes = [self.steps[parent].shape for parent in step.parents]
             starts = [
                 torch.zeros(len(slope), *shape, dtype=torch.float64, requires_grad=True, device="cpu")
                 for shape in shapes
             ]
-            return list(torch.autograd.grad(torch.vmap(local.apply)(*starts), starts, slope))
+            found = step.run(starts)
+            if not found.requires_grad:  # it reads none of its operands' numbers
+                return [torch.zeros_like(one) for one in starts]
+            back = list(torch.autograd.grad(found, starts, slope, materialize_grads=True))
+        if not step.is_transposed:
+            step.check_transpose([one[:1] for one in back], slope[:1])
+        return back
 
     def _rows(self, index: int) -> Tensor:
         """R of every number of a step."""
@@ -289,7 +347,7 @@ def columns_of(
             largest[index] = torch.zeros(step.shape, dtype=dtype, device="cpu")
             continue
         given = [held[parent] for parent in step.parents]
-        found = torch.vmap(step.local.apply)(*given)
+        found = step.run(given)
         if step.added is not None:
             found = draw(found, step.added)
         size = torch.abs(found, out=room[: found.numel()].view(found.shape))

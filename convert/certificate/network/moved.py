@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from fractions import Fraction
 from typing import Any
 
 import torch
@@ -23,14 +24,16 @@ from .operation import Exact, Local, number, point_of
 MOVES = (
     *("view", "_unsafe_view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze", "expand", "repeat"),
     *("permute", "transpose", "t", "movedim", "slice", "select", "narrow", "chunk", "split", "split_with_sizes"),
-    *("unbind", "flip", "roll", "clone", "contiguous", "alias", "detach", "lift_fresh_copy", "copy", "slice_scatter"),
-    *("select_scatter", "index_select", "cat", "stack", "pixel_shuffle", "pixel_unshuffle", "channel_shuffle"),
-    *("upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "repeat_interleave", "tile", "unfold"),
+    *("unbind", "flip", "roll", "clone", "contiguous", "alias", "detach", "lift_fresh_copy", "slice_scatter"),
+    *("select_scatter", "index_select", "index", "index_put", "cat", "stack", "pixel_shuffle", "pixel_unshuffle"),
+    *("channel_shuffle", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "repeat_interleave"),
+    *("tile", "unfold", "copy", "fill", "reshape_as", "view_as", "expand_as"),
     *(f"max_pool{axes}d" for axes in (1, 2, 3)),
     *(f"adaptive_max_pool{axes}d" for axes in (1, 2, 3)),
     "amax",
 )
-_SHAPED = ("view", "_unsafe_view")  # the memory layout may differ here
+NEAREST = tuple(f"upsample_nearest{axes}d" for axes in (1, 2, 3))
+_SHAPED = ("view", "_unsafe_view", "reshape_as", "view_as")  # the memory layout may differ here
 
 
 def move(call: Call) -> Any:
@@ -38,11 +41,76 @@ def move(call: Call) -> Any:
     if "dtype" in call.arguments and call.name == "view":
         raise UnboundedError("it reads bits as other numbers")
     if call.name in _SHAPED:
-        return call.x.map(lambda bound: bound.reshape(call["size"]))
+        return call.x.map(lambda bound: bound.reshape(call.shape))
+    if call.name == "expand_as":
+        return call.x.map(lambda bound: bound.expand(call.shape))
+    if call.name in NEAREST:
+        check_nearest(call)
+    if call.name == "index_put":
+        _check_places(call)
+    if call.name in _WRITTEN:
+        return call.operand(call[_WRITTEN[call.name]]).map(lambda bound: bound.expand(call.shape))
     parts = call.each("low"), call.each("high"), call.each("error")
     if isinstance(parts[0], Tensor):
         return _finite(Interval(*parts))
     return [_finite(Interval(*part)) if part[0].is_floating_point() else None for part in zip(*parts, strict=True)]
+
+
+_WRITTEN = {"copy": "src", "fill": "value"}  # which argument the result is, in the shape of the first
+
+
+def _written(call: Call, given: Sequence[Tensor], constant: Callable[[Tensor], Tensor]) -> Tensor:
+    """What is written over the first argument: the last that moves, or a constant."""
+    source = call[_WRITTEN[call.name]]
+    return given[-1] if isinstance(source, Interval) else constant(number(source))
+
+
+def check_nearest(call: Call) -> None:
+    """Refuses nearest upsampling whose choice of pixels depends on how the choice is computed.
+
+    Output i of m reads pixel floor(i s), s = n / m or the inverse of a factor. torch's contiguous kernels compute s and
+    i s in single precision, those of other memory formats and of float64 in double precision.
+
+    Raises:
+        UnboundedError: Single, double precision and exact arithmetic do not choose the same pixels.
+    """
+    axes = int(call.name[-2])
+    sizes, counts = call.x.low.shape[-axes:], call.shape[-axes:]
+    given = call.arguments.get("scale_factors") or [
+        call.arguments.get(name) for name in _SCALES[axes] if name in call.arguments
+    ]
+    factors = [*given, *[None] * axes][:axes]
+    for size, count, factor in zip(sizes, counts, factors, strict=True):
+        if not is_chosen_alike(size, count, factor):
+            raise UnboundedError(
+                f"nearest upsampling from {size} to {count} pixels chooses others in single precision than in exact "
+                "arithmetic"
+            )
+
+
+_SCALES = {1: ("scales",), 2: ("scales_h", "scales_w"), 3: ("scales_d", "scales_h", "scales_w")}
+
+
+def is_chosen_alike(size: int, count: int, factor: float | None) -> bool:
+    """Whether every arithmetic chooses the same pixels for nearest upsampling along an axis."""
+    scale = Fraction(size, count) if not factor else 1 / Fraction(factor)
+    exact = [min(i * scale.numerator // scale.denominator, size - 1) for i in range(count)]
+    places = torch.arange(count, device="cpu")
+    for dtype in (torch.float32, torch.float64):
+        whole, parts = (torch.tensor(float(one), dtype=dtype, device="cpu") for one in (size, count))
+        ratio = whole / parts if not factor else torch.tensor(1 / factor, dtype=dtype, device="cpu")
+        if (places.to(dtype) * ratio).floor().long().clamp(max=size - 1).tolist() != exact:
+            return False
+    return True
+
+
+def _check_places(call: Call) -> None:
+    """Refuses an assignment to places that repeat, of which the last to be written is not said."""
+    places = [one for one in call["indices"] if one is not None]
+    counted = torch.zeros(call.shape, dtype=torch.float64, device="cpu")
+    once = counted.index_put(call["indices"], torch.ones((), dtype=torch.float64, device="cpu"), accumulate=True)
+    if call["accumulate"] or not places or float(once.max()) > 1:
+        raise UnboundedError("no bound is known for an assignment that adds up, or to places that repeat")
 
 
 def pad(call: Call) -> Interval:
@@ -84,7 +152,19 @@ def moved(call: Call) -> Any:
     def run(tensors: Sequence[Tensor], constant: Callable[[Tensor], Tensor]) -> Any:
         given = iter(tensors)
         if call.name in _SHAPED:
-            return next(given).reshape(call["size"])
+            return next(given).reshape(call.shape)
+        if call.name == "expand_as":
+            return next(given).expand(call.shape)
+        if call.name in _WRITTEN:
+            return _written(call, list(given), constant).expand(call.shape)
+        if call.name == "select_scatter":  # of which torch has a wrong gradient under vmap
+            whole, part = (
+                next(given) if isinstance(call[name], Interval) else constant(number(call[name]))
+                for name in ("self", "src")
+            )
+            dim = call["dim"] % whole.ndim
+            at = call["index"] % whole.shape[dim]
+            return torch.slice_scatter(whole, part.unsqueeze(dim), dim, at, at + 1)
         return call.with_each(lambda _: next(given), constant)
 
     found = run([number(one) for one in intervals_in(call.arguments.values())], Tensor.double)
@@ -111,6 +191,17 @@ def unchanged(call: Call) -> Interval:
 def kept(call: Call) -> Local:
     """The same numbers near a point."""
     return Local(point_of(call).center, lambda t: t, is_sum=False)
+
+
+MADE = ("arange", "linspace", "full", "full_like", "new_full", "scalar_tensor")
+
+
+def made(call: Call) -> Exact:
+    """Numbers that are counted or given, of which none is read: start + i step, each of two at most twice the result.
+
+    The first operand stands for the exact result, so that its terms are at most 4 times the largest of them.
+    """
+    return Exact(call.x, torch.full_like(call.x.low, 4 * float(call.x.largest.max())))
 
 
 def cast(call: Call) -> Exact | Interval:

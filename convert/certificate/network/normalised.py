@@ -27,14 +27,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...bounds.rounding import EXP_ULPS, OUTWARD, gamma, unit_roundoff
 from .call import Call
-from .interval import U64, Arithmetic, Interval, UnboundedError
-from .operation import Exact, Local, Point, along, like, point_of
+from .interval import U64, Arithmetic, Interval, UnboundedError, linear_map
+from .operation import Exact, Local, Map, Point, along, like, number, point_of
 from .products import product
 
 _MOST = 0.5  # largest share of a variance that rounding may take; beyond, nothing is claimed
@@ -47,15 +48,17 @@ class Norm:
 
     Attributes:
         view: The shape in which they lie along the last dimension.
-        weight: In the shape that values are multiplied with.
-        bias: In that shape.
+        weight: What values are multiplied with, as the network holds or computes it, or None.
+        bias: What is added, likewise.
+        along: From these two to the shape of the values.
         eps: Added to the variance.
         is_centred: Whether the variance is of differences from the mean.
     """
 
     view: tuple[int, ...]
-    weight: Tensor
-    bias: Tensor
+    weight: Tensor | Interval | None
+    bias: Tensor | Interval | None
+    along: Map
     eps: float
     is_centred: bool
 
@@ -65,17 +68,25 @@ class Norm:
         Raises:
             UnboundedError: Rounding may eat up the variance.
         """
-        x, shape, weight = call.x, call.x.low.shape, self.weight
+        x, shape, (weight, bias) = call.x, call.x.low.shape, map(self._bounded, (self.weight, self.bias), (1.0, 0.0))
         flat = x.map(lambda bound: bound.reshape(self.view))
         exact, scale, lost = self._normalised(flat, call.arithmetic, call.terms)
         exact, scale, lost = exact.map(lambda bound: bound.reshape(shape)), scale.reshape(shape), lost.reshape(shape)
-        ends = torch.stack([exact.low * weight, exact.high * weight])
-        scaled = Interval(ends.amin(0), ends.amax(0), exact.error * weight.abs() * OUTWARD)
-        moved = Exact(scaled, scale * weight.abs()).shifted(self.bias)
-        return Exact(moved.bounds, moved.scale, lost * weight.abs() + 8 * call.arithmetic.smallest)
+        ends = torch.stack([y * w for y in (exact.low, exact.high) for w in (weight.low, weight.high)])
+        size = weight.largest
+        error = (exact.error * size + exact.largest * weight.error) * OUTWARD
+        moved = Exact(Interval(ends.amin(0), ends.amax(0), error), scale * size).shifted(bias)
+        return Exact(moved.bounds, moved.scale, lost * size + call.arithmetic.smallest * (8 + exact.largest))
+
+    def _bounded(self, values: Any, default: float) -> Interval:
+        """Bounds on a weight or a bias, in the shape of the values."""
+        if values is None:
+            return Interval.point(torch.full((), default, dtype=torch.float64, device="cpu"))
+        found: Interval = values if isinstance(values, Interval) else Interval.point(values)
+        return found.map(self.along)
 
     def near(self, call: Call) -> Local:
-        """It near a point."""
+        """It near a point, and of its weight and bias, where these move, too."""
         x, shape, view = point_of(call), call.x.low.shape, self.view
         c, radius = x.center.reshape(view), x.radius.reshape(view)
         centred, moved = c - _mean(c), radius + _mean(radius)
@@ -84,19 +95,35 @@ class Norm:
         if not bool((least > deviation / 2).all()):
             raise UnboundedError("its deviation may vanish")
         rest = (moved * most + 2 * ((centred.abs() + moved) / least) * most.square()) / least.square()
+        weight, bias = (
+            torch.full((), default, dtype=torch.float64, device="cpu") if one is None else self.along(number(one))
+            for one, default in ((self.weight, 1.0), (self.bias, 0.0))
+        )
 
-        def run(t: Tensor, sign: int, y: Tensor, weight: Tensor) -> Tensor:
+        def norm(t: Tensor, sign: int, y: Tensor) -> Tensor:
             t = t.reshape(view)
             e = t + sign * _mean(t)
-            found = (e + sign * like(y, t) * _mean(like(y, t) * e)) / like(deviation, t)
-            return found.reshape(shape) * like(weight, t)
+            return ((e + sign * like(y, t) * _mean(like(y, t) * e)) / like(deviation, t)).reshape(shape)
 
+        def run(ts: Sequence[Tensor], sign: int, y: Tensor, weight: Tensor) -> Tensor:
+            given = iter(ts)
+            first = next(given)
+            found = norm(first, sign, y) * like(weight, first)
+            if isinstance(self.weight, Point):
+                found = found + like(y, first).reshape(shape) * self.along(next(given))
+            return found + self.along(next(given)) if isinstance(self.bias, Point) else found
+
+        left = rest.reshape(shape)
+        rest = left * weight.abs()
+        if isinstance(self.weight, Point):
+            wide = self.along(self.weight.radius)
+            rest = rest + wide * (norm(x.radius, 1, y.abs()) + left)
         return Local.weighted(
-            y.reshape(shape) * self.weight + self.bias,
-            lambda t: run(t, -1, y, self.weight),
-            lambda t: run(t, 1, y.abs(), self.weight.abs()),
-            (rest.reshape(shape) * self.weight.abs()) * OUTWARD,
-            2 * c.shape[-1] + 8,
+            y.reshape(shape) * weight + bias,
+            lambda *ts: run(ts, -1, y, weight),
+            lambda *ts: run(ts, 1, y.abs(), weight.abs()),
+            rest * OUTWARD,
+            2 * c.shape[-1] + 10,
         )
 
     def _normalised(self, x: Interval, arithmetic: Arithmetic, terms: int) -> tuple[Interval, Tensor, Tensor]:
@@ -107,11 +134,7 @@ class Norm:
         """
         count = x.low.shape[-1]
         spread = (x.largest + _mean(x.largest)) * OUTWARD
-        share = 1 - 1 / count  # x_i counts in its own mean
-        low = share * x.low - _mean(x.high) + x.high / count
-        high = share * x.high - _mean(x.low) + x.low / count
-        outward = spread * (OUTWARD - 1)
-        low, high = low - outward, high + outward
+        low, high = _centred(x)
         squares = torch.stack([low.square(), high.square()])
         least = torch.where((low <= 0) & (high >= 0), 0.0, squares.amin(0))
         variance_low, variance_high = _mean(least) / OUTWARD + self.eps, _mean(squares.amax(0)) * OUTWARD + self.eps
@@ -133,7 +156,7 @@ class Norm:
         y_low = torch.minimum(low * inverse, low * slowest).clamp(min=-most)
         y_high = torch.maximum(high * inverse, high * slowest).clamp(max=most)
         size = torch.maximum(y_low.abs(), y_high.abs())
-        moved = (share * x.error + _mean(x.error)) * OUTWARD
+        moved = ((1 - 1 / count) * x.error + _mean(x.error)) * OUTWARD
         error = inverse * (moved + size * _mean(size * moved)) * OUTWARD
         step = arithmetic.smallest + (arithmetic.step if arithmetic.is_narrow else 0.0)  # of a mean, a root, a result
         lost = size * vanished + 8 * step * (1 + inverse + spread)
@@ -141,29 +164,178 @@ class Norm:
 
 
 def norm(call: Call) -> Norm:
-    """Layer norm, group norm, or instance norm by each image's own statistics.
+    """Layer norm, group norm, or instance and batch norm by an image's own statistics.
 
     Raises:
-        UnboundedError: Instance norm has statistics of its own.
+        UnboundedError: Instance norm has statistics of its own, or batch norm takes them from several images.
     """
     shape, is_layer = call.x.low.shape, call.name == "layer_norm"
     if call.name == "instance_norm" and (call["running_mean"] is not None or not call["use_input_stats"]):
         raise UnboundedError("no bound is known for instance norm with statistics of its own")
-
-    def scales(name: str, default: float) -> Tensor:
-        values = call.constant(name)
-        if values is None:
-            return torch.full((), default, dtype=torch.float64, device="cpu")
-        return values.double() if is_layer else along(values.double(), len(shape))
-
+    if "batch_norm" in call.name and (shape[0] != 1 or call.arguments.get("running_mean") is not None):
+        raise UnboundedError("batch norm takes its statistics from the batch")
     view = (shape[0], call["num_groups"] if call.name == "group_norm" else shape[1], -1)
     if is_layer:
         view = (*shape[: -len(call["normalized_shape"])], -1)
-    return Norm(view, scales("weight", 1.0), scales("bias", 0.0), float(call["eps"]), is_layer)
+
+    def spread(values: Tensor) -> Tensor:
+        return values if is_layer else along(values, len(shape))
+
+    return Norm(view, call.held("weight"), call.held("bias"), spread, float(call["eps"]), is_layer)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The root mean square of values, or their variance or deviation: a 2-norm, whose square is a sum of squares.
+
+    The norm of e has the slope e / |e| and, along a line in the direction d, second derivatives of at most
+    |d|^2 / |e|; its square leaves |d|^2 (claim ``chords``). Its sum of squares rounds as any other. A variance may be
+    Welford's, whose rounding is relative to 2 s rms(x) + gamma mean x^2; its root moves by less than that over s.
+
+    Attributes:
+        dims: Along which values lie.
+        divisor: Of the sum of squares.
+        is_centred: Whether the squares are of differences from the mean.
+        is_root: Whether a root is taken.
+    """
+
+    dims: tuple[int, ...]
+    divisor: float
+    is_centred: bool
+    is_root: bool
+
+    def _laid(self, t: Tensor) -> Tensor:
+        """Values along the last dimension."""
+        return t.movedim(self.dims, tuple(range(-len(self.dims), 0))).flatten(-len(self.dims)) if self.dims else t[None]
+
+    def bounds(self, call: Call) -> Exact:
+        """Bounds on its result.
+
+        Raises:
+            UnboundedError: Rounding may eat up a deviation.
+        """
+        x, arithmetic, shape = call.x.map(self._laid), call.arithmetic, call.shape
+        count, low, high, moved = x.low.shape[-1], x.low, x.high, x.error
+        if self.is_centred:
+            low, high = _centred(x)
+            moved = x.error + _mean(x.error)
+        squares = torch.stack([low.square(), high.square()])
+        least = torch.where((low <= 0) & (high >= 0), 0.0, squares.amin(0)).sum(-1) / OUTWARD
+        most, size = squares.amax(0).sum(-1) * OUTWARD, torch.maximum(low.abs(), high.abs())
+        factor, relative = 1 / self.divisor, gamma(call.terms, unit_roundoff(arithmetic.computed))
+        mean_square = x.largest.square().mean(-1) * OUTWARD
+        lost = 8 * arithmetic.smallest * count * (1 + mean_square.sqrt())
+        scale, reach = most, torch.maximum(most, mean_square * count) * OUTWARD
+        if self.is_centred:
+            scale = scale + count * (2 * (most / count * mean_square).sqrt() + relative * mean_square)
+        if not self.is_root:
+            error = 2 * (size * moved).sum(-1) * factor * OUTWARD
+            ends = Interval(least * factor, most * factor, error).map(lambda one: one.view(shape))
+            return Exact(ends, (scale * factor * OUTWARD).view(shape), lost.view(shape) * factor, reach.view(shape))
+        if self.is_centred and not bool((relative * scale + lost <= _MOST * least).all()):
+            raise UnboundedError("rounding may be as large as its variance")
+        root = factor**0.5
+        if self.is_centred:
+            scale, lost = scale / least.sqrt(), lost / least.sqrt()
+        else:
+            scale, lost = scale.sqrt(), torch.minimum(lost.sqrt(), lost / least.sqrt())
+        error = moved.square().sum(-1).sqrt() * root * OUTWARD
+        ends = Interval(least.sqrt() * root / OUTWARD, most.sqrt() * root * OUTWARD, error)
+        scale, lost = ((one * root * OUTWARD).view(shape) for one in (scale, lost))
+        return Exact(ends.map(lambda one: one.view(shape)), scale, lost, reach.view(shape))
+
+    def near(self, call: Call) -> Local:
+        """It near a point.
+
+        Raises:
+            UnboundedError: What a root is taken of may vanish.
+        """
+        x = point_of(call)
+        c, radius = self._laid(x.center), self._laid(x.radius)
+        if self.is_centred:
+            c, radius = c - _mean(c), radius + _mean(radius)
+        square, left = c.square().sum(-1, keepdim=True), radius.square().sum(-1, keepdim=True)
+        value, slope, rest = square / self.divisor, 2 * c / self.divisor, left / self.divisor
+        if self.is_root:
+            size, root = square.sqrt(), self.divisor**-0.5
+            least = size - left.sqrt() * OUTWARD
+            if not bool((least > size / 2).all()):
+                raise UnboundedError("its deviation may vanish")
+            value, slope, rest = size * root, c / size * root, left / (2 * least) * root
+
+        def run(t: Tensor, sign: int, slope: Tensor) -> Tensor:
+            t = self._laid(t)
+            e = t + sign * _mean(t) if self.is_centred else t
+            return (like(slope, t) * e).sum(-1).view(call.shape)
+
+        return Local.weighted(
+            value.view(call.shape),
+            lambda t: run(t, -1, slope),
+            lambda t: run(t, 1, slope.abs()),
+            rest.view(call.shape) * OUTWARD,
+            2 * c.shape[-1] + 10,
+        )
+
+
+def spread(call: Call) -> Spread:
+    """A 2-norm, a variance or a standard deviation.
+
+    Raises:
+        UnboundedError: It is another norm, or has a dtype of its own.
+    """
+    shape, given = call.x.low.shape, call.arguments.get("dim")
+    chosen = [given] if isinstance(given, int) else given
+    dims = tuple(one % len(shape) for one in (chosen or range(len(shape))))
+    count = math.prod(shape[one] for one in dims)
+    if call.name == "linalg_vector_norm":
+        if call["ord"] != 2 or call["dtype"] is not None:
+            raise UnboundedError("no bound is known for another norm than that of 2, or one with a dtype of its own")
+        return Spread(dims, 1.0, False, True)
+    correction = call.arguments.get("correction", int(call.arguments.get("unbiased", True)))
+    divisor = count - (1 if correction is None else correction)
+    if not divisor > 0:
+        raise UnboundedError("a variance of no values, or of one, is not a number")
+    return Spread(dims, float(divisor), True, call.name == "std")
+
+
+def variance_and_mean(call: Call) -> list[Interval]:
+    """Bounds on a variance and a mean."""
+    found = (spread(call).bounds(call), _of_mean(call))
+    return [one.rounded(call.arithmetic, call.terms, same=call.is_same) for one in found]
+
+
+def near_variance_and_mean(call: Call) -> list[Local]:
+    """A variance and a mean near a point."""
+    run = _mean_of(call)
+    return [spread(call).near(call), Local.weighted(run(point_of(call).center), run, run, terms=_laid_count(call) + 2)]
+
+
+def _of_mean(call: Call) -> Exact:
+    exact, scale = linear_map(call.x, _mean_of(call), _mean_of(call))
+    return Exact(exact, scale, reach=scale * _laid_count(call))
+
+
+def _mean_of(call: Call) -> Map:
+    described = spread(call)
+    return lambda t: described._laid(t).mean(-1).view(call.shape)
+
+
+def _laid_count(call: Call) -> int:
+    return math.prod(call.x.low.shape[one] for one in spread(call).dims)
 
 
 def _mean(values: Tensor) -> Tensor:
     return values.mean(-1, keepdim=True)
+
+
+def _centred(x: Interval) -> tuple[Tensor, Tensor]:
+    """Ends of differences from the mean along the last dimension."""
+    count = x.low.shape[-1]
+    share = 1 - 1 / count  # x_i counts in its own mean
+    outward = (x.largest + _mean(x.largest)) * (OUTWARD * (OUTWARD - 1))
+    return share * x.low - _mean(x.high) + x.high / count - outward, (
+        share * x.high - _mean(x.low) + x.low / count + outward
+    )
 
 
 def softmax(call: Call) -> Exact:

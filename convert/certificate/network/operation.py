@@ -11,7 +11,7 @@ derives what the others leave.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,13 +44,15 @@ class Exact:
     reach: Tensor | None = None
     products: Products | None = None
 
-    def shifted(self, shift: Tensor | None) -> Exact:
-        """With a constant added, moved out by what adding it here rounds."""
+    def shifted(self, shift: Tensor | Interval | None) -> Exact:
+        """With a number or bounds added, moved out by what adding them here rounds."""
         if shift is None:
             return self
-        x, outward = self.bounds, (self.scale + shift.abs()) * (OUTWARD - 1)
-        bounds = Interval(x.low + shift - outward, x.high + shift + outward, x.error)
-        return Exact(bounds, (self.scale + shift.abs()) * OUTWARD, self.lost, self.reach, self.products)
+        x, by = self.bounds, shift if isinstance(shift, Interval) else Interval.point(shift)
+        scale = self.scale + by.largest
+        outward = scale * (OUTWARD - 1)
+        bounds = Interval(x.low + by.low - outward, x.high + by.high + outward, x.error + by.error)
+        return Exact(bounds, scale * OUTWARD, self.lost, self.reach, self.products)
 
     def rounded(self, arithmetic: Arithmetic, terms: int, narrowings: int = 1, *, same: bool = False) -> Interval:
         """Bounds on the computed result (``Arithmetic.rounded``).
@@ -180,6 +182,16 @@ def number(value: Any) -> Tensor:
         if isinstance(value, Tensor)
         else torch.tensor(float(value), dtype=torch.float64, device="cpu")
     )
+
+
+def sized(value: Tensor | Interval) -> Tensor:
+    """The largest absolute value of each number."""
+    return value.largest if isinstance(value, Interval) else value.double().abs()
+
+
+def points_in(values: Iterable[Any]) -> list[Point]:
+    """Those of an operation's arguments that are ranges with a center."""
+    return [one for one in values if isinstance(one, Point)]
 
 
 def like(constant: Tensor, t: Tensor) -> Tensor:

@@ -14,16 +14,16 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from ...bounds.rounding import OUTWARD
+from ...bounds.rounding import OUTWARD, unit_roundoff
 from .call import Call, operator_name
 from .interval import U64, Interval, UnboundedError
-from .operation import Exact, Local, Point, along, like, number, point_of
+from .operation import Exact, Local, Point, along, like, number, point_of, points_in
 from .products import bilinear
 
 SILU_SLOPE, GELU_SLOPE, HARDSWISH_SLOPE = 1.1, 1.13, 1.5
@@ -41,27 +41,31 @@ class Curve:
         slope: Its derivative between kinks.
         steepest: Its Lipschitz constant.
         kinks: Where its slope jumps.
-        bend: Largest |f''| between kinks.
+        bend: Largest |f''| between kinks, or on the range.
         ends: From the smallest and largest value to bounds on the function's; None where it grows.
         scale: The quantity that its rounding is relative to, as a multiple of the larger of 1 and |x|.
         reach: The largest number on the way, as a multiple of that.
+        size: The quantity that its rounding is relative to, where it is another one.
+        lost: Error where what it reads is taken for 0.
     """
 
     function: Function
     slope: Function
     steepest: float | Tensor = 1.0
     kinks: tuple[float, ...] = ()
-    bend: float = 0.0
+    bend: float | Tensor = 0.0
     ends: Ends | None = None
     scale: float | Tensor = 1.0
     reach: float = 1.0
+    size: Tensor | None = None
+    lost: float | Tensor = 0.0
 
     def bounds(self, call: Call) -> Exact:
         """Bounds on its result."""
         x, f = call.x, self.function
         low, high = (f(x.low), f(x.high)) if self.ends is None else self.ends(x.low, x.high)
-        scale = self.scale * x.largest.clamp(min=1)
-        return Exact(Interval(low, high, x.error * self.steepest), scale, reach=self.reach * scale)
+        scale = self.scale * x.largest.clamp(min=1) if self.size is None else self.size
+        return Exact(Interval(low, high, x.error * self.steepest), scale, self.lost, self.reach * scale)
 
     def near(self, call: Call) -> Local:
         """It near a point: a tangent, or a chord where the range passes a kink."""
@@ -79,7 +83,7 @@ class Curve:
             value = torch.where(passes, chord * x.center + (least + most) / 2, value)
             rest = torch.where(passes, half, rest)
         size = torch.maximum(torch.maximum(f(low).abs(), f(high).abs()), slope.abs() * (x.hull.largest + base.abs()))
-        rounds = passes if self.bend == 0 else torch.ones_like(passes)
+        rounds = passes if isinstance(self.bend, float) and self.bend == 0 else torch.ones_like(passes)
         rest = rest * OUTWARD + torch.where(rounds, 8 * U64 * size, 0.0)
         moves = slope * (low - x.center), slope * (high - x.center)
         box = value + torch.minimum(*moves), value + torch.maximum(*moves)
@@ -186,6 +190,130 @@ def elu(call: Call) -> Curve:
         scale * alpha,
         scale=max(1.0, steepest),
     )
+
+
+def root(call: Call) -> Curve:
+    """A root or a power with a constant exponent: x^e, with |f'| and |f''| largest at an end of the range.
+
+    An exponent that the dtype does not hold is e (1 + d), |d| <= u, and x^e is x^(e d) times as large.
+
+    Raises:
+        UnboundedError: What it is taken of may be small or negative, and the exponent is no positive integer.
+    """
+    x = call.x.hull if isinstance(call.x, Point) else call.x
+    e = float(_EXPONENTS.get(call.name, call.arguments.get("exponent", 0.0)))
+    is_whole = e in (1.0, 2.0, 3.0, 4.0)
+    if not is_whole and not bool((x.low >= call.arithmetic.smallest).all()):
+        raise UnboundedError(f"a power {e:g} of what may be small or negative is not bounded")
+    ends = (x.largest, x.largest) if is_whole else (x.low, x.high)
+
+    def largest(power: float) -> Tensor:
+        return torch.maximum(*(end**power for end in ends)) * OUTWARD
+
+    def of_ends(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        sizes = _of_abs(low, high) if is_whole and e % 2 == 0 else (low, high)
+        powers = [end**e for end in sizes]
+        return (powers[0], powers[1]) if e > 0 else (powers[1], powers[0])
+
+    steepest = abs(e) * largest(e - 1)
+    bend = torch.zeros_like(x.low) if e == 1 else abs(e * (e - 1)) * largest(e - 2)
+    lost = call.arithmetic.smallest * steepest
+    if call.arithmetic.held(e) != e:
+        logs = torch.maximum(x.low.log().abs(), x.high.log().abs())
+        lost = lost + _astray(call, abs(e) * logs) * largest(e)
+    return Curve(
+        lambda t: t**e, lambda t: e * t ** (e - 1), steepest, bend=bend, ends=of_ends, size=largest(e), lost=lost
+    )
+
+
+_EXPONENTS = {"sqrt": 0.5, "rsqrt": -0.5, "reciprocal": -1.0, "square": 2.0}
+
+
+def wave(call: Call) -> Curve:
+    """A sine or a cosine, whose slopes and second derivatives are at most 1."""
+    f, slope = (torch.sin, torch.cos) if call.name == "sin" else (torch.cos, lambda x: -torch.sin(x))
+
+    def ends(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        middle = low / 2 + high / 2
+        aside = torch.where(low == high, 0.0, (high - low) / 2 * OUTWARD + 4 * U64 * middle.abs())
+        return (f(middle) - aside).clamp(min=-1), (f(middle) + aside).clamp(max=1)
+
+    return Curve(f, slope, 1.0, bend=1.0, ends=ends, size=torch.ones_like(call.x.low), lost=call.arithmetic.smallest)
+
+
+def exponential(call: Call) -> Curve:
+    """b^x of a positive constant b: the slope is ln b times it, the second derivative that squared times it.
+
+    A constant that the dtype does not hold is b (1 + d), |d| <= u, and the power (1 + d)^x times as large.
+
+    Raises:
+        UnboundedError: The constant is not positive.
+    """
+    base = float(call.arguments.get("self", math.e)) if call.name == "pow" else math.e
+    if not 0 < base < math.inf:
+        raise UnboundedError("a power of what may be small or negative is not bounded")
+    x, rate = call.x.hull if isinstance(call.x, Point) else call.x, abs(math.log(base)) * OUTWARD
+    f = torch.exp if call.name == "exp" else lambda t: base**t
+    most = torch.maximum(f(x.low), f(x.high)) * OUTWARD
+
+    def ends(low: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+        return (f(low), f(high)) if base >= 1 else (f(high), f(low))
+
+    lost = call.arithmetic.smallest * rate * most
+    if call.name == "pow" and call.arithmetic.held(base) != base:
+        lost = lost + _astray(call, x.largest) * most
+    return Curve(f, lambda t: math.log(base) * f(t), rate * most, bend=rate**2 * most, ends=ends, size=most, lost=lost)
+
+
+def _astray(call: Call, times: Tensor) -> Tensor:
+    """Most that (1 + d)^times - 1 can be, |d| <= u of the dtype."""
+    return (times * (unit_roundoff(call.arithmetic.dtype) * (1 + 2.0**-7))).expm1() * OUTWARD
+
+
+@dataclass(frozen=True)
+class Power:
+    """A power of a constant exponent, or of a constant.
+
+    Attributes:
+        curve: As a function of what is no constant.
+        call: The call, with that as its first argument.
+    """
+
+    curve: Curve
+    call: Call
+
+    @classmethod
+    def of(cls, call: Call) -> Power:
+        """Describes a call.
+
+        Raises:
+            UnboundedError: Both are tensors.
+        """
+        base, exponent = call["self"], call["exponent"]
+        if isinstance(exponent, Tensor | Interval) and isinstance(base, Tensor | Interval):
+            raise UnboundedError("no bound is known for a power of two tensors")
+        if not isinstance(exponent, Interval):
+            return cls(root(call), call)
+        turned = replace(call, arguments={"exponent": exponent, "self": base})
+        return cls(exponential(turned), turned)
+
+    def bounds(self, call: Call) -> Exact:
+        """Bounds on its result."""
+        return self.curve.bounds(self.call)
+
+    def near(self, call: Call) -> Local:
+        """It near a point."""
+        return self.curve.near(self.call)
+
+
+def negative(call: Call) -> Interval:
+    """The numbers with the other sign."""
+    return -call.x
+
+
+def negated(call: Call) -> Local:
+    """The same near a point."""
+    return Local(-point_of(call).center, torch.neg, torch.abs, is_sum=False)
 
 
 def clamp(call: Call) -> Curve:
@@ -324,30 +452,50 @@ def added(call: Call) -> Local:
 
 
 def divide(call: Call) -> Exact:
-    """A quotient by what is positive and the same in both programs.
+    """A quotient by what is positive: |a / b - a' / b'| <= (|a - a'| + |a' / b'| |b - b'|) / b.
 
     Raises:
-        UnboundedError: The divisor depends on the images, or may be negative, or so small that its inverse overflows.
+        UnboundedError: The divisor may be negative, or so small that its inverse overflows.
     """
-    if isinstance(call["other"], Interval) or call.arguments.get("rounding_mode") is not None:
-        raise UnboundedError("a quotient by what may be small or negative is not bounded")
+    if call.arguments.get("rounding_mode") is not None:
+        raise UnboundedError("no bound is known for a quotient that is rounded to an integer")
     a, b = _operands(call)
     smallest = call.arithmetic.smallest
     if not bool((b.low >= smallest).all()):
         raise UnboundedError("a quotient by what may be small or negative is not bounded")
-    inverse = Interval(1 / b.high, 1 / b.low, torch.zeros_like(b.low))
+    inverse, most = Interval(1 / b.high, 1 / b.low, torch.zeros_like(b.low)), a.largest / b.low
+    found = _multiplied(a, inverse)
+    error = found.error + most * b.error / b.low if isinstance(call["other"], Interval) else found.error
     lost = smallest / b.low + smallest * a.largest  # its inverse may be subnormal
-    return Exact(_multiplied(a, inverse), a.largest / b.low, lost)
+    return Exact(Interval(found.low, found.high, error), most, lost)
 
 
 def divided(call: Call) -> Local:
-    """A quotient by a positive constant near a point."""
-    by = number(call["other"])
+    """A quotient near a point: of a / b it leaves |d_b| (|d_a| + |a / b| |d_b|) / (b min b)."""
+    a, b = call["self"], call["other"]
+    top, by, points = number(a), number(b), points_in((a, b))
+    value = (top / by).expand(call.shape)
 
-    def run(t: Tensor) -> Tensor:
-        return (t / like(by, t)).expand(call.shape)
+    def run(ts: Sequence[Tensor], quotient: Tensor) -> Tensor:
+        given = iter(ts)
+        first = next(given)
+        found = first / like(by, first) if isinstance(a, Point) else like(quotient, first) * first / like(by, first)
+        for other in given:  # the divisor
+            found = found + like(quotient, other) * other / like(by, other)
+        return found.expand(call.shape)
 
-    return Local.weighted(run(point_of(call).center), run, run, terms=2)
+    rest = None
+    if isinstance(b, Point):
+        least = torch.minimum(b.low, b.center)
+        moved = a.radius if isinstance(a, Point) else torch.zeros_like(top)
+        rest = (b.radius * (moved + value.abs() * b.radius) / (by * least) * OUTWARD).expand(call.shape)
+    return Local.weighted(
+        value,
+        lambda *ts: run(ts, -(top / by)),
+        lambda *ts: run(ts, (top / by).abs()),
+        rest,
+        terms=2 if len(points) == 1 else 4,
+    )
 
 
 def _operands(call: Call) -> tuple[Interval, Interval]:

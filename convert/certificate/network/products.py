@@ -8,6 +8,7 @@ on the image leaves dx dy of its linear map.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,34 +21,40 @@ from ...bounds.rounding import OUTWARD, unit_roundoff
 from ...bounds.underflow import is_subnormal, magnitudes
 from .call import Call
 from .interval import BLOCK, Arithmetic, Interval, Products, UnboundedError, linear_map
-from .operation import Exact, Local, Map, Point, along, like, number, point_of
+from .operation import Exact, Local, Map, Point, along, like, number, point_of, points_in, sized
 
 Apply = Callable[[Tensor, Tensor], Tensor]
 
 
+def _as_it_is(bias: Tensor) -> Tensor:
+    return bias
+
+
 @dataclass(frozen=True)
 class Weighted:
-    """Sums of products of values with weights, and a bias.
+    """Sums of products of values with weights, and a bias. What the network computes itself has bounds.
 
     Attributes:
         apply: From values and weights, both in any precision, to the sums.
         weight: [out, in, *taps], or transposed, as the network holds it.
-        bias: In double precision, in the shape in which it is added, or None.
+        bias: [out], or None.
         own: The sums of our own run, of values and double weights.
         blocks: Roundings of a term in ``own``.
         terms: Products of a sum, and its bias.
+        along: From the bias to the shape in which it is added.
     """
 
     apply: Apply
-    weight: Tensor
-    bias: Tensor | None
+    weight: Tensor | Interval
+    bias: Tensor | Interval | None
     own: Apply
     blocks: int
     terms: int
+    along: Map = _as_it_is
 
     def bounds(self, call: Call) -> Exact:
         """Bounds on the sums."""
-        return self.exact(call.x, call.arithmetic, call.terms)
+        return self.exact(call.operand(next(iter(call.arguments.values()))), call.arithmetic, call.terms)
 
     def exact(self, x: Interval, arithmetic: Arithmetic, terms: int) -> Exact:
         """Bounds on the sums, of which subnormal weights may be taken for 0.
@@ -57,34 +64,50 @@ class Weighted:
             arithmetic: The rounding.
             terms: Roundings of a term.
         """
-        doubled, absolute, smallest = self.weight.double(), magnitudes(self.weight), arithmetic.smallest
-        sums, scale = linear_map(x, lambda t: self.apply(t, doubled), lambda t: self.apply(t, absolute))
-        found = Exact(sums, scale).shifted(self.bias)
+        weight, smallest = self.weight, arithmetic.smallest
+        if isinstance(weight, Interval):
+            absolute, small = weight.largest, torch.ones_like(weight.low)
+            sums, scale = bilinear_map(self.apply, x, weight)
+        else:
+            doubled, absolute, small = weight.double(), magnitudes(weight), is_subnormal(weight).double()
+            sums, scale = linear_map(x, lambda t: self.apply(t, doubled), lambda t: self.apply(t, absolute))
+        bias = self.bias
+        if bias is not None:
+            bias = bias.map(self.along) if isinstance(bias, Interval) else self.along(bias.detach().cpu().double())
+        found = Exact(sums, scale).shifted(bias)
         lost = (
             smallest
             * float(absolute.flatten(1).sum(1).max())
-            * len(self.weight)
+            * len(absolute)
             * torch.ones((), dtype=torch.float64, device="cpu")
         )
-        small = is_subnormal(self.weight)
         if bool(small.any()):
-            lost = lost + self.apply(x.largest, small.double() * smallest)
+            lost = lost + self.apply(x.largest, small * smallest)
         products = None if arithmetic.hypothesis is None else self._products(x, arithmetic, terms)
         return Exact(found.bounds, found.scale, 2 * lost, products=products)
 
     def near(self, call: Call) -> Local:
         """The sums near a point."""
-        return self.local(point_of(call))
+        return self.local(next(iter(call.arguments.values())))
 
-    def local(self, x: Point) -> Local:
-        """The sums near a point."""
-        doubled = self.weight.double()
-        size, value = doubled.abs(), self.own(x.center, doubled)
+    def local(self, x: Tensor | Point) -> Local:
+        """The sums near a point: products of what moves on both sides are left."""
+        center, weight, terms = number(x), number(self.weight), 2 * self.terms + 1
+        value, points = self.own(center, weight), points_in((x, self.weight, self.bias))
+        places = [place for place, one in enumerate((x, self.weight, self.bias)) if isinstance(one, Point)]
+
+        def run(ts: Sequence[Tensor], values: Tensor, weights: Tensor) -> Tensor:
+            maps = (lambda t: self.apply(t, like(weights, t)), lambda t: self.apply(like(values, t), t), self.along)
+            return functools.reduce(torch.add, (maps[place](t) for place, t in zip(places, ts, strict=True)))
+
+        sizes = center.abs(), weight.abs()
+        rest = self.apply(points[0].radius, points[1].radius) * OUTWARD if places[:2] == [0, 1] else None
         return Local.weighted(
-            value if self.bias is None else value + self.bias,
-            lambda t: self.apply(t, like(doubled, t)),
-            lambda t: self.apply(t, like(size, t)),
-            terms=self.terms,
+            value if self.bias is None else value + self.along(number(self.bias)),
+            lambda *ts: run(ts, center, weight),
+            lambda *ts: run(ts, *sizes),
+            rest,
+            self.terms if places == [0] else terms,
         )
 
     def _products(self, x: Interval, arithmetic: Arithmetic, terms: int) -> Products:
@@ -93,9 +116,24 @@ class Weighted:
         if arithmetic.hypothesis == "any order":
             present = (x.low != 0) | (x.high != 0)
             if not bool(present.all()):
-                held = (self.weight != 0).double()
+                held = (sized(self.weight) != 0).double()
                 counted = self.apply(present.double(), held).round() + (self.bias is not None)
         return Products(counted, self.blocks)
+
+
+def bilinear_map(apply: Apply, a: Interval, b: Interval) -> tuple[Interval, Tensor]:
+    """Bounds on the exact result of a map that is linear in each of two tensors, and on the sums of its terms.
+
+    With middles m and radii r, a b is within |m_a| r_b + r_a (|m_b| + r_b) of m_a m_b; and
+    |a b - a' b'| <= |a| |b - b'| + |a - a'| |b'|.
+    """
+    middles = [(x.low + x.high) / 2 for x in (a, b)]
+    radii = [(x.high - x.low) / 2 for x in (a, b)]
+    scale = apply(a.largest, b.largest) * OUTWARD
+    radius = apply(middles[0].abs(), radii[1]) + apply(radii[0], middles[1].abs() + radii[1]) + scale * (OUTWARD - 1)
+    middle = apply(*middles)
+    error = (apply(a.largest, b.error) + apply(a.error, b.largest)) * OUTWARD
+    return Interval(middle - radius, middle + radius, error), scale
 
 
 def in_blocks(apply: Callable[[slice], Tensor], channels: int, taps: int = 1) -> Tensor:
@@ -113,48 +151,61 @@ def block_roundings(channels: int, taps: int) -> int:
 def convolution(call: Call) -> Weighted:
     """A convolution along any number of axes, as the operation itself is called, transposed or not."""
     weight, bias = weights(call)
+    shape = weight_shape(call)
     fixed = {name: value for name, value in call.arguments.items() if name not in ("input", "weight", "bias")}
     function: Any = getattr(F, call.name)
-    is_transposed, taps, inner = "transpose" in call.name, weight[0, 0].numel(), call.x.low.shape[1]
-    terms = taps * (len(weight) if is_transposed else weight.shape[1])
+    is_transposed, taps = "transpose" in call.name, math.prod(shape[2:])
+    inner = shape[0] if is_transposed else shape[1] * fixed["groups"]
+    terms = taps * (shape[0] if is_transposed else shape[1])
 
     def apply(t: Tensor, weight: Tensor) -> Tensor:
         found: Tensor = function(t, weight, None, **fixed)
         return found
 
     def own(t: Tensor, weight: Tensor) -> Tensor:
+        channels = t.ndim - len(shape) + 1
         return in_blocks(
-            lambda part: apply(t[:, part], weight[part] if is_transposed else weight[:, part]), inner, taps
+            lambda part: apply(t[:, part] if channels else t[part], weight[part] if is_transposed else weight[:, part]),
+            inner,
+            taps,
         )
 
-    shaped = None if bias is None else along(bias.double(), call.x.low.ndim)
+    axes = len(shape) if len(call.shape) == len(shape) else len(shape) - 1
+
+    def shaped(bias: Tensor) -> Tensor:
+        return along(bias, axes, axes - len(shape) + 1)
+
     if fixed["groups"] != 1:
-        return Weighted(apply, weight, shaped, apply, call.terms, terms)
-    return Weighted(apply, weight, shaped, own, block_roundings(inner, taps), terms)
+        return Weighted(apply, weight, bias, apply, call.terms, terms, shaped)
+    return Weighted(apply, weight, bias, own, block_roundings(inner, taps), terms, shaped)
 
 
 def linear(call: Call) -> Weighted:
     """A linear layer, on its input's last dimension."""
     weight, bias = weights(call)
-    inner = weight.shape[-1]
+    inner = weight_shape(call)[-1]
 
     def own(t: Tensor, weight: Tensor) -> Tensor:
         return in_blocks(lambda part: F.linear(t[..., part], weight[:, part]), inner)
 
-    doubled = None if bias is None else bias.double()
-    return Weighted(F.linear, weight, doubled, own, block_roundings(inner, 1), inner)
+    return Weighted(F.linear, weight, bias, own, block_roundings(inner, 1), inner)
 
 
-def weights(call: Call) -> tuple[Tensor, Tensor | None]:
-    """The weights and the bias of a sum of products.
+def weights(call: Call) -> tuple[Any, Any]:
+    """The weights and the bias of a sum of products, or bounds on them where the network computes them.
 
     Raises:
-        UnboundedError: They depend on the images, or there are none.
+        UnboundedError: There are none.
     """
-    weight, bias = call.constant("weight"), call.constant("bias")
-    if weight is None:
+    if call["weight"] is None:
         raise UnboundedError("it has no weight")
-    return weight, bias
+    return call.held("weight"), call.held("bias")
+
+
+def weight_shape(call: Call) -> torch.Size:
+    """The shape of the weights."""
+    weight = weights(call)[0]
+    return weight.low.shape if isinstance(weight, Interval) else weight.shape
 
 
 def average(call: Call) -> Exact:
@@ -247,14 +298,14 @@ class BatchNorm:
 
 
 def batch_norm(call: Call) -> BatchNorm:
-    """Batch normalisation.
+    """Batch normalisation with the statistics that it has.
 
     Raises:
-        UnboundedError: It takes statistics from the batch.
+        UnboundedError: It has none.
     """
     mean, variance = call.constant("running_mean"), call.constant("running_var")
-    if call.arguments.get("training") or mean is None or variance is None:
-        raise UnboundedError("batch norm takes its statistics from the batch")
+    if mean is None or variance is None:
+        raise UnboundedError("batch norm has no statistics")
 
     def channels(values: Tensor | None, default: float) -> Tensor:
         filled = torch.full_like(mean, default) if values is None else values
@@ -265,19 +316,9 @@ def batch_norm(call: Call) -> BatchNorm:
 
 
 def product(a: Interval, b: Interval) -> tuple[Interval, Tensor, float]:
-    """Bounds on the exact product of two matrices, on the sums of its terms, and on what subnormal factors lose.
-
-    With middles m and radii r, a b is within |m_a| r_b + r_a (|m_b| + r_b) of m_a m_b; and
-    |a b - a' b'| <= |a| |b - b'| + |a - a'| |b'|.
-    """
-    middles = [(x.low + x.high) / 2 for x in (a, b)]
-    radii = [(x.high - x.low) / 2 for x in (a, b)]
-    scale = a.largest @ b.largest * OUTWARD
-    radius = middles[0].abs() @ radii[1] + radii[0] @ (middles[1].abs() + radii[1]) + scale * (OUTWARD - 1)
-    middle = middles[0] @ middles[1]
-    error = (a.largest @ b.error + a.error @ b.largest) * OUTWARD
-    lost = (float(a.largest.max()) + float(b.largest.max())) * a.low.shape[-1]
-    return Interval(middle - radius, middle + radius, error), scale, lost
+    """``bilinear_map`` of two matrices, and what subnormal factors lose."""
+    found, scale = bilinear_map(torch.matmul, a, b)
+    return found, scale, (float(a.largest.max()) + float(b.largest.max())) * a.low.shape[-1]
 
 
 def matrix_product(call: Call) -> Exact:

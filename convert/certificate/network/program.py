@@ -8,6 +8,7 @@ computes the layer; its node's metadata (``nn_module_stack``) names the module, 
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import operator
 import sys
@@ -28,9 +29,12 @@ from ...context import without_stack_traces
 from ...errors import ConversionError, GeometryError, Problem, first_line
 from ...layer.layer import SelfAttention
 from ...spec import ConvSpec, batch_shape
-from ...subclasses.computed import value
+from ...subclasses.computed import is_computed, value
 from .call import operator_name
-from .interval import Known, UnboundedError
+from .constants import NORMED, OF_SHAPES, exact_constant, started, without_values
+from .decomposed import decompose
+from .interval import Known, UnboundedError, of_rule
+from .writes import without_shared_writes
 
 UNKNOWN = object()  # a tensor of which nothing is known
 
@@ -72,8 +76,8 @@ class Program:
                 contextlib.redirect_stdout(sys.stderr),
             ):
                 exported = torch.export.export(model, (torch.zeros(1, channels, *size, dtype=dtype, device="cpu"),))
-                is_plain = not _shares_writes(exported)
-                self.exported: ExportedProgram = exported if is_plain else exported.run_decompositions({})
+                self.exported: ExportedProgram = without_shared_writes(exported)
+                decompose(self.exported.graph_module)
         except Exception as error:  # whatever the network's code and torch's exporter raise
             reason = first_line(error)[:300]
             raise ConversionError(f"torch cannot export the network on images of {size}: {reason}") from error
@@ -89,13 +93,7 @@ class Program:
 
     def inputs(self, images: Any) -> list[Any]:
         """The graph's inputs: the images, and the network's own tensors."""
-        held = {**self.exported.constants, **self.exported.state_dict}
-        specs = self.exported.graph_signature.input_specs
-        own = [held.get(spec.target) for spec in specs]
-        return [
-            images if spec.kind == InputKind.USER_INPUT else one.detach() if isinstance(one, Tensor) else UNKNOWN
-            for spec, one in zip(specs, own, strict=True)
-        ]
+        return inputs_of(self.exported, images)
 
     def place(self, node: fx.Node) -> str:
         """The name of a problem's place: a module of torch's, an attention layer, or the operation."""
@@ -111,6 +109,17 @@ class Program:
         if node.target is ATTENTION or not node.meta.get("nn_module_stack"):
             return self.place(node)
         return module_of(node) or name_of(node)
+
+
+def inputs_of(exported: ExportedProgram, images: Any) -> list[Any]:
+    """The inputs of an exported program's graph: the images, and the network's own tensors."""
+    held = {**exported.constants, **exported.state_dict}
+    specs = exported.graph_signature.input_specs
+    own = [held.get(spec.target) for spec in specs]
+    return [
+        images if spec.kind == InputKind.USER_INPUT else one.detach() if isinstance(one, Tensor) else UNKNOWN
+        for spec, one in zip(specs, own, strict=True)
+    ]
 
 
 def module_of(node: fx.Node) -> str:
@@ -159,7 +168,11 @@ class Bounding(Walk):
 
     @abstractmethod
     def bounded(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
-        """The value that stands for the result of an operation on the images."""
+        """The value that stands for the result of an operation on the images, or on constants that are computed."""
+
+    @abstractmethod
+    def constant(self, values: Tensor) -> Known:
+        """The value that stands for a constant, [*shape] in double precision, of which something is computed."""
 
     @abstractmethod
     def attention(self, name: str, layer: SelfAttention, x: Any, node: fx.Node) -> Any:
@@ -173,7 +186,8 @@ class Bounding(Walk):
     def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The value that stands for an operation's result."""
         try:
-            return self._value(node, args, kwargs) if node.users else UNKNOWN
+            with of_rule():
+                return self._value(node, args, kwargs) if node.users else UNKNOWN
         except (UnboundedError, ConversionError) as reason:
             self.problems.append(Problem(self.program.place(node), str(reason)))
             return UNKNOWN
@@ -189,13 +203,18 @@ class Bounding(Walk):
             return args[0][args[1]]
         if target is ATTENTION:
             return self._attended(node, args[0])
-        if any(isinstance(operand, Known) for operand in operands):
+        if name_of(node) in OF_SHAPES:
+            args = without_values(node, args)
+        elif any(isinstance(operand, Known) for operand in operands):
+            if name_of(node) in NORMED and isinstance(args[0], Tensor):  # by a weight that is computed
+                args, kwargs = started(node, args, kwargs, self.constant)
             return self.bounded(node, args, kwargs)
         if torch.Tag.nondeterministic_seeded in target.tags:
             raise UnboundedError(f"{name_of(node)} draws random numbers")
         if target._schema.is_mutable:
             raise UnboundedError(f"{name_of(node)} writes into a constant")
-        return target(*args, **kwargs)
+        exact = exact_constant(node, args, kwargs)
+        return self.bounded(node, *started(node, args, kwargs, self.constant)) if exact is None else exact
 
     def _attended(self, node: fx.Node, x: Any) -> Any:
         name = str(node.args[1])
@@ -205,34 +224,22 @@ class Bounding(Walk):
         dtype = cast(Tensor, value(module, "weight")).dtype
         if source.dtype != dtype:
             raise UnboundedError(f"its input is of {source.dtype}, the layer of {dtype}")
+        rounded = [name for name in ("weight", "bias") if is_computed(module) and _rounds(module, name)]
+        if rounded:
+            raise UnboundedError(f"its {rounded[0]} is computed, with roundings that the layer's certificate has not")
         return self.attention(name, module, x, node)
+
+
+def _rounds(module: nn.Module, name: str) -> bool:
+    """Whether computing a layer's tensor rounds: pruning, say, does not."""
+    held, wide = value(module, name), value(copy.deepcopy(module).double(), name)
+    return held is not None and not (isinstance(wide, Tensor) and torch.equal(held.double(), wide))
 
 
 def name_of(node: fx.Node) -> str:
     """An operation's name, without its namespace and overload."""
     target = node.target
     return operator_name(target) if isinstance(target, torch._ops.OpOverload) else str(target)
-
-
-def _shares_writes(exported: ExportedProgram) -> bool:
-    """Whether something written to may be read under another name; decomposing makes every write a new tensor.
-
-    Otherwise a write's result is what is read from then on, as the node of the write.
-    """
-    writes = [node for node in exported.graph.nodes if _is_mutable(node)]
-    written = [node.all_input_nodes[0] for node in writes]
-    return any(node.op != "call_function" or len(node.users) > 1 or _is_view(node) for node in written)
-
-
-def _is_mutable(node: fx.Node) -> bool:
-    return isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable
-
-
-def _is_view(node: fx.Node) -> bool:
-    """Whether a node's result may share the memory of its operand, which it leaves as it is."""
-    if _is_mutable(node) or not isinstance(node.target, torch._ops.OpOverload):
-        return node.target is operator.getitem
-    return any(result.alias_info is not None for result in node.target._schema.returns)
 
 
 @contextmanager

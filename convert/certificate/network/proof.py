@@ -43,6 +43,9 @@ _TRIED = ((0, 0), (1, 2), (3, 7))  # places of margins; where one closes, those 
 WIDEST = 1.5  # times the first-order estimate: a wider bound means that ranges open
 ROUNDS = 8
 _REHEARSALS = 3  # in single precision, each for a third of a round's time
+# A drawn seed has 128 bits. Of as many independent streams, the share that passes wrong ranges deviates from p by about
+# sqrt(p 2^-128), which is at most 2^-14 of p from here on.
+SMALLEST_P = 2.0**-100
 _GRID, _GRID_SHARE = 2.0**-50, 2.0**-7  # g and kappa'
 _SMALL = 2048  # units of a network whose R are taken as they are
 _PILOT = 32  # columns
@@ -89,7 +92,7 @@ class Draws:
     """Cauchy numbers of one seed, each drawn once.
 
     Args:
-        seed: Of the generator.
+        seed: Of the generator, of which NumPy's ``SeedSequence`` takes every bit.
     """
 
     def __init__(self, seed: int) -> None:
@@ -101,7 +104,7 @@ class Draws:
         count, scale = len(columns), scale.to(columns.dtype)
         if int((scale > 0).sum()) * 4 > scale.numel():
             return torch.addcmul(columns, self._drawn(columns, count, *scale.shape), scale)
-        places, found = scale.flatten().nonzero().flatten(), columns.flatten(1).clone()
+        places, found = scale.flatten().nonzero().flatten(), columns.reshape(len(columns), -1).clone()
         found[:, places] += self._drawn(columns, count, len(places)) * scale.flatten()[places]
         return found.view(columns.shape)
 
@@ -394,7 +397,7 @@ def votes_of(
             if index in within:
                 found[index] = columns <= within[index]
             if index in ends:
-                last[index] = columns.flatten(1).clone()
+                last[index] = columns.reshape(len(columns), -1).clone()
 
         with torch.no_grad():
             made = len(number)
@@ -436,8 +439,8 @@ def checked_probability(p: float) -> float:
     """p, refused if it is no probability that a test can have.
 
     Raises:
-        ConversionError: It is not between 2^-200 and 1/2.
+        ConversionError: It is not between 2^-100 and 1/2.
     """
-    if not isinstance(p, int | float) or not 2.0**-200 <= p <= 0.5:
-        raise ConversionError(f"p must be a probability between 2^-200 and 0.5; got {p!r:.80}")
+    if not isinstance(p, int | float) or not SMALLEST_P <= p <= 0.5:
+        raise ConversionError(f"p must be a probability between 2^-100 and 0.5; got {p!r:.80}")
     return float(p)

@@ -23,11 +23,42 @@ from typing import Any
 from ...bounds.rounding import EXP_ULPS
 from .call import Call
 from .interval import Interval, UnboundedError, checked
-from .moved import MOVES, cast, kept, maximum, move, moved, pad, padded, unchanged
-from .normalised import attend, attended, norm, shared, softmax
+from .moved import MADE, MOVES, cast, kept, made, maximum, move, moved, pad, padded, unchanged
+from .normalised import (
+    Norm,
+    attend,
+    attended,
+    near_variance_and_mean,
+    norm,
+    shared,
+    softmax,
+    spread,
+    variance_and_mean,
+)
 from .operation import Count, Exact, Operation, exactly
-from .pointwise import CURVES, add, added, clamp, curve, divide, divided, elu, gated, glu, leaky, multiplied, multiply
+from .pointwise import (
+    CURVES,
+    Power,
+    add,
+    added,
+    clamp,
+    curve,
+    divide,
+    divided,
+    elu,
+    exponential,
+    gated,
+    glu,
+    leaky,
+    multiplied,
+    multiply,
+    negated,
+    negative,
+    root,
+    wave,
+)
 from .products import (
+    BatchNorm,
     average,
     averaged,
     batch_norm,
@@ -36,23 +67,23 @@ from .products import (
     linear,
     matrix_product,
     multiplied_matrices,
-    weights,
+    weight_shape,
 )
 
 ACTIVATION_ULPS = 32
 
 
 def _products(call: Call) -> int:
-    return weights(call)[0][0].numel() + 1
+    return math.prod(weight_shape(call)[1:]) + 1
 
 
 def _transposed_products(call: Call) -> int:
     """Products of a transposed convolution: each output reads in_channels / groups channels, at most at every tap."""
-    return len(weights(call)[0]) // int(call["groups"]) * _taps(call) + 1
+    return weight_shape(call)[0] // int(call["groups"]) * _taps(call) + 1
 
 
 def _taps(call: Call) -> int:
-    return weights(call)[0][0, 0].numel()
+    return math.prod(weight_shape(call)[2:])
 
 
 def _averaged(call: Call) -> int:
@@ -100,6 +131,21 @@ def _has(name: str) -> Count:
     return lambda call: 1 if call.arguments.get(name) is None else 2
 
 
+def _trains(call: Call) -> bool:
+    """Whether batch norm takes its statistics from what it is given."""
+    return bool(call.arguments.get("training", False))
+
+
+def _batch_norm(call: Call) -> BatchNorm | Norm:
+    return norm(call) if _trains(call) else batch_norm(call)
+
+
+def _spread_count(call: Call) -> int:
+    """Roundings of a norm of values, or of a variance: as of layer norm's."""
+    count = math.prod(call.x.low.shape[one] for one in spread(call).dims)
+    return count + 2 if call.name == "linalg_vector_norm" else 2 * count + 16
+
+
 _AXES = (1, 2, 3)
 _ACTIVATED = exactly(2 * ACTIVATION_ULPS)
 _POOLS = tuple(f"{kind}max_pool{axes}d" for kind, axes in itertools.product(("", "adaptive_"), _AXES))
@@ -118,7 +164,8 @@ TABLE: dict[str, Operation] = {
     },
     "linear": Operation.of(linear, _products, _has("bias")),
     **dict.fromkeys(
-        ("batch_norm", "_native_batch_norm_legit_no_training"), Operation.of(batch_norm, exactly(8), exactly(7))
+        ("batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training"),
+        Operation.of(_batch_norm, lambda call: 2 * _normalised(call) + 16 if _trains(call) else 8, exactly(7)),
     ),
     **{f"avg_pool{axes}d": Operation(average, averaged, lambda call: _averaged(call) + 1) for axes in _AXES},
     **{f"adaptive_avg_pool{axes}d": Operation(average, averaged, lambda call: _averaged(call) + 2) for axes in (1, 2)},
@@ -138,12 +185,24 @@ TABLE: dict[str, Operation] = {
     ),
     "mul": Operation(multiply, multiplied, exactly(1)),
     "div": Operation(divide, divided, exactly(2)),
+    "neg": Operation(negative, negated),
+    **dict.fromkeys(("reciprocal", "square"), Operation.of(root, exactly(1))),
+    "sqrt": Operation.of(root, exactly(2)),
+    "rsqrt": Operation.of(root, exactly(3), exactly(2)),
+    "pow": Operation.of(Power.of, _ACTIVATED, exactly(2)),
+    "exp": Operation.of(exponential, _ACTIVATED),
+    **dict.fromkeys(("sin", "cos"), Operation.of(wave, _ACTIVATED)),
+    **dict.fromkeys(("linalg_vector_norm", "var", "std"), Operation.of(spread, _spread_count)),
+    "var_mean": Operation(variance_and_mean, near_variance_and_mean, _spread_count),
+    **dict.fromkeys(MADE, Operation(made, kept, exactly(5))),
     **dict.fromkeys(
         ("layer_norm", "group_norm", "instance_norm"),
         Operation.of(norm, lambda call: 2 * _normalised(call) + 16, exactly(7)),
     ),
     "softmax": Operation(softmax, shared, lambda call: _softmaxed(call) + 4 * EXP_ULPS + 4, exactly(3)),
-    **dict.fromkeys(("matmul", "bmm", "mm"), Operation(matrix_product, multiplied_matrices, _summed)),
+    **dict.fromkeys(
+        ("matmul", "bmm", "mm", "mv", "dot", "vdot"), Operation(matrix_product, multiplied_matrices, _summed)
+    ),
     **dict.fromkeys(
         ("addmm", "baddbmm"),
         Operation(matrix_product, multiplied_matrices, lambda call: _summed(call) + 3, exactly(3)),

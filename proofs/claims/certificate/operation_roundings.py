@@ -11,6 +11,7 @@ from ...prover.checks import Expr, nonnegative, positive_form
 from ...prover.claim import Check, Checks, Failures, Status, claim
 
 EXP, ACTIVATION = 64, 64  # roundings that an error of 32 units in the last place counts for
+ROOT = 2  # of a root by itself, which libraries compute to a unit in the last place
 SIZES = (1, 2, 3, 7)  # terms of a sum
 
 
@@ -83,6 +84,12 @@ def softmax(count: int) -> Rounded:
     return Rounded(share.terms + EXP, share.narrowings + 1)  # numerator and denominator both err
 
 
+def variance(count: int) -> Rounded:
+    """The mean of squares of what is left of ``count`` values without their mean."""
+    centered = GIVEN.of(total(GIVEN, count).of())
+    return total(centered.of(centered), count).of().stored()
+
+
 FORMULAS: Mapping[str, Callable[[int], Rounded]] = {
     "conv2d": lambda count: products(count).of(GIVEN).stored(),
     "conv_transpose2d": transposed,
@@ -97,6 +104,13 @@ FORMULAS: Mapping[str, Callable[[int], Rounded]] = {
     "add": lambda count: GIVEN.of().stored().of(GIVEN, narrow=True),  # with a factor
     "mul": lambda count: GIVEN.of(GIVEN, narrow=True),
     "div": lambda count: GIVEN.of().of(GIVEN, narrow=True),
+    "square": lambda count: GIVEN.of(GIVEN).stored(),
+    "reciprocal": lambda count: GIVEN.of().stored(),
+    "sqrt": lambda count: GIVEN.of(roundings=ROOT).stored(),
+    "rsqrt": lambda count: GIVEN.of(roundings=ROOT).stored().of(narrow=True),
+    "exp": lambda count: GIVEN.of(roundings=ACTIVATION).stored(),
+    "linalg_vector_norm": lambda count: products(count).of(roundings=ROOT).stored(),
+    "var": variance,
     "layer_norm": normalised,
     "softmax": softmax,
     "matmul": lambda count: products(count).stored(),
@@ -119,6 +133,13 @@ TABLE: Mapping[str, Callable[[int], tuple[int, int]]] = {
     "add": lambda count: (2, 2),
     "mul": lambda count: (1, 1),
     "div": lambda count: (2, 1),
+    "square": lambda count: (1, 1),
+    "reciprocal": lambda count: (1, 1),
+    "sqrt": lambda count: (2, 1),
+    "rsqrt": lambda count: (3, 2),
+    "exp": lambda count: (ACTIVATION, 1),
+    "linalg_vector_norm": lambda count: (count + 2, 1),
+    "var": lambda count: (2 * count + 16, 1),
     "layer_norm": lambda count: (2 * count + 16, 7),
     "softmax": lambda count: (count + 2 * EXP + 4, 3),
     "matmul": lambda count: (count, 1),
@@ -146,7 +167,10 @@ def count_failures(*, fewer: Mapping[str, tuple[int, int]] | None = None) -> Fai
     scope=r"Sums, products, quotients and roots are rounded to nearest, to $u$ or better, in any order of each sum; "
     r"what torch may store between two steps is rounded to $v$. `exp` errs by at most 32 units in the last place, "
     r"activations by 32 of the larger of 1 and $\vert x \vert$. Without overflow; underflow is another claim's.",
-    justifies=("convert/certificate/network/table.py: TABLE", "convert/certificate/network/normalised.py: norm"),
+    justifies=(
+        "convert/certificate/network/table.py: TABLE",
+        "convert/certificate/network/normalised.py: norm, spread",
+    ),
     tests=("proofs/claims/test_rounding.py", "convert/certificate/network/test_drawn_roundings.py"),
     is_lemma=True,
 )
@@ -164,6 +188,9 @@ def operation_roundings(
     | average; adaptive, one quotient an axis; sum | $n + 1$; $n + 2$; $n$ | 1 | the result |
     | activation; GLU | {=ACTIVATION}; one more | 1; 2 | the gate |
     | sum or difference with a factor; product; quotient | 2; 1; 2 | 2; 1; 1 | the product with the factor |
+    | root by itself; its inverse; inverse; square | 2; 3; 1; 1 | 1; 2; 1; 1 | the root |
+    | power, exponential, sine, cosine | {=ACTIVATION} | 1, power 2 | a root or a product |
+    | 2-norm; variance, deviation | $n + 2$; $2 n + 16$ | 1 | the result |
     | layer, group, instance norm | $2 n + 16$ | 7 | mean, variance, and as batch norm |
     | softmax | $n + 2 \cdot {=EXP} + 4$ | 3 | $x - \max$, numerators, the result |
     | matrix product; added to a matrix | $n$; $n + 3$ | 1; 3 | the product, its factor |
@@ -180,8 +207,9 @@ def operation_roundings(
     ```
 
     of its absolute value (`rounded-sum`). The counts are those along the longest way through each formula: a sum of $n$
-    terms may add one of them first, $n - 1$ times. A root halves what is below it, which counts as whole. Where a mean
-    is taken twice, for the variance, both sums are on the way. The table is at least that; where an implementation may
+    terms may add one of them first, $n - 1$ times. A root by itself counts twice: torch's, of many numbers, errs by up
+    to $1.49 u$. A root halves what is below it, which counts as whole. Where a mean is taken twice, for the variance,
+    both sums are on the way. The table is at least that; where an implementation may
     take another step, as an inverse and a product for a quotient, it is counted. $\square$
     """
     a, b, p, q, slack = sympy.symbols("a b p q s", nonnegative=True)  # a + p and b + q bound |x| and |y|

@@ -6,6 +6,7 @@ symbols without a negative coefficient.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from fractions import Fraction
 from itertools import product
@@ -93,14 +94,53 @@ def curvature_pairs(*, variance: Expr = 1, turned: Expr = 3) -> Mapping[str, tup
     }
 
 
+def bend_failures(*, silu: float = 0.5, gelu: float = 2 / math.sqrt(2 * math.pi)) -> Failures:
+    """Fails unless the second derivatives of SiLU and GELU are within these bounds at points of a line."""
+    for x in (n / 64 for n in range(-1280, 1281)):
+        s, density = 1 / (1 + math.exp(-x)), math.exp(-x * x / 2) / math.sqrt(2 * math.pi)
+        bent = {"SiLU": (s * (1 - s) * (2 - x * math.tanh(x / 2)), silu), "GELU": (density * (2 - x * x), gelu)}
+        yield from (f"{name} at {x}: {value}" for name, (value, most) in bent.items() if abs(value) > most + 1e-12)
+
+
+def share_failures(*, growth: float = 2.0) -> Failures:
+    """Fails unless a share of softmax grows by at most e^(growth delta) when no score moves by more than delta."""
+    scores, delta = (0.3, -1.2, 2.0), 0.7
+    before = [math.exp(x) / sum(map(math.exp, scores)) for x in scores]
+    for signs in product((-1, 0, 1), repeat=3):
+        moved = [math.exp(x + sign * delta) for x, sign in zip(scores, signs, strict=True)]
+        for one, share in zip(moved, before, strict=True):
+            if one / sum(moved) > share * math.exp(growth * delta) * (1 + 1e-12):
+                yield f"a share of {share} becomes {one / sum(moved)}"
+
+
+def power_pairs(*, power: Expr = 1, rate: Expr = 1) -> Mapping[str, tuple[Expr, Expr]]:
+    """Second derivatives of powers and of exponentials, and what quotients leave."""
+    x, e, a, b, da, db = sympy.symbols("x e a b d_a d_b", positive=True)
+    quotient = (a + da) / (b + db) - a / b - (da - a / b * db) / b
+    return {
+        "a power": (sympy.diff(x**e, x, 2), power * e * (e - 1) * x ** (e - 2)),
+        "an exponential": (sympy.diff(a**x, x, 2), rate * sympy.log(a) ** 2 * a**x),
+        "a quotient": (quotient, -(da - a / b * db) * db / (b * (b + db))),
+    }
+
+
+def norm_failures(*, most: Expr = 1) -> Failures:
+    """Fails unless the second derivative of a 2-norm along a line is at most |d|^2 over the norm, in two dimensions."""
+    v, w, d, e = sympy.symbols("v w d e", real=True)
+    size = sympy.sqrt((v + T * d) ** 2 + (w + T * e) ** 2)
+    bent = sympy.simplify(sympy.diff(size, T, 2).subs(T, 0) * (v**2 + w**2) ** sympy.Rational(3, 2))
+    yield from unequal(most * (d**2 + e**2) * (v**2 + w**2) - bent, (v * d + w * e) ** 2, "what it is below by")
+
+
 @claim(
-    status=Status.ALGEBRA,
+    status=Status.INSTANCES,
     scope="Real numbers. A range that passes a kink has it inside; other ranges lie on one piece of the function.",
     coq=("Ranges.v: chord_encloses, chord_in_the_middle",),
     justifies=(
-        "convert/certificate/network/pointwise.py: Curve, multiplied",
+        "convert/certificate/network/pointwise.py: Curve, multiplied, divided, root, exponential, wave",
+        "convert/certificate/network/products.py: Weighted",
         "convert/certificate/network/moved.py: maximum",
-        "convert/certificate/network/normalised.py: norm, shared",
+        "convert/certificate/network/normalised.py: norm, shared, spread",
     ),
     tests=("convert/certificate/network/test_slopes.py",),
 )
@@ -117,6 +157,13 @@ def chords(
     turned: Expr = 3,
     more: Expr = 1,
     crossed: Expr = 1,
+    silu: float = 0.5,
+    gelu: float = 2 / math.sqrt(2 * math.pi),
+    growth: float = 2.0,
+    last: Expr = 4,
+    power: Expr = 1,
+    rate: Expr = 1,
+    most: Expr = 1,
 ) -> Checks:
     r"""Operations as linear maps on a range, and what these leave.
 
@@ -133,7 +180,8 @@ def chords(
 
     A maximum is the value at a chosen place and between 0 and the most that others may exceed it by.
 
-    A function with $|f''| \le M$ leaves $M (x - z)^2 / 2$ of its tangent at $z$, and $M (h - l)^2 / 8$ of a chord. The
+    A function with $|f''| \le M$ leaves $M (x - z)^2 / 2$ of its tangent at $z$, and $M (h - l)^2 / 8$ of a chord, by
+    Taylor's theorem; a parabola, which is checked, reaches both, so neither constant can be smaller. The
     second derivative of the sigmoid is at most ${=SIGMOID_BEND}$, of $\tanh$ ${=TANH_BEND}$, of SiLU $1/2$, of GELU
     $2 \varphi(0)$: that of SiLU is $\sigma (1 - \sigma) (2 - x \tanh \frac{x}{2})$ with $\sigma (1 - \sigma) \le 1/4$
     and $|x| \sigma (1 - \sigma) \le |x| e^{-|x|} \le 1/e$; that of GELU is $\varphi (2 - x^2)$ with
@@ -143,7 +191,13 @@ def chords(
     mean $\bar d$ and the variance of $d$ under $p$: at most $4 \delta^2 p$ for $|d| \le \delta$, and $p$ grows by at
     most $e^{2 \delta}$. A norm $y = g / s$ with $s^2 = Q + 2 B t + A t^2$ along a line has
     $y'' = -2 e B / s^3 - g A / s^3 + 3 g B^2 / s^5$, where $|B| \le s r$ and $A = r^2$ for the root mean square $r$ of
-    $e$: at most $(2 |e| r + 4 |y| r^2) / s^2$.
+    $e$: at most $(2 |e| r + {=last} |y| r^2) / s^2$.
+
+    Powers have $(x^e)'' = e (e - 1) x^{e-2}$, largest at an end of a range of positive numbers, exponentials
+    $(b^x)'' = (\ln b)^2 b^x$, sine and cosine at most 1. A quotient $a / b$ leaves
+    $-(d_a - \frac{a}{b} d_b) d_b / (b (b + d_b))$ of its slope. A 2-norm has second derivatives of at most
+    $|d|^2 / |v|$ along a line in the direction $d$, and its square leaves $|d|^2$. A convolution of values with weights
+    that the network computes is a product of both.
     """
     yield Check("a chord past a kink", lambda: kink_failures(end=end, half=half))
     yield Check("a clamp with both its ends in the range", lambda: clamp_failures(slope=slope))
@@ -153,6 +207,13 @@ def chords(
         "second derivatives of softmax and of a norm", lambda: curvature_pairs(variance=variance, turned=turned)
     )
     yield positive_form("a maximum of two", more * (A + R) - A)  # the most, less what the other exceeds by
+    yield Check("bends of SiLU and GELU", lambda: bend_failures(silu=silu, gelu=gelu), "at 2,561 points each")
+    yield Check("the growth of a share", lambda: share_failures(growth=growth), "27 moves of three scores")
+    e, g, s, r = sympy.symbols("e g s r", positive=True)
+    whole = 2 * e * (s * r) / s**3 + g * r**2 / s**3 + 3 * g * (s * r) ** 2 / s**5
+    yield equal("a norm's second derivative", whole, (2 * e * r + last * (g / s) * r**2) / s**2)
+    yield all_equal("powers, exponentials, quotients", lambda: power_pairs(power=power, rate=rate))
+    yield Check("a 2-norm", lambda: norm_failures(most=most))
     x, y, dx, dy = sympy.symbols("x y d_x d_y", real=True)
     yield equal("a product", (x + dx) * (y + dy) - (x * y + x * dy + y * dx), crossed * dx * dy)
 

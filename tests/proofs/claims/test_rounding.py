@@ -119,6 +119,8 @@ FALSE_VARIANTS: dict[str, partial[Failures]] = {
             ("conv_transpose2d", "narrowing", (0, 1)),
             ("softmax", "narrowing", (0, 1)),
             ("matmul", "rounding", (1, 0)),
+            ("linalg_vector_norm", "rounding", (1, 0)),
+            ("rsqrt", "narrowing", (0, 1)),
         )
     },
     "a SiLU of slope 1": partial(slope_failures, silu=sympy.Integer(1)),
@@ -157,6 +159,8 @@ COUNTS = {  # of each operation's first call: terms of its sums, and of those wh
     "layer_norm": (5, 1),
     "softmax": (5, 1),
     "matmul": (5, 1),
+    "linalg_vector_norm": (24, 1),
+    "var": (30, 1),
     "addmm": (5, 1),
 }
 

@@ -269,12 +269,19 @@ def linear(chance: Chance) -> DrawnCall:
 def batch_norm(chance: Chance) -> DrawnCall:
     """Batch normalisation with the statistics that it has."""
     channels = chance.size(1, 5)
+    if chance.name == "_native_batch_norm_legit" or (chance.name == "batch_norm" and chance.random.random() < 0.3):
+        x = chance.numbers(1, chance.rows, chance.size(2, 40))  # by the statistics of an image of its own
+        held = (chance.optional(chance.rows), chance.optional(chance.rows), None, None)
+        if chance.name != "batch_norm":
+            target = aten._native_batch_norm_legit.no_stats
+            return chance.call(target, x, args=(*held[:2], True, 0.1, chance.one(*EPSILONS)), rows=1)
+        return chance.call(aten.batch_norm.default, x, args=(*held, True, 0.1, chance.one(*EPSILONS), True), rows=1)
     x = chance.image(chance.size(1, 3), channels)
     weight, bias, mean = (chance.optional(channels), chance.optional(channels), chance.numbers(channels))
-    held, eps = (weight, bias, mean, chance.positive(channels)), chance.one(*EPSILONS)
+    kept, eps = (weight, bias, mean, chance.positive(channels)), chance.one(*EPSILONS)
     if chance.name != "batch_norm":
-        return chance.call(aten._native_batch_norm_legit_no_training.default, x, args=(*held, 0.1, eps))
-    return chance.call(aten.batch_norm.default, x, args=(*held, False, 0.1, eps, True))
+        return chance.call(aten._native_batch_norm_legit_no_training.default, x, args=(*kept, 0.1, eps))
+    return chance.call(aten.batch_norm.default, x, args=(*kept, False, 0.1, eps, True))
 
 
 def average_pool(chance: Chance) -> DrawnCall:
@@ -399,6 +406,36 @@ def cast(chance: Chance) -> DrawnCall:
     return chance.call(aten._to_copy.default, x, dtype=chance.dtype)
 
 
+def root(chance: Chance) -> DrawnCall:
+    """A root, an inverse or a power of positive numbers; squares also of others."""
+    sizes = chance.sizes(chance.size(1, 2), 1, 6)
+    x, target = chance.positive(chance.rows, *sizes), getattr(aten, chance.name)
+    if chance.name == "square":
+        return chance.call(target.default, chance.numbers(chance.rows, *sizes))
+    if chance.name != "pow":
+        return chance.call(target.default, x)
+    if chance.one(True, False):
+        return chance.call(target.Tensor_Scalar, x, args=(chance.one(0.5, -0.5, -1, 1.5, 2, 3, 4, -2),))
+    x = chance.numbers(chance.rows, *sizes)
+    operation = Operation(target.Scalar, (), x.shape, leading=(chance.one(0.3, 2.0, 10.0, 10000.0),))
+    return DrawnCall(operation, (chance.laid_out(x),), chance.dtype, chance.rows)
+
+
+def spread(chance: Chance) -> DrawnCall:
+    """A norm of each row's values, their variance or deviation, sometimes far from 0."""
+    x = chance.numbers(chance.rows, *chance.sizes(chance.size(0, 2), 1, 5), 1 + chance.length())
+    over = list(range(x.ndim - chance.size(1, x.ndim - 1), x.ndim))
+    keeps, target = chance.one(True, False), getattr(aten, chance.name)
+    if chance.name == "linalg_vector_norm":
+        return chance.call(target.default, x, args=(2, over, keeps))
+    x = chance.rounded(x.double() + chance.one(0.0, 0.0, 1.0, 100.0) * 2.0 ** chance.exponent())
+    if chance.name == "std":  # a root of what is no more than rounding has no bound
+        x = chance.rounded(
+            x.double() + torch.randn(x.shape, generator=chance._generator).double() * x.double().abs().max()
+        )
+    return chance.call(target.correction, x, args=(over,), correction=chance.one(0, 1, None), keepdim=keeps)
+
+
 def normalisation(chance: Chance) -> DrawnCall:
     """Layer norm of the last dimensions, group norm, or instance norm by an image's own statistics."""
     eps = chance.one(*EPSILONS)
@@ -425,6 +462,13 @@ def softmax(chance: Chance) -> DrawnCall:
 
 def matrix_product(chance: Chance) -> DrawnCall:
     """A product of two matrices or of batches of them, to which a matrix may be added."""
+    if chance.name in ("dot", "vdot"):
+        inner = chance.length()
+        found = [chance.numbers(1, inner)[0] for _ in range(2)]
+        return chance.call(getattr(aten, chance.name).default, *found, rows=1)
+    if chance.name == "mv":
+        inner = chance.length()
+        return chance.call(aten.mv.default, chance.numbers(chance.rows, inner), chance.numbers(1, inner)[0])
     inner, outer, batched = chance.length(), chance.size(1, 5), chance.name in ("bmm", "baddbmm")
     before = [chance.size(1, 4)] if batched or (chance.name == "matmul" and chance.one(True, False)) else []
     shared = (not batched and not before) or (chance.name == "matmul" and chance.one(True, False))
@@ -450,12 +494,12 @@ _AXES = (1, 2, 3)
 DRAWS: dict[str, Callable[[Chance], DrawnCall]] = {
     **{f"{name}{axes}d": drawn_convolution for name in ("conv", "conv_transpose") for axes in _AXES},
     "linear": linear,
-    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training"), batch_norm),
+    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit", "_native_batch_norm_legit_no_training"), batch_norm),
     **{f"avg_pool{axes}d": average_pool for axes in _AXES},
     **{f"adaptive_avg_pool{axes}d": adaptive_average_pool for axes in _AXES},
     **dict.fromkeys(("mean", "sum"), reduction),
     **dict.fromkeys(("upsample_linear1d", "upsample_bilinear2d"), interpolation),
-    **dict.fromkeys(("sigmoid", "tanh", "hardsigmoid", "silu", "gelu", "hardswish"), activation),
+    **dict.fromkeys(("sigmoid", "tanh", "hardsigmoid", "silu", "gelu", "hardswish", "sin", "cos", "exp"), activation),
     "elu": elu,
     "leaky_relu": leaky,
     "prelu": prelu,
@@ -465,7 +509,9 @@ DRAWS: dict[str, Callable[[Chance], DrawnCall]] = {
     "glu": gated,
     **dict.fromkeys(("layer_norm", "group_norm", "instance_norm"), normalisation),
     "softmax": softmax,
-    **dict.fromkeys(("matmul", "bmm", "mm", "addmm", "baddbmm"), matrix_product),
+    **dict.fromkeys(("matmul", "bmm", "mm", "addmm", "baddbmm", "mv", "dot", "vdot"), matrix_product),
+    **dict.fromkeys(("sqrt", "rsqrt", "reciprocal", "square", "pow"), root),
+    **dict.fromkeys(("linalg_vector_norm", "var", "std", "var_mean"), spread),
     **dict.fromkeys(("_to_copy", "to"), cast),
     "scaled_dot_product_attention": attention,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -47,6 +48,9 @@ class Operation:
         kwargs: By name.
         inputs: How many leading arguments depend on the images.
         listed: Whether these are in one list.
+        others: Shapes of the other arguments that depend on the images.
+        leading: Constants before them.
+        positive: Whether these are positive.
     """
 
     target: Any
@@ -56,16 +60,26 @@ class Operation:
     inputs: int = 1
     listed: bool = False
     others: tuple[Sequence[int], ...] = ()
+    leading: tuple[Any, ...] = ()
+    positive: bool = False
 
     @property
     def shapes(self) -> list[Sequence[int]]:
         """Of all arguments that depend on the images."""
         return [self.shape, *(self.others or [self.shape] * (self.inputs - 1))]
 
+    def drawn(self, place: int, seed: int) -> Tensor:
+        """Numbers for an argument that depends on the images."""
+        found = numbers(*self.shapes[place], seed=seed)
+        return found.abs() if self.positive else found
+
     def arguments(self, inputs: Sequence[Any], dtype: torch.dtype) -> tuple[Any, ...]:
         """Positional ones, with constants in a precision."""
         leading = (list(inputs),) if self.listed else tuple(inputs)
-        return *leading, *(one.to(dtype) if _is_real(one) else one for one in self.args)
+        before, after = (
+            [one.to(dtype) if _is_real(one) else one for one in each] for each in (self.leading, self.args)
+        )
+        return *before, *leading, *after
 
     def run(self, inputs: Sequence[Tensor], held: torch.dtype | None = None) -> Tensor:
         """The result in the inputs' precision.
@@ -102,6 +116,7 @@ def _with(**kwargs: Any) -> tuple[tuple[str, Any], ...]:
     return tuple(kwargs.items())
 
 
+_POSITIVE = functools.partial(Operation, positive=True)
 C, R, W = SHAPE[1:]
 SEQUENCE, VOLUME, MATRIX = (2, C, 7), (1, C, 2, 5, 4), (2, 3, 5)
 NORM = (numbers(C, seed=1), numbers(C, seed=2), numbers(C, seed=3), numbers(C, seed=4).abs())
@@ -111,6 +126,7 @@ OPERATIONS: dict[str, list[Operation]] = {
     "conv2d": [
         Operation(aten.conv2d.default, (numbers(6, 2, 3, 2), numbers(6), [1, 2], [1, 0], [1, 1], 2)),
         Operation(aten.conv2d.padding, (numbers(3, 4, 3, 3), None, [1, 1], "same")),
+        Operation(aten.conv2d.default, ([1, 2], [1, 0], [1, 1], 2), inputs=3, others=((6, 2, 3, 2), (6,))),
     ],
     "conv3d": [Operation(aten.conv3d.default, (numbers(2, C, 1, 2, 2), numbers(2)), VOLUME)],
     "conv_transpose1d": [Operation(aten.conv_transpose1d.default, (numbers(C, 3, 3), numbers(3), [2]), SEQUENCE)],
@@ -121,11 +137,22 @@ OPERATIONS: dict[str, list[Operation]] = {
     "linear": [
         Operation(aten.linear.default, (numbers(3, W), numbers(3))),
         Operation(aten.linear.default, (numbers(3, C), None), (2, C)),
+        Operation(aten.linear.default, inputs=3, others=((3, W), (3,))),
+        Operation(aten.linear.default, (numbers(3),), inputs=2, others=((3, W),)),
     ],
     "_native_batch_norm_legit_no_training": [
         Operation(aten._native_batch_norm_legit_no_training.default, (*NORM, 0.1, 1e-3))
     ],
-    "batch_norm": [Operation(aten.batch_norm.default, (None, None, *NORM[2:], False, 0.1, 1e-3, True))],
+    "batch_norm": [
+        Operation(aten.batch_norm.default, (None, None, *NORM[2:], False, 0.1, 1e-3, True)),
+        Operation(aten.batch_norm.default, (*NORM[:2], None, None, True, 0.1, 1e-3, True), (1, C, R, W)),
+        Operation(
+            aten.batch_norm.default, (None, None, True, 0.1, 1e-3, True), (1, C, R), inputs=3, others=((C,), (C,))
+        ),
+    ],
+    "_native_batch_norm_legit": [
+        Operation(aten._native_batch_norm_legit.no_stats, (*NORM[:2], True, 0.1, 1e-3), (1, C, R, W)),
+    ],
     "avg_pool1d": [Operation(aten.avg_pool1d.default, ([3], [2], [1]), SEQUENCE)],
     "avg_pool2d": [Operation(aten.avg_pool2d.default, ([3, 2], [1, 1], [1, 1], False, False))],
     "avg_pool3d": [Operation(aten.avg_pool3d.default, ([1, 2, 2],), VOLUME)],
@@ -168,7 +195,37 @@ OPERATIONS: dict[str, list[Operation]] = {
         Operation(aten.mul.Tensor, (-0.7,)),
         Operation(aten.mul.Tensor, inputs=2, others=((2, C, 1, 1),)),
     ],
-    "div": [Operation(aten.div.Tensor, (3.3,)), Operation(aten.div.Tensor, (numbers(C, 1, 1).abs(),))],
+    "div": [
+        Operation(aten.div.Tensor, (3.3,)),
+        Operation(aten.div.Tensor, (numbers(C, 1, 1).abs(),)),
+        _POSITIVE(aten.div.Tensor, inputs=2),
+        _POSITIVE(aten.div.Tensor, leading=(numbers(C, 1, 1),)),
+    ],
+    "neg": [Operation(aten.neg.default)],
+    **{name: [_POSITIVE(getattr(aten, name).default)] for name in ("sqrt", "rsqrt", "reciprocal")},
+    "square": [Operation(aten.square.default)],
+    "pow": [
+        *(Operation(aten.pow.Tensor_Scalar, (exponent,)) for exponent in (1, 2, 3.0, 4)),
+        *(_POSITIVE(aten.pow.Tensor_Scalar, (exponent,)) for exponent in (0.5, -1, -2.5, 1.5)),
+        *(Operation(aten.pow.Scalar, leading=(base,)) for base in (0.1, 3.0)),
+    ],
+    **{name: [Operation(getattr(aten, name).default)] for name in ("exp", "sin", "cos")},
+    "linalg_vector_norm": [
+        Operation(aten.linalg_vector_norm.default, (2, [1, 2], True)),
+        Operation(aten.linalg_vector_norm.default),
+    ],
+    "var": [Operation(aten.var.correction, ([2, 3],)), Operation(aten.var.correction, kwargs=_with(correction=0))],
+    "std": [Operation(aten.std.correction, ([1, 3],), kwargs=_with(keepdim=True))],
+    "var_mean": [Operation(aten.var_mean.correction, ([2, 3],), kwargs=_with(correction=0))],
+    "mv": [Operation(aten.mv.default, shape=(3, 5), inputs=2, others=((5,),))],
+    "dot": [Operation(aten.dot.default, shape=(7,), inputs=2)],
+    "vdot": [Operation(aten.vdot.default, shape=(7,), inputs=2)],
+    "copy": [Operation(aten.copy.default, inputs=2, others=((C, 1, W),))],
+    "fill": [Operation(aten.fill.Tensor, inputs=2, others=((),)), Operation(aten.fill.Scalar, (0.25,))],
+    "index": [Operation(aten.index.Tensor, ([None, torch.tensor([3, 0, 0])],))],
+    "index_put": [
+        Operation(aten.index_put.default, ([torch.tensor([1]), torch.tensor([3])], numbers(R, W))),
+    ],
     "layer_norm": [
         Operation(aten.layer_norm.default, ([W], numbers(W), numbers(W), 1e-5)),
         Operation(aten.layer_norm.default, ([R, W], None, None, 0.1)),
@@ -205,6 +262,9 @@ OPERATIONS: dict[str, list[Operation]] = {
     "pixel_shuffle": [Operation(aten.pixel_shuffle.default, (2,))],
     "upsample_nearest2d": [Operation(aten.upsample_nearest2d.vec, (None, [1.7, 2.0]))],
     "slice_scatter": [Operation(aten.slice_scatter.default, (1, 0, 2), inputs=2, others=((2, 2, R, W),))],
+    "select_scatter": [Operation(aten.select_scatter.default, (1, 2), inputs=2, others=((2, R, W),))],
+    "reshape_as": [Operation(aten.reshape_as.default, (numbers(2, C * R, W),))],
+    "expand_as": [Operation(aten.expand_as.default, (numbers(2, C, 3),), (2, C, 1))],
     "index_select": [Operation(aten.index_select.default, (1, torch.tensor([3, 0, 0])))],
     "repeat_interleave": [Operation(aten.repeat_interleave.self_int, (2, 3))],
 }

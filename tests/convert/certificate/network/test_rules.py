@@ -25,12 +25,12 @@ from tests.convert.certificate.network.operations import (
 )
 
 # What only moves numbers has one rule, which is tested with an operation of each kind, as are other names of the same.
-ALIKE = {*moving.MOVES, "dropout", "feature_dropout", "native_dropout", "_to_copy", "to"}
+ALIKE = {*moving.MOVES, *moving.MADE, "dropout", "feature_dropout", "native_dropout", "_to_copy", "to"}
 LINEAR = ("conv1d", "conv2d", "conv_transpose2d", "linear", "avg_pool2d", "mean", "upsample_bilinear2d", "div")
 
 
 def inputs_of(operation: Operation, dtype: torch.dtype, trial: int) -> list[Tensor]:
-    return [numbers(*shape, seed=7 * trial + place).to(dtype) for place, shape in enumerate(operation.shapes)]
+    return [operation.drawn(place, 7 * trial + place).to(dtype) for place in range(len(operation.shapes))]
 
 
 def near(x: Tensor, width: float, trial: int) -> Tensor:
@@ -140,6 +140,14 @@ REFUSED: dict[str, tuple[Operation, str]] = {
     "divisor": (Operation(aten.avg_pool2d.default, ([2, 2], [], [0, 0], False, True, 3)), "divisor"),
     "quotient": (Operation(aten.div.Tensor, (-2.0,)), "small or negative"),
     "divided": (Operation(aten.div.Tensor, inputs=2), "small or negative"),
+    "root": (Operation(aten.sqrt.default), "small or negative"),
+    "norm": (Operation(aten.linalg_vector_norm.default, (1,)), "another norm"),
+    "powers": (Operation(aten.pow.Tensor_Tensor, inputs=2), "a power of two tensors"),
+    "places": (
+        Operation(aten.index_put.default, ([torch.tensor([1, 1])], numbers(2, 4, 6, 5))),
+        "places that repeat",
+    ),
+    "pixels": (Operation(aten.upsample_nearest1d.vec, ([44], None), (1, 1, 26)), "chooses others"),
     "between": (Operation(aten.hardtanh.default, (1.0, 0.5)), "between the limits"),
     "causal": (
         Operation(aten.scaled_dot_product_attention.default, inputs=3, kwargs=(("is_causal", True),)),
@@ -150,11 +158,7 @@ REFUSED: dict[str, tuple[Operation, str]] = {
     "far": (Operation(aten.mul.Tensor, (1e30,)), "largest number"),
     "unknown": (Operation(aten.erfinv.default), "no bound is known for erfinv"),
     "bits": (Operation(aten.view.dtype, (torch.int32,)), "reads bits"),
-    "weight": (
-        Operation(aten.conv2d.default, inputs=2, others=((3, 4, 1, 1),)),
-        "its weight is computed while it runs",
-    ),
-    "tensor": (Operation(aten.pow.Tensor_Scalar, (2.0,)), "no bound is known for pow"),
+    "weight": (Operation(aten.prelu.default, inputs=2, others=((4,),)), "its weight is computed while it runs"),
 }
 
 
@@ -200,6 +204,7 @@ def test_equal_numbers_give_equal_numbers_where_a_call_is_repeatable() -> None:
         "clamp_min",
         "clamp_max",
         "abs",
+        "neg",
     }
     for name, operations in OPERATIONS.items():
         for operation in operations:

@@ -13,8 +13,10 @@ from torch import Tensor
 
 from conv2attn.convert.certificate.network import pointwise
 from conv2attn.convert.certificate.network.interval import UnboundedError
+from conv2attn.convert.certificate.network.linearised import Step
 from conv2attn.convert.certificate.network.operation import Local, Point
 from conv2attn.convert.certificate.network.table import TABLE, bound, near
+from conv2attn.convert.errors import ConversionError
 from tests.convert.certificate.network.operations import OPERATIONS, SHAPE, Operation, aten, numbers
 from tests.convert.certificate.network.points import called, ranges
 
@@ -47,7 +49,7 @@ def within(point: Point, trial: int) -> Iterator[Tensor]:
 def excess(operation: Operation, width: float, trial: int) -> float | None:
     """The most that a map misses, as a multiple of what the table says it leaves; None where nothing is known."""
     shift = 3.0 * (trial % 3 == 2)  # where hardswish has a kink
-    points = [ranges(numbers(*s, seed=trial + n) + shift, width, trial) for n, s in enumerate(operation.shapes)]
+    points = [ranges(operation.drawn(n, trial + n) + shift, width, trial) for n in range(len(operation.shapes))]
     call = called(operation, points)
     try:
         bounds = bound(call.map(lambda one: one.hull))  # type: ignore[attr-defined]
@@ -114,6 +116,44 @@ def test_a_map_that_is_a_thousandth_too_steep_is_caught(name: str, monkeypatch: 
         return replace(local, apply=lambda *ts: local.apply(*ts) * 1.001, absolute=lambda *ts: size(*ts) * 1.01)
 
     assert planted(name, steeper, monkeypatch, width=1e-7) > 1
+
+
+def stepped(operation: Operation) -> tuple[Step, list[Tensor]]:
+    """An operation as a step, and factors of each of its numbers for a column."""
+    points = [ranges(operation.drawn(n, n), 1e-7, 0) for n in range(len(operation.shapes))]
+    local = near(called(operation, points))
+    local = next(one for one in local if one is not None) if isinstance(local, list) else local
+    step = Step("here", (), local, local.value.shape)
+    starts = [torch.zeros(1, *point.low.shape, dtype=torch.float64, requires_grad=True) for point in points]
+    found = step.run(starts)
+    slope = numbers(*found.shape, seed=3)
+    if not found.requires_grad:
+        return step, [slope, *starts]
+    return step, [slope, *torch.autograd.grad(found, starts, slope, materialize_grads=True)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_gradient_of_a_map_under_vmap_is_its_transpose(name: str) -> None:
+    for operation in CASES[name]:
+        step, (slope, *back) = stepped(operation)
+        step.check_transpose(back, slope)
+
+
+@pytest.mark.fault
+def test_a_gradient_that_torch_has_wrong_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    operation = OPERATIONS["select_scatter"][0]
+    own = torch.slice_scatter
+    monkeypatch.setattr(
+        torch,
+        "slice_scatter",
+        lambda whole, part, dim, at, end: torch.select_scatter(whole, part.squeeze(dim), dim, at),
+    )
+    step, (slope, *back) = stepped(operation)
+    with pytest.raises(ConversionError, match="not the map's transpose"):
+        step.check_transpose(back, slope)
+    monkeypatch.setattr(torch, "slice_scatter", own)
+    step, (slope, *back) = stepped(operation)
+    step.check_transpose(back, slope)
 
 
 @pytest.mark.fault
