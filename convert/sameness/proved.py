@@ -14,11 +14,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ..arguments import Size
 from ..certificate.network.certificate import program_of
 from ..certificate.network.images import most_at, truth_of
 from ..certificate.network.program import Program
-from ..errors import ConversionError
+from ..errors import ConversionError, listed
 from ..layer.checked import checked_layer
 from ..layer.layer import SelfAttention
 from ..programs.program import Program as Record
@@ -63,7 +62,9 @@ class Proving:
             return "proofs are of networks on the CPU"
         images = tensors[0].to(dtype)
         try:
-            program = program_of(network, images.shape[1], dtype, Size(*images.shape[2:]))
+            program = program_of(network, images[:1])
+            if program.reads:
+                return f"its run reads values ({listed(program.reads)})"
         except (ConversionError, RuntimeError) as refusal:
             return str(refusal)
         return cls(program, images, seed, is_asked)

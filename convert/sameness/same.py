@@ -1,7 +1,7 @@
 """Compares two networks on the same inputs, and says whether their difference is rounding.
 
 1. Both sides run twice on clones of the inputs (``sides.py``).
-2. The graph of one says the truth, in float64 (``programs/float64.py``), and what rounding usually does (``typical.py``).
+2. The graph of one says the truth, in float64, and what rounding usually does (``typical.py``).
 3. Differences of every output are held against that, and against the worst case to first order.
 4. The two graphs tell where they part, also where rounding further on covers it (``operations.py``).
 """

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from ...programs.program import operator_name
 from .interval import EXACT, Arithmetic, Interval, UnboundedError
 
 
@@ -169,17 +170,6 @@ class Call:
 def is_held(values: Tensor, dtype: torch.dtype) -> bool:
     """Whether a precision holds numbers as they are; floating-point numbers are of the precision already."""
     return values.is_floating_point() or bool((values.to(dtype).double() == values.double()).all())
-
-
-def is_mutable(target: Any) -> bool:
-    """Whether an operation writes into an operand."""
-    return isinstance(target, torch._ops.OpOverload) and target._schema.is_mutable
-
-
-def operator_name(target: torch._ops.OpOverload) -> str:
-    """An operator's name, without its namespace and overload; one that writes into its operand has the other's name."""
-    name = str(target._schema.name).rpartition("::")[2]
-    return name.removesuffix("_") if target._schema.is_mutable else name
 
 
 def intervals_in(values: Any) -> list[Interval]:

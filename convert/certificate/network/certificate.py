@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, fx, nn
 
 from ...arguments import USUAL_SIZES, Size, as_size, check_memory
-from ...errors import ConversionError, Problem
+from ...errors import ConversionError, Problem, listed
 from ...layer.checked import checked_model
 from ...layer.layer import SelfAttention
 from ...spec import Convolution
@@ -102,7 +102,10 @@ def certify_network(
         end.view(1, -1, *[1] * len(grid)).expand(1, -1, *grid) for end in channel_range(input_range, first.in_channels)
     )
     try:
-        program = program_of(model, first.in_channels, first.weight.dtype, grid)
+        image = torch.zeros(1, first.in_channels, *grid, dtype=first.weight.dtype, device="cpu")
+        program = program_of(model, image)
+        if program.reads:
+            raise ConversionError(f"its run reads values that depend on the image ({listed(program.reads)})")
     except ConversionError as refusal:
         return NetworkCertificate(grid, None, (), (Problem("", str(refusal)),))
     bounds = Bounds(program)
@@ -133,15 +136,15 @@ def size_of_images(first: SelfAttention | Convolution, size: Sequence[int] | Non
     return USUAL_SIZES[axes] if size is None else as_size(size, axes)
 
 
-def program_of(model: nn.Module, channels: int, dtype: torch.dtype, size: Size) -> Program:
-    """The network's program for images of a size, of so many channels, in a precision.
+def program_of(model: nn.Module, image: Tensor) -> Program:
+    """The network's program for an image, [1, channels, *size], in its precision.
 
     Raises:
-        ConversionError: torch cannot export it, it changes its own tensors, or these have no values.
+        ConversionError: torch cannot record it, it changes its own tensors, or these have no values.
     """
     if any(tensor.is_meta for tensor in (*model.parameters(), *model.buffers())):
         raise ConversionError("the network's tensors have no values, as on the meta device")
-    program = Program(_on_cpu(model), size, channels=channels, dtype=dtype)
+    program = Program(_on_cpu(model), image.detach().cpu())
     if program.changes:
         raise ConversionError(f"the network changes {', '.join(program.changes)} while it runs")
     return program

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
-from .call import is_held, operator_name
+from ...programs.program import operator_name
+from .call import is_held
 from .interval import Known
 from .moved import MADE, MOVES, NEAREST
 

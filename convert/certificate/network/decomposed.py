@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from .call import operator_name
+from ...programs.program import operator_name
 
 aten = torch.ops.aten
 _Put = Callable[..., fx.Node]

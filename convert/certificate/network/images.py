@@ -28,7 +28,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ...arguments import Size, as_integer
+from ...arguments import as_integer
 from ...bounds.rounding import OUTWARD
 from ...errors import ConversionError, InputError, refusing
 from ...layer.checked import checked_model
@@ -280,7 +280,8 @@ def _certified(
     found = []
     with torch.device("cpu"):  # whatever torch's default is
         for number, image in enumerate(images.split(1)):
-            one = _Image(program, image, hypothesis, p, seed + number, is_drawn=is_drawn, is_shown=is_shown)
+            own = program_of(program.model, image) if program.reads and number else program  # it may go another way
+            one = _Image(own, image, hypothesis, p, seed + number, is_drawn=is_drawn, is_shown=is_shown)
             found.append(one.certificate((model, other) if other is not None else (model,), count))
     return ImagesCertificate(tuple(found))
 
@@ -304,7 +305,9 @@ def program_for(model: nn.Module, images: Any) -> tuple[Program, Tensor]:
     if not bool(images.isfinite().all()):
         raise ConversionError("images must be finite; one holds NaN or an infinite value")
     like = next((one for one in (*model.parameters(), *model.buffers()) if one.is_floating_point()), images)
-    return program_of(model, images.shape[1], like.dtype, Size(*images.shape[2:])), images.to(like.dtype)
+    images = images.to(like.dtype)
+    first = images[:1] if len(images) else images.new_zeros(1, *images.shape[1:])
+    return program_of(model, first), images
 
 
 class _Image:
@@ -407,6 +410,8 @@ class _Image:
         return float(((center - self.truth).abs() + found.radius).max()) * OUTWARD, None
 
     def _proof(self, hypothesis: str, first: Linearised) -> Proof | Opens:
+        if self._program.reads:
+            return Opens(self._program.reads[0], "its run reads values there, and another program may go another way")
         top, units = self._factors([]), units_of(first)
         if units > self._most.get(hypothesis, units):
             return Opens("the whole network", f"its {units:,} units are left to certify_images")

@@ -29,11 +29,12 @@ from torch import Tensor, fx
 from ...bounds.rounding import OUTWARD, gamma
 from ...errors import ConversionError
 from ...layer.layer import SelfAttention
+from ...programs.program import name_of
 from .attention import bound_program, convolution_of
 from .call import Call, intervals_in
 from .interval import U64, Interval, UnboundedError, of_rule
 from .operation import Local, Point
-from .program import Bounding, Program, name_of
+from .program import Bounding, Program
 from .table import bound, near
 
 SUMMED = 1 + 2.0**-20  # of up to 2^30 numbers that are not negative

@@ -1,48 +1,45 @@
-"""A network as the program that ``torch.export`` gives, and a walk through it.
+"""A network's program for images, in which a call of an attention layer is one operation, and a walk with bounds.
 
-The program is closed: what the network's Python does beside it is not in it, and what it cannot hold is refused by
-torch, in its own words. A call of an attention layer is one operation in it, ``conv2attn::attention``, whichever engine
-computes the layer; its node's metadata (``nn_module_stack``) names the module, as every node's does.
+The program is the record of a run (``programs/program.py``). A layer's call is ``conv2attn::attention`` in it,
+whichever engine computes the layer; its node's metadata names the module, as every node's does. Where the run read
+values that depend on the image (``reads``), another program may go another way: what is said is of this run's
+operations alone.
 """
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import functools
 import operator
-import sys
-import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
 from torch import Tensor, fx, nn
-from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
 from torch.utils._pytree import tree_leaves
 
 from ...arguments import Size
-from ...context import without_stack_traces
-from ...errors import ConversionError, GeometryError, Problem, first_line
+from ...errors import ConversionError, GeometryError, Problem
 from ...layer.layer import SelfAttention
+from ...programs.program import Program as Record
+from ...programs.program import Walk, copies_of_written, module_of, name_of
 from ...spec import ConvSpec, batch_shape
 from ...subclasses.computed import is_computed, value
-from .call import operator_name
 from .constants import NORMED, OF_SHAPES, exact_constant, started, without_values
 from .decomposed import decompose
 from .interval import Known, UnboundedError, of_rule
-from .writes import without_shared_writes
 
 UNKNOWN = object()  # a tensor of which nothing is known
+_RUNNING: dict[str, Callable[..., Tensor]] = {}  # of the layers of the network that is recorded
 
 
 @torch.library.custom_op("conv2attn::attention", mutates_args=(), schema="(Tensor x, str layer, int[] shape) -> Tensor")
 def _attention(x: Tensor, layer: str, shape: Sequence[int]) -> Tensor:
-    """A layer's call in a program that is only walked through."""
-    raise ConversionError(f"{layer} is not computed in a program that bounds are carried through")
+    """A layer's call, by the layer's name, with the shape of its output."""
+    found = _RUNNING[layer](x, shape)
+    return found.clone() if found.untyped_storage().data_ptr() == x.untyped_storage().data_ptr() else found
 
 
 _attention.register_fake(lambda x, layer, shape: x.new_empty(shape))
@@ -50,50 +47,37 @@ ATTENTION: torch._ops.OpOverload = torch.ops.conv2attn.attention.default
 
 
 class Program:
-    """An exported network.
+    """The record of a network's run on an image.
 
     Args:
         model: The network, in eval mode, on the CPU.
-        size: Size of its images.
-        channels: Their channels.
-        dtype: Their precision.
+        image: [1, channels, *size], in its precision.
 
     Attributes:
-        exported: torch's program, for one image.
+        record: The record.
 
     Raises:
-        ConversionError: torch cannot export it.
+        ConversionError: It cannot be recorded.
     """
 
-    def __init__(self, model: nn.Module, size: Size, *, channels: int, dtype: torch.dtype) -> None:
+    def __init__(self, model: nn.Module, image: Tensor) -> None:
         self.model = model
         try:
-            with (
-                _opaque(model),
-                torch.no_grad(),
-                without_stack_traces(),
-                warnings.catch_warnings(action="ignore"),  # torch's own, about its internals
-                contextlib.redirect_stdout(sys.stderr),
-            ):
-                exported = torch.export.export(model, (torch.zeros(1, channels, *size, dtype=dtype, device="cpu"),))
-                self.exported: ExportedProgram = without_shared_writes(exported)
-                decompose(self.exported.graph_module)
-        except Exception as error:  # whatever the network's code and torch's exporter raise
-            reason = first_line(error)[:300]
-            raise ConversionError(f"torch cannot export the network on images of {size}: {reason}") from error
+            with _opaque(model):
+                self.record = Record.of_run(model, (image,))
+        except ConversionError as refusal:
+            raise ConversionError(f"on images of {Size(*image.shape[2:])}: {refusal}") from refusal
+        decompose(self.record.graph)
 
     @property
-    def changes(self) -> list[str]:
-        """Buffers, parameters and images that it writes to."""
-        signature = self.exported.graph_signature
-        parameters = getattr(signature, "parameters_to_mutate", {})
-        return sorted(
-            {*signature.buffers_to_mutate.values(), *signature.user_inputs_to_mutate.values(), *parameters.values()}
-        )
+    def changes(self) -> tuple[str, ...]:
+        """The network's own tensors that it writes to."""
+        return self.record.writes
 
-    def inputs(self, images: Any) -> list[Any]:
-        """The graph's inputs: the images, and the network's own tensors."""
-        return inputs_of(self.exported, images)
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """Where its run read values that depend on the image."""
+        return self.record.reads
 
     def place(self, node: fx.Node) -> str:
         """The name of a problem's place: a module of torch's, an attention layer, or the operation."""
@@ -111,46 +95,6 @@ class Program:
         return module_of(node) or name_of(node)
 
 
-def inputs_of(exported: ExportedProgram, images: Any) -> list[Any]:
-    """The inputs of an exported program's graph: the images, and the network's own tensors."""
-    held = {**exported.constants, **exported.state_dict}
-    specs = exported.graph_signature.input_specs
-    own = [held.get(spec.target) for spec in specs]
-    return [
-        images if spec.kind == InputKind.USER_INPUT else one.detach() if isinstance(one, Tensor) else UNKNOWN
-        for spec, one in zip(specs, own, strict=True)
-    ]
-
-
-def module_of(node: fx.Node) -> str:
-    """The name of the innermost module that an operation is in; "" for the network's own code."""
-    stack = list((node.meta.get("nn_module_stack") or {}).values())
-    return str(stack[-1][0]) if stack else ""
-
-
-class Walk(fx.Interpreter):
-    """One run of an exported graph; ``operation`` says what stands for each operation's result.
-
-    Args:
-        graph: The graph.
-    """
-
-    def __init__(self, graph: fx.GraphModule) -> None:
-        super().__init__(graph)
-        self.extra_traceback = False
-
-    def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
-        """The value that stands for an operation's result: here, what the network itself computes."""
-        target: Any = node.target
-        return target(*args, **kwargs)
-
-    def run_node(self, n: fx.Node) -> Any:
-        """The value that stands for a node's result."""
-        if n.op != "call_function":
-            return super().run_node(n)
-        return self.operation(n, *self.fetch_args_kwargs_from_env(n))
-
-
 class Bounding(Walk):
     """A run of a program with bounds, or others' stand-ins, in place of the tensors that depend on the images.
 
@@ -162,7 +106,7 @@ class Bounding(Walk):
     """
 
     def __init__(self, program: Program) -> None:
-        super().__init__(program.exported.graph_module)
+        super().__init__(program.record.graph, {name: one.detach() for name, one in program.record.tensors.items()})
         self.program = program
         self.problems: list[Problem] = []
 
@@ -180,7 +124,7 @@ class Bounding(Walk):
 
     def values_for(self, images: Any) -> list[Any]:
         """The values that stand for the program's outputs, given the values that stand for the images."""
-        found = tree_leaves(self.run(*self.program.inputs(images)))
+        found = tree_leaves(self.run(images))
         return [leaf for leaf in found if isinstance(leaf, Known | Tensor) or leaf is UNKNOWN]
 
     def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
@@ -211,8 +155,7 @@ class Bounding(Walk):
             return self.bounded(node, args, kwargs)
         if torch.Tag.nondeterministic_seeded in target.tags:
             raise UnboundedError(f"{name_of(node)} draws random numbers")
-        if target._schema.is_mutable:
-            raise UnboundedError(f"{name_of(node)} writes into a constant")
+        args, kwargs = copies_of_written(node, args, kwargs)
         exact = exact_constant(node, args, kwargs)
         return self.bounded(node, *started(node, args, kwargs, self.constant)) if exact is None else exact
 
@@ -236,12 +179,6 @@ def _rounds(module: nn.Module, name: str) -> bool:
     return held is not None and not (isinstance(wide, Tensor) and torch.equal(held.double(), wide))
 
 
-def name_of(node: fx.Node) -> str:
-    """An operation's name, without its namespace and overload."""
-    target = node.target
-    return operator_name(target) if isinstance(target, torch._ops.OpOverload) else str(target)
-
-
 @contextmanager
 def _opaque(model: nn.Module) -> Iterator[None]:
     """Makes one operation of every call of an attention layer, behind and before its hooks.
@@ -255,11 +192,19 @@ def _opaque(model: nn.Module) -> Iterator[None]:
         raise ConversionError(f"{', '.join(own)} have a forward of their own, of which no certificate is known")
     try:
         for module, name in layers.items():
+            _RUNNING[name] = functools.partial(_computed, module)
             vars(module)["forward"] = functools.partial(_called, name, module.spec)
         yield
     finally:
+        _RUNNING.clear()
         for module in layers:
             vars(module).pop("forward", None)
+
+
+def _computed(module: SelfAttention, x: Tensor, shape: Sequence[int]) -> Tensor:
+    """A layer's own output, of a shape."""
+    size, usual = list(shape[-module.spec.axes :]), module.spec.output_size(Size(*x.shape[-module.spec.axes :]))
+    return type(module).forward(module, x, None if size == list(usual) else size)
 
 
 def _called(name: str, spec: ConvSpec, x: Tensor, output_size: Sequence[int] | None = None) -> Tensor:

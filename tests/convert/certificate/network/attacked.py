@@ -25,8 +25,9 @@ from torch.utils._pytree import tree_map
 from conv2attn.convert.bounds.rounding import unit_roundoff
 from conv2attn.convert.certificate.network.images import ImageCertificate, _Image, program_for
 from conv2attn.convert.certificate.network.interval import HYPOTHESES
-from conv2attn.convert.certificate.network.program import Program, Walk, name_of
+from conv2attn.convert.certificate.network.program import Program
 from conv2attn.convert.certificate.network.table import TABLE
+from conv2attn.convert.programs.program import Walk, name_of
 from tests.convert.certificate.network.networks import Apply
 
 CHANNELS, SIZE = 3, (4, 3)
@@ -156,7 +157,7 @@ class Played(Walk):
         aside: bool = False,
         draw: random.Random | None = None,
     ) -> None:
-        super().__init__(program.exported.graph_module)
+        super().__init__(program.record.graph)
         self._program, self._dtype, self._hypothesis = program, dtype, hypothesis
         self._signs, self._aside, self._draw = signs or {}, aside, draw or random.Random(0)
         self.noted: dict[str, Tensor] = {}
@@ -170,15 +171,14 @@ class Played(Walk):
                 return one
             return one.double().requires_grad_(is_sloped) if is_wide else one
 
-        (found,) = self.run(*map(held, self._program.inputs(image)))
+        self._tensors = {name: held(one.detach()) for name, one in self._program.record.tensors.items()}
+        (found,) = self.run(held(image))
         outputs: Tensor = found.flatten().double()
         return outputs
 
     def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The operation's result, by the class's worst way."""
         name = name_of(node)
-        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
-            args = (args[0].clone(), *args[1:])
         is_wide = self._hypothesis is None or self._aside
         if is_wide and name in _LIMITED:
             args, kwargs = tree_map(self._held, (args, kwargs))
@@ -312,7 +312,7 @@ class Attack:
 
 
 @functools.lru_cache(maxsize=1)
-def _exported(kind: int) -> tuple[nn.Module, Program]:
+def _recorded(kind: int) -> tuple[nn.Module, Program]:
     """A network and its program, which reads the network's own tensors."""
     dtype = torch.float32 if kind % 2 else torch.bfloat16
     model = network(kind, 0, dtype)
@@ -325,7 +325,7 @@ def attacks(seed: int) -> dict[str, Attack]:
     Raises:
         ConversionError: It has none.
     """
-    model, program = _exported(seed // SAME)
+    model, program = _recorded(seed // SAME)
     dtype = next(model.parameters()).dtype
     model.load_state_dict(network(seed // SAME, seed, dtype).state_dict())
     image = torch.randn(1, CHANNELS, *SIZE, generator=torch.Generator().manual_seed(seed)).to(dtype)

@@ -22,8 +22,9 @@ from torch.utils._pytree import tree_map
 
 from conv2attn.convert import ConversionError, certify_images
 from conv2attn.convert.certificate.network.images import ImageCertificate, program_for
-from conv2attn.convert.certificate.network.program import Program, Walk, name_of
+from conv2attn.convert.certificate.network.program import Program
 from conv2attn.convert.certificate.network.table import TABLE
+from conv2attn.convert.programs.program import Walk, name_of
 from tests.convert.certificate.network.networks import CHANNELS, SIZE, Apply, part
 
 UNIT = 2.0**-24 * (1 - 2.0**-20)
@@ -76,14 +77,14 @@ class _Run(Walk):
     """
 
     def __init__(self, program: Program, signs: dict[str, Tensor] | None, hypothesis: str, draw: random.Random) -> None:
-        super().__init__(program.exported.graph_module)
+        held = program.record.tensors.items()
+        wide = {name: one.detach().double() if one.is_floating_point() else one for name, one in held}
+        super().__init__(program.record.graph, wide)
         self._signs, self._hypothesis, self._draw = signs, hypothesis, draw
         self.noted: dict[str, Tensor] = {}
 
     def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The operation's result, moved."""
-        if isinstance(node.target, torch._ops.OpOverload) and node.target._schema.is_mutable:
-            args = (args[0].clone(), *args[1:])
         found, name = super().operation(node, args, kwargs), name_of(node)
         if name not in TABLE or TABLE[name].terms is None or not isinstance(found, Tensor):
             return found
@@ -124,12 +125,8 @@ class _Run(Walk):
         return summed.reshape(found.shape)
 
 
-def _outputs(run: _Run, program: Program, image: Tensor) -> Tensor:
-    held = [
-        one.double() if isinstance(one, Tensor) and one.is_floating_point() else one for one in program.inputs(image)
-    ]
-    found = run.run(*held)
-    return torch.cat([one.flatten() for one in (found if isinstance(found, tuple | list) else [found])])
+def _outputs(run: _Run, image: Tensor) -> Tensor:
+    return torch.cat([one.flatten() for one in run.run(image.double())])
 
 
 def pushed(seed: int, hypothesis: str) -> tuple[float, ImageCertificate] | None:
@@ -142,7 +139,7 @@ def pushed(seed: int, hypothesis: str) -> tuple[float, ImageCertificate] | None:
     program, image = program_for(model, image)
     image = image.double().requires_grad_()
     noted = _Run(program, None, hypothesis, random.Random(seed))
-    noted_outputs = _outputs(noted, program, image)
+    noted_outputs = _outputs(noted, image)
     values = [(name, one) for name, one in noted.noted.items() if one.requires_grad]
     slopes = torch.autograd.grad(noted_outputs[found.top], [one for _, one in values], allow_unused=True)
     signs = {
@@ -153,7 +150,7 @@ def pushed(seed: int, hypothesis: str) -> tuple[float, ImageCertificate] | None:
         for way in (1, -1):
             ways = tree_map(lambda one, way=way: one * way, signs)
             run = _Run(program, ways, hypothesis, random.Random(seed + way))
-            ends.append(float(_outputs(run, program, image.detach())[found.top]))
+            ends.append(float(_outputs(run, image.detach())[found.top]))
     apart = abs(ends[0] - ends[1])
     return (apart / found.bound if found.bound else float(apart > 0)), found
 
