@@ -288,7 +288,7 @@ def _certified(
 
 def _seed(seed: int | None) -> int:
     """The seed that is given, or one that is drawn."""
-    return secrets.randbits(128) if seed is None else as_integer(seed, "seed", least=0)
+    return secrets.randbits(128) if seed is None else as_integer(seed, "seed", least=0, most=2**129)
 
 
 def program_for(model: nn.Module, images: Any) -> tuple[Program, Tensor]:
