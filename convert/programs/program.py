@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, fx, nn
+from torch._guards import TracingContext, tracing
 from torch.export import ExportedProgram
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
@@ -425,6 +426,7 @@ class _Recorder:
         return program
 
     def _recorded(self, given: list[Tensor]) -> fx.GraphModule:
+        from torch._subclasses.fake_tensor import FakeTensorMode
         from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx  # imports sympy: seconds
 
         def run(*tensors: Tensor) -> list[Tensor]:
@@ -443,7 +445,8 @@ class _Recorder:
         ]
         traced = make_fx(run, _AS_IN_A_RUN, "real", pre_dispatch=True, _error_on_data_dependent_ops=False)
         try:
-            with _same_generators(given), _eagerly():
+            # One mode for the shapes of all results; otherwise torch makes one for each.
+            with _same_generators(given), _eagerly(), tracing(TracingContext(FakeTensorMode())):
                 return traced(*given)
         finally:
             for handle in handles:

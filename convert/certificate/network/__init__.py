@@ -1,6 +1,6 @@
-"""Effects of rounding and soft attention on a network: proofs carried through the program that ``torch.export`` gives.
+"""Effects of rounding and soft attention on a network: proofs carried through the record of a run.
 
-program.py      the export, and runs through it
+program.py      the record with attention layers as one operation, and a walk with bounds
 writes.py       writes that something else reads under another name
 decomposed.py   operations that are others in turn
 constants.py    operations on constants alone

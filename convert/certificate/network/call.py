@@ -1,4 +1,4 @@
-"""One operation of an exported program, with its arguments by the names of its schema."""
+"""One operation of a program, with its arguments by the names of its schema."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def certify_network(
 ) -> NetworkCertificate:
     """Bounds the difference between a converted network and its CNN.
 
-    The certificate is of the program that ``torch.export`` makes of the network for one image, and of the same program
+    The certificate is of the operations of the network's run on one image, and of the same operations
     with convolutions in place of its attention layers. Assumed, beside what ``certify`` assumes: an operation between
     attention layers gives the same result for the same numbers; activations err by at most ``ACTIVATION_ULPS``.
 

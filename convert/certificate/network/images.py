@@ -248,7 +248,7 @@ def certify_images(
             has N p in place of p.
 
     Raises:
-        ConversionError: torch cannot export the network, it is in train mode, an image is not finite, an operation has
+        ConversionError: the network cannot be recorded, it is in train mode, an image is not finite, an operation has
             no rule, or torch cannot compute its rule, p is out of range, or there is no such hypothesis.
         InputError: A network does not run on the images, or gives other outputs.
     """

@@ -70,13 +70,20 @@ class Norm:
         """
         x, shape, (weight, bias) = call.x, call.x.low.shape, map(self._bounded, (self.weight, self.bias), (1.0, 0.0))
         flat = x.map(lambda bound: bound.reshape(self.view))
-        exact, scale, lost = self._normalised(flat, call.arithmetic, call.terms)
-        exact, scale, lost = exact.map(lambda bound: bound.reshape(shape)), scale.reshape(shape), lost.reshape(shape)
+        exact, *others = self._normalised(flat, call.arithmetic, call.terms)
+        exact, (scale, lost, inverse) = (
+            exact.map(lambda bound: bound.reshape(shape)),
+            (x.reshape(shape) for x in others),
+        )
         ends = torch.stack([y * w for y in (exact.low, exact.high) for w in (weight.low, weight.high)])
         size = weight.largest
         error = (exact.error * size + exact.largest * weight.error) * OUTWARD
         moved = Exact(Interval(ends.amin(0), ends.amax(0), error), scale * size).shifted(bias)
-        return Exact(moved.bounds, moved.scale, lost * size + call.arithmetic.smallest * (8 + exact.largest))
+        lost = lost * size + call.arithmetic.smallest * (8 + exact.largest)
+        reach = torch.maximum(
+            moved.scale, (1 + size) * inverse
+        )  # the weight may be multiplied with 1 / deviation first
+        return Exact(moved.bounds, moved.scale, lost, reach)
 
     def _bounded(self, values: Any, default: float) -> Interval:
         """Bounds on a weight or a bias, in the shape of the values."""
@@ -126,11 +133,12 @@ class Norm:
             2 * c.shape[-1] + 10,
         )
 
-    def _normalised(self, x: Interval, arithmetic: Arithmetic, terms: int) -> tuple[Interval, Tensor, Tensor]:
+    def _normalised(self, x: Interval, arithmetic: Arithmetic, terms: int) -> tuple[Interval, Tensor, Tensor, Tensor]:
         """Bounds on (x - mean) / sqrt(variance + eps) along the last dimension, and what it loses to rounding.
 
         Returns:
-            The bounds, what rounding is relative to, and what is lost where numbers are taken for 0.
+            The bounds, what rounding is relative to, what is lost where numbers are taken for 0, and the largest
+            1 / sqrt(variance + eps).
         """
         count = x.low.shape[-1]
         spread = (x.largest + _mean(x.largest)) * OUTWARD
@@ -160,7 +168,8 @@ class Norm:
         error = inverse * (moved + size * _mean(size * moved)) * OUTWARD
         step = arithmetic.smallest + (arithmetic.step if arithmetic.is_narrow else 0.0)  # of a mean, a root, a result
         lost = size * vanished + 8 * step * (1 + inverse + spread)
-        return Interval(y_low, y_high, error), spread * inverse + size * share_lost, lost
+        scale = spread * inverse + size * share_lost
+        return Interval(y_low, y_high, error), scale, lost, inverse.expand_as(scale)
 
 
 def norm(call: Call) -> Norm:

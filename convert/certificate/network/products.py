@@ -2,7 +2,7 @@ r"""Linear maps: sums of products with weights, averages, interpolation, batch n
 
 A convolution, a linear layer and an attention layer's convolution are one thing, ``Weighted``: a sum of products and a
 bias. The rules are derived in ``proofs/claims/certificate/propagation.py``; a product of two matrices that both depend
-on the image leaves dx dy of its linear map.
+on the image leaves dx dy of its linear map (claim ``chords``, ``proofs/claims/certificate/ranges.py``).
 """
 
 from __future__ import annotations

@@ -25,6 +25,7 @@ ROUNDED = 2 * gamma(2 * ACTIVATION_ULPS + 2, 2.0**-53) * 2.25**2
 def test_a_monotone_function_s_bounds_are_reached(name: str) -> None:
     for operation in OPERATIONS[name]:
         middles = [numbers(*shape, seed=place) for place, shape in enumerate(operation.shapes)]  # 0 is in no box
+        middles = [x.abs() if operation.positive else x for x in middles]
         found = operation.bound([box(x, width=0.25) for x in middles], torch.float64)
         ends = product(*((x - 0.25, x + 0.25) for x in middles))
         corners = torch.stack([operation.run(corner) for corner in ends])

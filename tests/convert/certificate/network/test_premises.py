@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -16,13 +17,14 @@ from torch.nn.utils import parametrizations, prune
 
 from conv2attn.convert import ConversionError, certify_images, certify_network, convert_model
 from conv2attn.convert.certificate.network import images as rooms
-from conv2attn.convert.certificate.network import moved, program, table, writes
+from conv2attn.convert.certificate.network import moved, program, table
 from conv2attn.convert.certificate.network.images import ImageCertificate
 from conv2attn.convert.certificate.network.interval import HYPOTHESES, Arithmetic
 from conv2attn.convert.certificate.network.linearised import Step
 from conv2attn.convert.certificate.network.moved import is_chosen_alike
 from conv2attn.convert.certificate.network.operation import Operation
 from conv2attn.convert.certificate.network.proof import Draws
+from conv2attn.convert.programs import program as recording
 from tests.convert.certificate.network.attacked import Aliased, Standardised, attacks
 from tests.convert.certificate.network.networks import Apply
 
@@ -291,10 +293,13 @@ def test_what_is_written_under_another_name_is_what_is_certified(name: str, hypo
 
 
 @pytest.mark.fault
-def test_dropout_that_is_taken_for_a_new_tensor_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writes._Real, "is_its_operand", lambda self, node: False)
-    with pytest.raises(ConversionError, match="reads under another name"):
-        certificate(nn.Sequential(nn.Conv2d(2, 3, 1), WRITTEN["dropout"]()), torch.randn(1, 2, 3, 2))
+def test_a_write_that_no_other_name_sees_contradicts_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "_closed", lambda *_: None)
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Conv2d(2, 3, 1), WRITTEN["slices"](), nn.Flatten()).eval()
+    found = certificate(model, torch.randn(1, 2, 3, 2))
+    assert found.contradiction is not None
+    assert not found.certified
 
 
 @pytest.mark.fault
@@ -356,3 +361,37 @@ def test_a_probability_that_seeds_cannot_have_is_refused_and_words_name_it() -> 
 def test_no_adversarial_program_of_a_random_network_breaks_its_certificate(seed: int) -> None:
     for one in attacks(seed).values():
         assert one.violations == ()
+
+
+READS: dict[str, Callable[[Tensor], Any]] = {
+    "item": lambda t: t.sum().item() > 0,
+    "bool": lambda t: bool(t.sum() > 0),
+    "float": lambda t: float(t.sum()) > 0,
+    "int": lambda t: int(t.sum() * 1e6) > 0,
+    "index": lambda t: [False, True][(t.sum() > 0).long()],
+    "tolist": lambda t: sum(t.flatten().tolist()) > 0,
+    "numpy": lambda t: t.numpy().sum() > 0,
+    "array": lambda t: np.asarray(t).sum() > 0,
+    "dlpack": lambda t: np.from_dlpack(t).sum() > 0,
+    "equal": lambda t: torch.equal(t.sum().relu(), t.sum()),
+    "mask": lambda t: len(t.sum().view(1)[t.sum().view(1) > 0]) > 0,
+}
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("kind", READS)
+def test_a_class_that_a_read_of_values_decides_is_not_certified(kind: str) -> None:
+    """The sum is 0 in exact arithmetic, so programs go either way; and each way has another class."""
+
+    class Deciding(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            scores = torch.tensor([[0.0, 1.0]]) + 0.1 * x.flatten(1)[:, :2]
+            return scores.flip(1) if READS[kind](x - x.mean()) else scores
+
+    image = torch.randn(1, 1, 2, 3, generator=torch.Generator().manual_seed(0))
+    found = certificate(Deciding().eval(), image)
+    assert not found.certified
+    assert found.bound is None
+    assert found.estimate > 0
+    assert found.opens is not None
+    assert "reads values" in found.opens.reason

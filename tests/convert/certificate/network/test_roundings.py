@@ -19,14 +19,15 @@ ACTIVATED = (2 * ACTIVATION_ULPS, 1)
 # name: (terms, narrowings) of each call in OPERATIONS
 COUNTED: dict[str, list[tuple[int, int]]] = {
     "conv1d": [(2 * 3 + 1, 1)],
-    "conv2d": [(2 * 3 * 2 + 1, 1), (4 * 3 * 3 + 1, 1)],
+    "conv2d": [(2 * 3 * 2 + 1, 1), (4 * 3 * 3 + 1, 1), (2 * 3 * 2 + 1, 1)],
     "conv3d": [(4 * 2 * 2 + 1, 1)],
     "conv_transpose1d": [(4 * 3 + 1, 3 + 2)],
     "conv_transpose2d": [(4 // 2 * 2 * 3 + 1, 2 * 3 + 2)],
     "conv_transpose3d": [(4 * 2 * 2 + 1, 2 * 2 + 2)],
-    "linear": [(5 + 1, 2), (4 + 1, 1)],
+    "linear": [(5 + 1, 2), (4 + 1, 1), (5 + 1, 2), (5 + 1, 2)],
     "_native_batch_norm_legit_no_training": [(8, 7)],
-    "batch_norm": [(8, 7)],
+    "batch_norm": [(8, 7), (2 * 6 * 5 + 16, 7), (2 * 6 + 16, 7)],  # by the image's own statistics: as layer norm
+    "_native_batch_norm_legit": [(2 * 6 * 5 + 16, 7)],
     "avg_pool1d": [(3 + 1, 1)],
     "avg_pool2d": [(3 * 2 + 1, 1)],
     "avg_pool3d": [(2 * 2 + 1, 1)],
@@ -46,7 +47,7 @@ COUNTED: dict[str, list[tuple[int, int]]] = {
     "sub": [(2, 1)] * 2,
     "rsub": [(2, 1)],
     "mul": [(1, 1)] * 3,
-    "div": [(2, 1)] * 2,
+    "div": [(2, 1)] * 4,
     "layer_norm": [(2 * 5 + 16, 7), (2 * 6 * 5 + 16, 7)],
     "group_norm": [(2 * 2 * 6 * 5 + 16, 7)],
     "instance_norm": [(2 * 6 * 5 + 16, 7)],
@@ -56,6 +57,17 @@ COUNTED: dict[str, list[tuple[int, int]]] = {
     "mm": [(5, 1)],
     "addmm": [(5 + 3, 3)],
     "baddbmm": [(5 + 3, 3)],
+    "mv": [(5, 1)],
+    **{name: [(7, 1)] for name in ("dot", "vdot")},
+    **{name: [(1, 1)] for name in ("reciprocal", "square")},
+    "sqrt": [(2, 1)],  # torch's errs by 1.49 roundings
+    "rsqrt": [(3, 2)],
+    **{name: [ACTIVATED] for name in ("exp", "sin", "cos")},
+    "pow": [(2 * ACTIVATION_ULPS, 2)] * 10,
+    "linalg_vector_norm": [(4 * 6 + 2, 1), (2 * 4 * 6 * 5 + 2, 1)],
+    "var": [(2 * 6 * 5 + 16, 1), (2 * 2 * 4 * 6 * 5 + 16, 1)],
+    "std": [(2 * 4 * 5 + 16, 1)],
+    "var_mean": [(2 * 6 * 5 + 16, 1)],
 }
 
 
