@@ -414,7 +414,7 @@ def graft(
         int | None, typer.Option(metavar="N", min=1, help="Epochs (default: 10, more for few images).")
     ] = None,
     batch: Annotated[
-        int | None, typer.Option(metavar="N", min=1, help="Global batch size (default: 64, less for few images).")
+        int | None, typer.Option(metavar="N", min=1, help="Global batch size (default: at most 64).")
     ] = None,
     lr: Annotated[
         list[float] | None,
@@ -427,7 +427,7 @@ def graft(
     weight_decay: Annotated[float, typer.Option(metavar="NUMBER", min=0, help="Weight decay.")] = 0.01,
     seeds: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Number of runs, one seed each (default: 5, or 3 for few images)."),
+        typer.Option(metavar="N", min=1, help="Runs, one seed each (default: 3 or 5)."),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="First seed.")] = 0,
     accelerator: AcceleratorOption = "auto",

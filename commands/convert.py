@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..convert.agreement.report import SAME_BITS, CertifiedReport, certify_report
 from ..convert.arguments import Size, format_bytes
 from ..convert.certificate.layer import format_bound, is_useful, number
 from ..convert.certificate.network.certificate import NetworkCertificate
@@ -22,7 +23,6 @@ from ..convert.errors import CheckpointError, OptionError, Problem
 from ..convert.files.folder import save_converted
 from ..convert.files.open import Network, placed
 from ..convert.files.readers import Kind, sniff
-from ..convert.files.report import SAME_BITS, CertifiedReport, certify_report
 from ..convert.files.weights import Opening
 from ..convert.network.convert import convert_model, name_filter, plan_conversion
 from ..convert.network.plan import plan_layers, usual_size

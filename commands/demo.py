@@ -7,14 +7,14 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from ..convert.agreement.networks import Agreement, compare
+from ..convert.agreement.report import certify_report
 from ..convert.errors import OutputError
 from ..convert.examples.images import draw_images
 from ..convert.examples.networks import NETWORKS, load_example
 from ..convert.files.architecture import Architecture
 from ..convert.files.folder import save_converted
-from ..convert.files.report import certify_report
 from ..convert.network.convert import convert_model
-from ..convert.sameness.agreement import Agreement, compare
 from ..convert.write import PAGE, check_target, file_system_errors
 from ..show.page.write import make_page
 from ..show.text import Table

@@ -16,13 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from ..convert.agreement.networks import batch_length
 from ..convert.arguments import USUAL_SIZES, Size, check_memory
 from ..convert.errors import CheckpointError, OptionError
 from ..convert.files.preprocessing import Normalization, Preprocessing, caveats
 from ..convert.files.readers import read_contents
 from ..convert.inputs import InputSpec, example_image, program_shape, random_inputs
 from ..convert.layer.layer import SelfAttention
-from ..convert.sameness.agreement import batch_length
 from ..learn.data.datasets import find_places
 from ..learn.data.pictures import SUFFIXES, ImageSizesError, check_plain_file, picture_reader, read_picture
 from .terminal import say

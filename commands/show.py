@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from ..convert.agreement.report import run_on_drawn
 from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.errors import (
     ArchitectureError,
@@ -27,7 +28,6 @@ from ..convert.examples.images import DRAWN_SIZE, drawn_image
 from ..convert.files.folder import converted_in
 from ..convert.files.layers import Layers
 from ..convert.files.preprocessing import Normalization, Preprocessing, caveats
-from ..convert.files.report import run_on_drawn
 from ..convert.files.weights import Opening
 from ..convert.inputs import likely_channels
 from ..convert.network.convert import convert_model

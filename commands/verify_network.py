@@ -12,6 +12,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from ..convert.agreement.layers import PLACES
+from ..convert.agreement.networks import Agreement, LayerShape, compare, sameness_of
+from ..convert.agreement.report import MOST_LAYERS
 from ..convert.arguments import USUAL_SIZES, Size, format_seconds
 from ..convert.certificate.layer import LayerComparison, is_useful, number
 from ..convert.certificate.network.certificate import NetworkCertificate, certify_network
@@ -19,13 +22,10 @@ from ..convert.certificate.network.images import ImagesCertificate, certify_show
 from ..convert.engines import AUTO, ENGINES
 from ..convert.errors import ConversionError, InputError, MemoryLimitError, Problem, refusing
 from ..convert.files.open import placed
-from ..convert.files.report import MOST_LAYERS
 from ..convert.files.weights import Opening
 from ..convert.layer.layer import SelfAttention
 from ..convert.network.convert import convert_model, restore_model
 from ..convert.network.plan import PASSED_BY, layer_input_sizes
-from ..convert.sameness.agreement import Agreement, LayerShape, compare, sameness_of
-from ..convert.sameness.layers import PLACES
 from ..convert.sameness.verdict import Sameness
 from ..proofs.campaign.arithmetic import certified_arithmetic, check_device
 from ..proofs.campaign.layers import channel_limits

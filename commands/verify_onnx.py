@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 from torch import nn
 
+from ..convert.agreement.networks import LayerShape
+from ..convert.agreement.report import CERTIFIED_RANGE
 from ..convert.certificate.layer import certify_error, number
 from ..convert.errors import OptionError, OtherNetworkError, Problem, refusing
 from ..convert.files.open import open_network
-from ..convert.files.report import CERTIFIED_RANGE
 from ..convert.files.weights import read_checkpoint
 from ..convert.network.convert import convert_model
 from ..convert.onnx import onnx_package
 from ..convert.onnx.run import Feeds, random_feeds, session
 from ..convert.onnx.write import DEFAULT_FORM, FORM, FORMS, SOURCE, attention_model, flaw, form_named
 from ..convert.plain import path_in
-from ..convert.sameness.agreement import LayerShape
 from ..convert.write import PROGRAM
 from ..show.text import Table, layer_name, problem_lines
 from .inputs import InputOptions, refuse_conversion

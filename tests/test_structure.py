@@ -28,6 +28,7 @@ ROOMS = [
     "convert/examples",
     "convert/files",
     "convert/sameness",
+    "convert/agreement",
     "convert/export",
     "learn/heads",
     "learn/data",

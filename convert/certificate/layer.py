@@ -184,7 +184,7 @@ def certify(
     Raises:
         ConversionError: The layer is not the convolution's attention, a parameter is not finite, alpha is not positive,
             the range is not one, the sums are not, or there is no such engine; or autocast is on, which makes another
-            layer of it (``sameness/layers.py`` measures that one).
+            layer of it (``agreement/layers.py`` measures that one).
 
     Examples:
         >>> layer = c2a.attention_from_conv(torch.nn.Conv2d(3, 8, kernel_size=3), alpha=8.0)

@@ -18,11 +18,11 @@ from typing import Any
 
 from torch import nn
 
+from ..agreement.report import CertifiedReport, certify_report
 from ..errors import ToolError, importing
 from ..files.architecture import Architecture
 from ..files.folder import save_converted
 from ..files.open import load_converted
-from ..files.report import CertifiedReport, certify_report
 from ..layer.checked import checked_model
 from ..listed import ListedModule
 from ..network.report import Report

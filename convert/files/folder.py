@@ -6,6 +6,7 @@ The content is a network, which an architecture is needed to build, or the atten
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
@@ -13,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from ..arguments import as_path
@@ -38,7 +40,6 @@ from .architecture import Architecture, with_classes
 from .layers import Layers, attention_named, described, state_key
 from .preprocessing import Preprocessing
 from .readers import digest, read_safetensors, readable
-from .report import checksum
 from .state import complete_state, extra_state_of, packed, tensors_of, unpacked
 from .weights import Checkpoint
 
@@ -238,3 +239,29 @@ def _with_values(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     if empty := [name for name, value in state.items() if value.is_meta]:
         raise OutputError(f"the model has tensors without values, on the meta device: {', '.join(empty[:10])}")
     return dict(state)
+
+
+_UNCHECKED = ("attention", "comparison", "network", "sha256", "version")
+_UNCHECKED_OF_LAYERS = ("engine", "literal")
+
+
+def checksum(report: Mapping[str, Any], config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
+    """A SHA-256 over report, config and tensors of a folder, so that a change of what they say of layers can be seen.
+
+    It is no signature: whoever changes a folder on purpose can write a new one. It leaves out what nothing checks:
+    engines, versions, measurements, and the bound of the whole network.
+    """
+    said = {key: value for key, value in report.items() if key not in _UNCHECKED}
+    if isinstance(said.get("layers"), list):
+        said["layers"] = [_without(layer, _UNCHECKED_OF_LAYERS) for layer in said["layers"]]
+    text = json.dumps([said, _without(config, ("versions",))], sort_keys=True)
+    found = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
+    for name in sorted(tensors):
+        tensor = tensors[name].detach().cpu().contiguous()
+        found.update(f"\0{name}\0{tensor.dtype}\0{list(tensor.shape)}\0".encode("utf-8", "surrogatepass"))
+        found.update(tensor.flatten().view(torch.uint8).numpy().data)
+    return found.hexdigest()
+
+
+def _without(data: Any, names: tuple[str, ...]) -> Any:
+    return {key: value for key, value in data.items() if key not in names} if isinstance(data, Mapping) else data

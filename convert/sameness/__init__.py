@@ -8,10 +8,4 @@ differences.py what differs there
 onnx_values.py the operations of an ONNX file, and what each gives
 verdict.py     what follows, in words
 same.py        the comparison
-
-A CNN beside its attention:
-
-agreement.py   the whole networks, in several engines
-layers.py      layer by layer, on the same input
-places.py      sampled outputs of a layer, in float64
 """

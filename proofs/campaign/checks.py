@@ -28,11 +28,11 @@ import torch
 from torch import Tensor, nn
 
 from ...convert import SelfAttention, certify, conv_from_attention
+from ...convert.agreement.layers import wrong_call
 from ...convert.arguments import Size
 from ...convert.bounds.rounding import EXP_ULPS, gamma, unit_roundoff
 from ...convert.engines import ENGINES, choose_engine
 from ...convert.errors import ConversionError
-from ...convert.sameness.layers import wrong_call
 from ...convert.spec import Convolution, ConvSpec
 from .arithmetic import certified_arithmetic
 from .case import (

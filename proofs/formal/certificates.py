@@ -3,7 +3,7 @@
 Every certificate in the folder's ``report.json`` is checked against the weights in the folder. The report says
 geometry, dtype, alpha, range and bound. What is stored of the layers is read from ``config.json`` and the weights
 alone, and so is whether a layer is one that the theorem covers: the report cannot change that. A checksum
-(``convert/files/report.py``) says whether report, description and weights were written together.
+(``convert/files/folder.py``) says whether report, description and weights were written together.
 
 What goes to the program, which ``make checker`` extracts from ``Checker.v``, is bits: of the report's floats, and of
 the layer's numbers as they are stored. Python is trusted with nothing else. ``main.ml`` has the form of a question, and
@@ -28,8 +28,7 @@ import torch
 from torch import Tensor
 
 from ...convert.errors import CheckpointError, ConversionError, ToolError
-from ...convert.files.folder import read_folder
-from ...convert.files.report import checksum
+from ...convert.files.folder import checksum, read_folder
 from ...convert.heads.encoding import is_power_of_two
 from ...convert.heads.regime import ONE_HOT_ALPHA, compute_dtype
 from ...convert.network.report import LayerRecord

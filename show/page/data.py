@@ -30,6 +30,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ...convert.agreement.networks import Agreement
+from ...convert.agreement.report import Summary, is_the_cnn
 from ...convert.bounds.rounding import OUTWARD
 from ...convert.bounds.tail import absolute_products
 from ...convert.certificate.data import convolve_padded
@@ -39,11 +41,9 @@ from ...convert.certificate.literal import sample_layer
 from ...convert.certificate.network.images import SHOWN, ImageCertificate, certify_shown, proof_in_words
 from ...convert.errors import ConversionError
 from ...convert.files.layers import Layers, attention_named
-from ...convert.files.report import Summary, is_the_cnn
 from ...convert.layer.construction import not_a_convolution
 from ...convert.layer.layer import SelfAttention, SelfAttention2d
 from ...convert.network.report import LayerReport, Report
-from ...convert.sameness.agreement import Agreement
 from ..pictures.curve import bounds_or_none, input_range, with_alpha
 from ..pictures.scene import Scene
 from ..text import CELL, printable, scientific

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor, nn
 
+from ...convert.agreement.report import run_on_drawn
 from ...convert.arguments import USUAL_SIZES, Size, as_tensor
 from ...convert.errors import ConversionError, OptionError
 from ...convert.examples.images import DRAWN_SIZE, drawn_input
-from ...convert.files.report import run_on_drawn
 from ...convert.layer.checked import checked_model
 from ...convert.layer.layer import SelfAttention
 from ...convert.network.modules import modules_of

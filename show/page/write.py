@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ...convert.agreement.networks import Agreement
+from ...convert.agreement.report import Summary
 from ...convert.certificate.layer import format_bound, is_useful
 from ...convert.certificate.literal import QUERIES
 from ...convert.examples.images import drawn_image
-from ...convert.files.report import Summary
 from ...convert.inputs import likely_channels
 from ...convert.network.report import Report
-from ...convert.sameness.agreement import Agreement
 from ...learn.experiment.folder import History, LayerRecord
 from ..pictures.limits import evenly
 from ..text import CELL, by_note, printable, scientific, short_name

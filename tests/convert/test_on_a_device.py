@@ -29,8 +29,8 @@ from conv2attn.convert import (
     restore_model,
     save_converted,
 )
+from conv2attn.convert.agreement.report import CertifiedReport, certify_report
 from conv2attn.convert.engines import ENGINES
-from conv2attn.convert.files.report import CertifiedReport, certify_report
 from conv2attn.convert.layer.layer import set_engine
 from conv2attn.proofs.campaign.arithmetic import certified_arithmetic
 from conv2attn.proofs.campaign.checks import compare_layer

@@ -14,13 +14,13 @@ from safetensors.torch import load_file
 from torch import nn
 
 from conv2attn.convert import attention_from_conv, save_converted
+from conv2attn.convert.agreement.report import certify_report
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import OutputError
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.folder import FORMAT_VERSION, read_folder
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.files.preprocessing import Normalization, Preprocessing
-from conv2attn.convert.files.report import certify_report
 from conv2attn.convert.files.weights import Checkpoint
 from conv2attn.convert.network.report import LayerRecord, Report
 

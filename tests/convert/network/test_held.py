@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from conv2attn.commands import inputs
 from conv2attn.commands.verify_network import verify_network
 from conv2attn.convert import ConversionError, certify_images, certify_network, convert_model, graft, restore_model
+from conv2attn.convert.agreement.report import certify_report
 from conv2attn.convert.certificate.network.certificate import NO_LAYER
-from conv2attn.convert.files.report import certify_report
 from conv2attn.convert.layer.layer import SelfAttention
 from conv2attn.convert.network.plan import IDLE, PASSED_BY
 

@@ -9,11 +9,11 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert import attention_from_conv, convert_model, measure_input
+from conv2attn.convert.agreement.layers import LayerPairs
+from conv2attn.convert.agreement.places import Places, convolved, measured_at
 from conv2attn.convert.engines.convolution import own_call
 from conv2attn.convert.layer.checked import checked_layer
 from conv2attn.convert.layer.layer import set_engine
-from conv2attn.convert.sameness.layers import LayerPairs
-from conv2attn.convert.sameness.places import Places, convolved, measured_at
 from conv2attn.convert.spec import Convolution
 from tests.faults import drop_a_head
 

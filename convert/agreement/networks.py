@@ -23,10 +23,10 @@ from ..errors import ConversionError, Problem
 from ..inputs import as_inputs, call_with, named_tensors, scores_of
 from ..layer.layer import SelfAttention, set_engine
 from ..network.plan import watching_runs
+from ..sameness.same import same
+from ..sameness.sides import bitwise
+from ..sameness.verdict import Sameness, same_bits
 from .layers import LayerPairs, LayerWatcher
-from .same import same
-from .sides import bitwise
-from .verdict import Sameness, same_bits
 
 Outputs = list[dict[str, Tensor]]  # for each batch, the network's output tensors by name
 

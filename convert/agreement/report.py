@@ -7,8 +7,6 @@ network is the CNN's own program is a statement of its own: in another program t
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,6 +27,7 @@ from ..context import without_autocast
 from ..engines.base import convolution_flops
 from ..errors import ConversionError, Problem, listed
 from ..examples.images import DRAWN_SIZE, drawn_image, drawn_input, network_input
+from ..files.layers import Layers, attention_named
 from ..inputs import likely_channels, named_tensors
 from ..layer.construction import not_a_convolution
 from ..layer.layer import SelfAttention
@@ -36,7 +35,6 @@ from ..network.convert import restore_model
 from ..network.plan import PASSED_BY, watching_runs
 from ..network.report import LayerReport, Report
 from ..subclasses.computed import in_eval_mode
-from .layers import Layers, attention_named
 
 SAME_BITS = "Same bits as the CNN"
 _ANY = 1e30  # a tolerance that every soft layer is within
@@ -185,8 +183,6 @@ def is_the_cnn(model: nn.Module, image: Tensor) -> bool:
 
 
 ALONE = "its bound counts each head by itself, which is larger: kernel and attention are too wide for the sharper sum"
-_UNCHECKED = ("attention", "comparison", "network", "sha256", "version")
-_UNCHECKED_OF_LAYERS = ("engine", "literal")
 MOST_LAYERS = 8  # layers of a network whose outputs are bounded for every image; for deeper ones the bound is useless
 CERTIFIED_RANGE = (-1.0, 1.0)  # a layer's inputs are not known here; the bound grows in proportion to them
 
@@ -276,25 +272,3 @@ def _certified(record: LayerReport, layer: SelfAttention, input_range: tuple[flo
     dtype = str(layer.weight.dtype).removeprefix("torch.")
     note = ALONE if counts_heads_alone(layer.values()) else None
     return replace(record.noted(note), certificate=certificate, dtype=dtype)
-
-
-def checksum(report: Mapping[str, Any], config: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    """A SHA-256 over report, config and tensors of a folder, so that a change of what they say of layers can be seen.
-
-    It is no signature: whoever changes a folder on purpose can write a new one. It leaves out what nothing checks:
-    engines, versions, measurements, and the bound of the whole network.
-    """
-    said = {key: value for key, value in report.items() if key not in _UNCHECKED}
-    if isinstance(said.get("layers"), list):
-        said["layers"] = [_without(layer, _UNCHECKED_OF_LAYERS) for layer in said["layers"]]
-    text = json.dumps([said, _without(config, ("versions",))], sort_keys=True)
-    found = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
-    for name in sorted(tensors):
-        tensor = tensors[name].detach().cpu().contiguous()
-        found.update(f"\0{name}\0{tensor.dtype}\0{list(tensor.shape)}\0".encode("utf-8", "surrogatepass"))
-        found.update(tensor.flatten().view(torch.uint8).numpy().data)
-    return found.hexdigest()
-
-
-def _without(data: Any, names: tuple[str, ...]) -> Any:
-    return {key: value for key, value in data.items() if key not in names} if isinstance(data, Mapping) else data
