@@ -130,7 +130,8 @@ def test_a_comparison_ends_in_a_table_of_every_side_and_the_graft_that_was_train
     start = result["start"]["scores"]
     assert all(result[name]["begun"] == start for name in ("cnn", "time", "block", "before", "beside"))
     assert json.loads((out / "graft.json").read_text(encoding="utf-8"))["verdict"] == found["verdict"]
-    assert found["verdict"].startswith("Nothing was learned: every row is at chance")  # by two steps
+    # After two steps; "for the same time" may be more.
+    assert found["verdict"].startswith(("Nothing was learned: every row is at chance", "Undecided, as one seed"))
     assert all(result[name]["steps"] == result[name]["epochs"] * 2 for name in SIDES - {"start"})
     assert found["kept"] == {"row": "before", "seed": 0, "grafted": ["3"], "size": [6, 7]}
     for command in found["next"]:
