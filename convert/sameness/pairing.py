@@ -21,6 +21,9 @@ from ..programs.program import Noted, Program, arguments_of, name_of
 from .sides import Inputs
 
 Key = tuple[str, tuple[int, ...]]
+_HOW = frozenset(  # arguments that say how torch computes, not what
+    ("cudnn_enabled", "benchmark", "deterministic", "allow_tf32", "memory_format", "pin_memory", "non_blocking")
+)
 _NEARBY = 12  # operations on either side of the own place that may be a partner
 _SAME = {
     **{f"conv{axes}d": "convolution" for axes in (1, 2, 3)},
@@ -116,8 +119,8 @@ class Traced:
         return value.dtype if isinstance(value, Tensor) else None
 
     def arguments(self, node: fx.Node) -> dict[str, Any]:
-        """Arguments by name, with defaults; tensors that the network holds, and operations."""
-        named = arguments_of(source_of(node))
+        """Arguments by name, with defaults, of what is computed; tensors that the network holds, and operations."""
+        named = {name: one for name, one in arguments_of(source_of(node)).items() if name not in _HOW}
         return {name: self._held(value) for name, value in named.items()}
 
     def is_folded(self, node: fx.Node) -> bool:

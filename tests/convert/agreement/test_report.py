@@ -12,12 +12,12 @@ import torch
 from torch import nn
 
 from conv2attn.convert import attention_from_conv, certify, certify_network, convert_model
+from conv2attn.convert.agreement import report as certified_report
 from conv2attn.convert.agreement.layers import compare_layers
 from conv2attn.convert.agreement.report import CERTIFIED_RANGE, Summary, certify_report
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.certificate.distance import distance_from_convolution
 from conv2attn.convert.certificate.layer import number
-from conv2attn.convert.agreement import report as certified_report
 from conv2attn.convert.files.layers import Layers
 from conv2attn.convert.layer.layer import SelfAttention
 from conv2attn.convert.network.report import Report

@@ -17,6 +17,9 @@ from torch import Tensor, nn
 import conv2attn as c2a
 from conv2attn.convert import ConversionError, convert_model
 from conv2attn.convert.errors import InputError, OptionError
+from conv2attn.convert.programs.program import Program, arguments_of
+from conv2attn.convert.sameness.differences import unlike
+from conv2attn.convert.sameness.pairing import Pairs, Traced
 from conv2attn.convert.sameness.same import NotSameError, assert_same, same
 from conv2attn.convert.sameness.typical import Scale, pooled
 from conv2attn.convert.sameness.verdict import THRESHOLD
@@ -576,3 +579,12 @@ def test_a_device_rounds_as_it_does(device: str, dtype: torch.dtype) -> None:
         assert found.verdict in HONEST
     finally:
         torch.backends.cuda.matmul.allow_tf32 = allowed
+
+
+def test_a_setting_of_how_torch_computes_is_no_difference_of_the_networks() -> None:
+    network = mobile()
+    with torch.backends.cudnn.flags(enabled=False):
+        without = Program.of_run(network, (image(mobile),))
+    pairs = Pairs(Traced(Program.of_run(network, (image(mobile),))), Traced(without))
+    assert any("cudnn_enabled" in arguments_of(node) for node in without.nodes)
+    assert unlike(pairs) == ()
