@@ -190,6 +190,7 @@ class Linearised(Bounding):
         columns, center = self._columns(step, points), local.value
         low, high = (center, center) if self._radius is None else self._range(step, node, bounds, points, columns)
         nothing = torch.zeros((), dtype=torch.float64, device="cpu").expand(center.shape)
+        step.local = replace(cast(Local, step.local), value=nothing, box=None)  # which nothing reads any more
         return Point(low, high, nothing, center, len(self.steps) - 1, step.owed, columns)
 
     def _step(

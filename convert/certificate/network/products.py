@@ -11,7 +11,7 @@ import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.nn.functional as F
@@ -96,16 +96,23 @@ class Weighted:
         value, points = self.own(center, weight), points_in((x, self.weight, self.bias))
         places = [place for place, one in enumerate((x, self.weight, self.bias)) if isinstance(one, Point)]
 
-        def run(ts: Sequence[Tensor], values: Tensor, weights: Tensor) -> Tensor:
-            maps = (lambda t: self.apply(t, like(weights, t)), lambda t: self.apply(like(values, t), t), self.along)
+        # What the maps keep is kept as long as all steps are: the weights as they are held, not in double precision.
+        values = center if 1 in places else None
+        weights = self.weight.detach() if isinstance(self.weight, Tensor) else weight
+
+        def run(ts: Sequence[Tensor], size: Callable[[Tensor], Tensor]) -> Tensor:
+            maps = (
+                lambda t: self.apply(t, size(like(weights, t))),
+                lambda t: self.apply(size(like(cast(Tensor, values), t)), t),
+                self.along,
+            )
             return functools.reduce(torch.add, (maps[place](t) for place, t in zip(places, ts, strict=True)))
 
-        sizes = center.abs(), weight.abs()
         rest = self.apply(points[0].radius, points[1].radius) * OUTWARD if places[:2] == [0, 1] else None
         return Local.weighted(
             value if self.bias is None else value + self.along(number(self.bias)),
-            lambda *ts: run(ts, center, weight),
-            lambda *ts: run(ts, *sizes),
+            lambda *ts: run(ts, lambda one: one),
+            lambda *ts: run(ts, torch.abs),
             rest,
             self.terms if places == [0] else terms,
         )
