@@ -153,13 +153,15 @@ def test_the_page_keeps_the_section_of_other_libraries(table: ModuleType) -> Non
     "name", ["vit_medium_patch16_gap_240", "vit_base_patch14_reg4_dinov2", "vit_b_32", "DeiT", "Dinov2"]
 )
 @pytest.mark.parametrize("size", [1.0, 1e6])
-def test_heads_of_other_libraries_keep_the_claims_share(name: str, size: float, measure: ModuleType) -> None:
-    """Without tokens beside the patches, with registers, LayerScale, a distillation token; in float32."""
+def test_heads_of_other_libraries_keep_the_claims_share(
+    name: str, size: float, measure: ModuleType, double: None
+) -> None:
+    """Without tokens beside the patches, with registers, LayerScale, a distillation token."""
     (row,) = (each for each in measure.ROWS if each.name == name)
     parts, (found,) = measure.measured(row, imported, sizes=(size,))
     assert len(found) == measure.DEPTH * parts.blocks[0].count
     assert all(head.holds for head in found)
-    assert all(float(head.slack.min()) > 0.5 for head in found)
+    assert all(float(head.slack.min()) > 1 - 1e-6 for head in found)  # of rounding
 
 
 def test_structured_heads_look_at_their_taps_more_than_elsewhere(starts: ModuleType) -> None:
