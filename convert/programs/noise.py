@@ -59,7 +59,7 @@ triu embedding reflection_pad1d reflection_pad2d reflection_pad3d replication_pa
 replication_pad3d sign floor ceil round trunc sort topk kthvalue median im2col narrow movedim slice_scatter
 select_scatter index_put unfold_copy view_as_real view_as_complex real imag bernoulli bernoulli_
 grid_sampler_nearest cummax cummin split_copy slice_copy expand_copy view_copy permute_copy unbind_copy
-squeeze_copy unsqueeze_copy
+squeeze_copy unsqueeze_copy take histc bincount new_ones
 """
 _AVERAGING = ("avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
 _INTERPOLATING = (
@@ -73,6 +73,29 @@ _ROUNDINGS = {  # of operations that round more than once
     **dict.fromkeys(("silu", "silu_", "hardswish", "hardswish_", "sigmoid", "sigmoid_", "_fused_rms_norm"), 3),
     **dict.fromkeys(("hardsigmoid", "hardsigmoid_", "mish", "mish_", "softplus", "logaddexp", "lerp"), 2),
 }
+_ROUNDED_ONCE = """
+add sub rsub mul div sqrt rsqrt reciprocal square pow exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan
+atan2 sinh cosh tanh erf erfc fmod remainder frac hypot addcmul addcdiv polar complex
+"""
+_WITH_ROWS = frozenset(
+    (
+        *_ROUNDED_ONCE.split(),
+        *_ROUNDINGS,
+        *_INTERPOLATING,
+        *_LIMITED,
+        *_HALF_EXACT,
+        *(
+            "native_layer_norm",
+            "native_group_norm",
+            "_softmax",
+            "_safe_softmax",
+            "_log_softmax",
+            "gelu",
+            "grid_sampler_2d",
+            "prod",
+        ),
+    )
+)
 _EXACT = frozenset(_MOVING.split())  # operations of ATen that only move, compare or choose numbers
 
 
@@ -159,7 +182,7 @@ def _beside(name: str, args: Any, kwargs: Any, out: Any) -> Tensor:
         return y.abs().square().mean().sqrt() * math.sqrt(max(1.0, math.log2(y.numel()))) * torch.ones_like(y.abs())
     if "batch_norm" in name or name in ("native_layer_norm", "native_group_norm"):
         return _normalised(name, args, out, y)
-    if name == "_softmax":
+    if name in ("_softmax", "_safe_softmax"):
         x = args[0]
         below: Tensor = x - x.amax(args[1], keepdim=True)
         return y.abs() * (3 + below.square()).sqrt()  # the exponential, the sum, and the quotient
@@ -181,6 +204,12 @@ def _beside(name: str, args: Any, kwargs: Any, out: Any) -> Tensor:
     if name == "prod":
         return y.abs() * math.sqrt(max(1.0, args[0].numel() / y.numel()))
     return y.abs() * math.sqrt(_ROUNDINGS.get(name, 1))
+
+
+def _has_row(name: str) -> bool:
+    """Whether the error of an operation of single numbers is known; that of another is taken for one rounding."""
+    plain = name.removesuffix("_")
+    return not _WITH_ROWS.isdisjoint((name, plain)) or name.startswith("_fft") or "batch_norm" in name
 
 
 def _is_rounded(limit: Any) -> bool:
@@ -260,12 +289,13 @@ class Noise(TorchDispatchMode):
         self._scales = [] if scales is None else scales
         self._known, self._place = len(self._scales), 0
         self.dtype: torch.dtype | None = None  # the graph's, of the operation that runs
+        self.without_row: set[str] = set()  # operations that are taken to round once
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The operation, moved."""
         out, name = func(*args, **(kwargs or {})), func._schema.name.split("::")[1]
         first = first_of(out)
-        if name in _EXACT or not isinstance(first, Tensor) or not first.numel():
+        if not _EXACT.isdisjoint((name, name.removesuffix("_"))) or not isinstance(first, Tensor) or not first.numel():
             return out
         if not (first.is_floating_point() or first.is_complex()):
             return out
@@ -301,6 +331,8 @@ class Noise(TorchDispatchMode):
             )
         else:
             summed = _summed(name, args, y)
+            if summed is None and not _has_row(name):
+                self.without_row.add(name)
             size = (_beside(name, args, kwargs, out) if summed is None else summed) * summing
             if summed is not None or storing > summing:  # the result is rounded once more
                 size = (size.square() + (y.abs() * storing).square()).sqrt()

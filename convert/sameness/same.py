@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from ..arguments import as_integer
-from ..errors import ConversionError, OptionError
+from ..errors import ConversionError, OptionError, listed
 from ..files.weights import Opening
 from ..layer.layer import SelfAttention
 from ..programs.float64 import real
@@ -300,7 +300,9 @@ class _Comparison:
             output_of(name, (one, b[name]), truth[name], (scales[0][name], scales[1][name])) for name, one in a.items()
         )
         unit = max((row.typical for row in rows), default=0.0)
-        basis = Sameness("rounding", outputs=rows, changed=changed_answers(a, b, truth, unit))
+        without = sorted(found[0].without_row)
+        notes = [f"Usual rounding is not known of {listed(without)}, and taken for one rounding."] if without else []
+        basis = Sameness("rounding", outputs=rows, changed=changed_answers(a, b, truth, unit), notes=tuple(notes))
         if chaotic:
             what = f"the output {chaotic[0]}" if chaotic[0] else "the outputs"
             return replace(

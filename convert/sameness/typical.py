@@ -109,11 +109,13 @@ class Typical:
         truth: Its outputs in float64.
         scales: Theirs, by name.
         inner: Truth and scale of the watched operations.
+        without_row: Operations whose usual rounding is not known, and is taken for one rounding of the result.
     """
 
     truth: Mapping[str, Tensor]
     scales: Mapping[str, Scale]
     inner: Mapping[fx.Node, tuple[Tensor, Scale]] = field(default_factory=dict)
+    without_row: frozenset[str] = frozenset()
 
 
 def typical(
@@ -148,13 +150,14 @@ def typical(
         scales = {name: Scale.like(value) for name, value in truth.items()}
         beside = {node: (value, Scale.like(value)) for node, value in inner.items()}
         for run in range(runs):
-            moved = Noisy(graph, Noise(precision, seed * RUNS + run, sizes), watched)
+            noise = Noise(precision, seed * RUNS + run, sizes)
+            moved = Noisy(graph, noise, watched)
             for name, value in moved.outputs(args, kwargs).items():
                 scales[name].add(value, truth[name])
             for node, (value, scale) in beside.items():
                 scale.add(moved.seen[node], value)
             progress(1)
-        found[precision] = Typical(truth, scales, beside)
+        found[precision] = Typical(truth, scales, beside, frozenset(noise.without_row))
     return [found[precision] for precision in precisions]
 
 

@@ -9,13 +9,15 @@ from statistics import median
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from conv2attn.convert.programs.float64 import lift, plainly
 from conv2attn.convert.programs.noise import Noise, Precision
+from conv2attn.convert.sameness.same import same
 from conv2attn.convert.sameness.typical import RUNS, Scale
 from conv2attn.convert.sameness.verdict import THRESHOLD
 from tests.convert.certificate.network import draws
+from tests.convert.sameness.planted import rounded_once
 
 # A twentieth is left to processors whose kernels add in float64, and to results that are exact by chance.
 LEAST = 0.05
@@ -115,3 +117,23 @@ def test_what_a_mask_leaves_out_has_no_noise_and_the_rest_has(way: str) -> None:
         exact = F.scaled_dot_product_attention(x, x, x, is_causal=True)
     assert bool(y.isfinite().all())
     assert 1e-9 < float((y - exact).square().mean().sqrt()) < 1e-6
+
+
+def test_an_operation_whose_rounding_is_not_known_is_named() -> None:
+    network = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Softmax(1)).eval()
+    assert not any("not known" in note for note in same(network, rounded_once(network), torch.rand(1, 3, 5, 5)).notes)
+
+    class Adding(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.cumsum(-1)
+
+    network = nn.Sequential(network, Adding()).eval()
+    found = same(network, rounded_once(network), torch.rand(1, 3, 5, 5))
+    assert "Usual rounding is not known of cumsum, and taken for one rounding." in found.notes
+
+
+def test_attention_s_softmax_rounds_as_softmax_does() -> None:
+    x = torch.randn(1, 1, 16, 8, generator=torch.Generator().manual_seed(0)) * 8
+    with torch.no_grad(), plainly(), Noise(Precision(), 0) as noise:
+        F.scaled_dot_product_attention(x.double(), x.double(), x.double())
+    assert noise.without_row == set()
