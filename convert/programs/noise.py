@@ -59,7 +59,7 @@ triu embedding reflection_pad1d reflection_pad2d reflection_pad3d replication_pa
 replication_pad3d sign floor ceil round trunc sort topk kthvalue median im2col narrow movedim slice_scatter
 select_scatter index_put unfold_copy view_as_real view_as_complex real imag bernoulli bernoulli_
 grid_sampler_nearest cummax cummin split_copy slice_copy expand_copy view_copy permute_copy unbind_copy
-squeeze_copy unsqueeze_copy take histc bincount new_ones
+squeeze_copy unsqueeze_copy histc bincount new_ones
 """
 _AVERAGING = ("avg_pool2d", "avg_pool3d", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d")
 _INTERPOLATING = (

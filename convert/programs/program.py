@@ -638,18 +638,25 @@ def _overlaid(
     chosen = found[places[0]]
     if not bool((chosen >= 0).any()):
         return None
-    held = {"written": chosen >= 0, "places": chosen.clamp(min=0)}
-    now: list[fx.Node] = []
+    aten, result, made = torch.ops.aten, one.meta[_VALUE], list[fx.Node]()
+    held = {"written": chosen >= 0, "places": chosen.clamp(min=0).flatten()}
+
+    def called(target: Any, *args: Any, like: Any) -> fx.Node:
+        found = graph.graph.call_function(target, args) if target is not None else graph.graph.get_attr(*args)
+        found.meta = {_MODULES: node.meta.get(_MODULES), _VALUE: like}
+        order[found] = order[node]
+        made.append(found)
+        return found
+
     with graph.graph.inserting_before(node.next):
         for kind, value in held.items():
-            graph.register_buffer(f"{node.name}_{one.name}_{kind}", value.to(one.meta[_VALUE].device), persistent=False)
-            now.append(graph.graph.get_attr(f"{node.name}_{one.name}_{kind}"))
-        now.append(graph.graph.call_function(torch.ops.aten.take.default, (node, now[1])))
-        now.append(graph.graph.call_function(torch.ops.aten.where.self, (now[0], now[2], one)))
-    for new, value in zip(now, (*held.values(), one.meta[_VALUE], one.meta[_VALUE]), strict=True):
-        new.meta = {_MODULES: node.meta.get(_MODULES), _VALUE: value}
-        order[new] = order[node]
-    return now[-1]
+            name = f"{node.name}_{one.name}_{kind}"
+            graph.register_buffer(name, value.to(result.device), persistent=False)
+            called(None, name, like=value)
+        flat = called(aten.reshape.default, node, [-1], like=node.meta[_VALUE].reshape(-1))
+        taken = called(aten.index_select.default, flat, 0, made[1], like=result.reshape(-1))
+        shaped = called(aten.reshape.default, taken, list(chosen.shape), like=result)
+        return called(aten.where.self, made[0], shaped, one, like=result)
 
 
 def _places(shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:

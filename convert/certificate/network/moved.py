@@ -27,7 +27,7 @@ MOVES = (
     *("unbind", "flip", "roll", "clone", "contiguous", "alias", "detach", "lift_fresh_copy", "slice_scatter"),
     *("select_scatter", "index_select", "index", "index_put", "cat", "stack", "pixel_shuffle", "pixel_unshuffle"),
     *("channel_shuffle", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "repeat_interleave"),
-    *("tile", "unfold", "copy", "fill", "reshape_as", "view_as", "expand_as", "take", "where"),
+    *("tile", "unfold", "copy", "fill", "reshape_as", "view_as", "expand_as", "where"),
     *(f"max_pool{axes}d" for axes in (1, 2, 3)),
     *(f"adaptive_max_pool{axes}d" for axes in (1, 2, 3)),
     "amax",
