@@ -44,7 +44,7 @@ from zoo import MOST, Plain, built, drawn, families, half, inputs, taken
 from conv2attn.convert import convert_model
 from conv2attn.convert.onnx import onnx_package
 from conv2attn.convert.programs.float64 import Lifted
-from conv2attn.convert.programs.program import module_of
+from conv2attn.convert.programs.walk import module_of
 from conv2attn.convert.sameness.same import Reference
 from conv2attn.convert.sameness.verdict import Sameness
 

@@ -20,7 +20,7 @@ from torch import Tensor, fx
 from torch.export import ExportedProgram
 
 from conv2attn.convert.inputs import named_tensors
-from conv2attn.convert.programs.program import name_of
+from conv2attn.convert.programs.walk import name_of
 
 aten = torch.ops.aten
 _BISECTIONS = 14

@@ -8,6 +8,7 @@ of transformers as they are called, with a cache among their outputs. Prints a l
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
 import warnings
@@ -22,7 +23,8 @@ from zoo import built, declare_operators, drawn, inputs, taken
 
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.inputs import named_tensors
-from conv2attn.convert.programs.program import Program, module_of
+from conv2attn.convert.programs.program import Program
+from conv2attn.convert.programs.walk import module_of
 
 CAUSAL = ("llama", "mistral", "qwen2", "gpt_neox", "gpt2", "opt", "bloom", "falcon", "phi", "mixtral", "mamba", "t5")
 _SMALL = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}
@@ -44,7 +46,7 @@ class Tally:
 
 def language_model(kind: str) -> tuple[nn.Module, dict[str, Tensor]]:
     """A small language model with random weights, and its inputs."""
-    transformers: Any = __import__("transformers")
+    transformers: Any = importlib.import_module("transformers")
     torch.manual_seed(0)
     config = transformers.AutoConfig.for_model(kind)
     for name, value in ({"num_layers": 2} if kind == "t5" else _SMALL).items():

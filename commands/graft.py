@@ -172,7 +172,7 @@ def _planned(plan: Plan, epochs: int, rates: Sequence[float]) -> str:
 
 
 def _closing(found: Mapping[str, Any], following: Mapping[str, str]) -> list[str]:
-    """What a comparison's folder holds, and the commands that take it."""
+    """Files of a comparison's folder, and the commands that take it."""
     kept = found["kept"]
     grafted = f"{'layers' if kept['grafted'][1:] else 'layer'} {', '.join(kept['grafted'])}"
     return [

@@ -18,10 +18,23 @@ decided by their sizes and values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+import io
+import logging
+import random
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    nullcontext,
+    redirect_stderr,
+    redirect_stdout,
+)
 from typing import NoReturn
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch._C import (
@@ -112,3 +125,37 @@ def has_numbers(*sizes: object) -> bool:
     from torch.fx.experimental.symbolic_shapes import has_static_value  # imports sympy, which a trace has done
 
     return all(map(has_static_value, sizes))  # type: ignore[arg-type]
+
+
+@contextmanager
+def eagerly() -> Iterator[None]:
+    """Runs what ``torch.compile`` compiles as it is written; nothing is compiled meanwhile."""
+    with ExitStack() as stack:
+        if "torch._dynamo" in sys.modules:  # else nothing is compiled, and the import takes seconds
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        yield
+
+
+@contextmanager
+def same_generators(devices: Sequence[int]) -> Iterator[None]:
+    """Lets generators of random numbers go on where they were: Python's, NumPy's, torch's, those of CUDA devices."""
+    python, numbers = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng(devices):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numbers)
+
+
+@contextmanager
+def silently() -> Iterator[None]:
+    """Without what torch's tracers print, log and warn of, which is about their internals."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)

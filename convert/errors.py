@@ -53,7 +53,7 @@ class UnknownEngineError(EngineError):
 
 
 class MemoryLimitError(EngineError):
-    """What would hold more than ``memory_limit``, or than the machine has."""
+    """A computation that would hold more than ``memory_limit``, or than the machine has."""
 
 
 class NotAConvolutionError(ConversionError):

@@ -40,7 +40,7 @@ from .training.recipe import ALONE, Recipe, Session, accuracy, cross_entropy, si
 from .training.workers import Workers, workers
 
 RATE_SEED = 100
-"""Whose runs choose the rates."""
+"""The seed whose runs choose the rates."""
 ENOUGH = 0.02
 """A CNN is trained when a round of its training gains less than this, in dB on the validation data."""
 TIMES, SCORES = "times.json", "scores.json"

@@ -17,7 +17,7 @@ from typing import NamedTuple
 RATES = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
 _FIRST = (1e-3, 3e-3, 3e-4, 1e-2, 1e-4)  # the same, in the order in which more images add them
 LEAST_STEPS = 60
-"""Of a training; the least that the module's docstring asks for, rounded up."""
+"""Steps of a training; the least that the module's docstring asks for, rounded up."""
 EPOCHS, START_EPOCHS = 10, 15
 """Epochs at least: of the fine-tuning, and of a small CNN that is trained first."""
 SEEDS, FEW_SEEDS = 5, 3

@@ -14,10 +14,9 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import NoneType
 from typing import Any, cast
@@ -29,6 +28,7 @@ from torch.nn.modules.lazy import LazyModuleMixin
 from torch.nn.modules.module import _global_forward_hooks, _global_forward_pre_hooks
 from torch.nn.parameter import is_lazy
 
+from ..context import eagerly, same_generators
 from ..errors import ConversionError, OptionError, first_line
 from ..inputs import call_with, named_tensors, same_values
 from ..layer.layer import SelfAttention
@@ -260,7 +260,7 @@ def run_once(model: nn.Module, example: Any) -> dict[str, Tensor]:
     lazy = [name for name, each in model.named_modules() if isinstance(each, LazyModuleMixin)]
     if lazy:
         raise ConversionError(f"{lazy[0]} is lazy: run the network once before")
-    with _as_it_was(model), _same_chance(model), _eagerly(), in_eval_mode(model):
+    with _as_it_was(model), _same_chance(model), eagerly(), in_eval_mode(model):
         outputs = call_with(model, example, "example")
         with contextlib.suppress(ConversionError):  # it gives no tensor
             return {name: each.detach().clone() for name, each in named_tensors(outputs).items()}
@@ -331,8 +331,7 @@ def _same_chance(model: nn.Module) -> Iterator[None]:
     cudnn, (benchmark, deterministic) = torch.backends.cudnn, (False, False)
     if devices:
         benchmark, deterministic = cudnn.benchmark, cudnn.deterministic
-    python, numbers = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng([each.index for each in devices]):
+    with same_generators([each.index for each in devices]):
         torch.default_generator.manual_seed(0)
         for device in devices:
             torch.cuda.default_generators[device.index].manual_seed(0)
@@ -343,16 +342,5 @@ def _same_chance(model: nn.Module) -> Iterator[None]:
         try:
             yield
         finally:
-            random.setstate(python)
-            np.random.set_state(numbers)
             if devices:
                 cudnn.benchmark, cudnn.deterministic = benchmark, deterministic
-
-
-@contextmanager
-def _eagerly() -> Iterator[None]:
-    """Runs what ``torch.compile`` compiles as it is written; nothing is compiled for a trial."""
-    with ExitStack() as stack:
-        if "torch._dynamo" in sys.modules:  # else nothing is compiled, and the import takes seconds
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-        yield

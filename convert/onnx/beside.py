@@ -199,7 +199,7 @@ class BatchNormalization(OpRun):
 
 
 class Dropout(OpRun):
-    """That of opset 6 in use."""
+    """Dropout of opset 6 in a network in use, which gives its operand."""
 
     op_domain = ""
 

@@ -1,6 +1,8 @@
-"""What a network did: the operations of one run, recorded, and walks through them.
+"""The operations of one run of a network, recorded, and walks through them.
 
-program.py     the record, closed; runs through it
+walk.py        a walk; what is asked of one operation
+closed.py      records in which no operation changes what another one reads
+program.py     the record
 float64.py     it in float64
 noise.py       it with usual rounding: noise in place of each operation's rounding
 """

@@ -18,7 +18,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._pytree import tree_map
 
 from ..errors import ConversionError, first_line
-from .program import Program, Walk, copies_of_written, module_of, name_of
+from .program import Program
+from .walk import Walk, copies_of_written, module_of, name_of
 
 CASTS = ("_to_copy", "to", "type_as", "convert_element_type")
 _LIFTED = {torch.complex64: torch.complex128, torch.complex32: torch.complex128}

@@ -8,39 +8,30 @@ as well. A record is of this run: branches were taken, sizes were chosen and wha
 
 A record is closed: no operation changes what another one reads. A run notes which tensors share memory; an operation
 that writes gives a new value, and what shares the memory and is read later gets the numbers that were written, by index
-(``_closed``). So a walk may hold, widen and replace values as it likes.
+(``closed.py``). So a walk may hold, widen and replace values as it likes.
 """
 
 from __future__ import annotations
 
-import contextlib
-import io
-import logging
-import random
 import sys
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, fx, nn
 from torch._guards import TracingContext, tracing
 from torch.export import ExportedProgram
-from torch.multiprocessing.reductions import StorageWeakRef
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
-from ..context import without_stack_traces
+from ..context import eagerly, same_generators, silently, without_stack_traces
 from ..errors import ConversionError, first_line
 from ..inputs import named_tensors, same_values
+from .closed import close
+from .walk import AUTOCAST, MODULES, NOTHING, VALUE, Walk, arguments_of, called, module_of, name_of
 
-_MODULES = "nn_module_stack"  # torch's own name of what an operation is in
-_VALUE = "val"
-_AUTOCAST = "autocast"
 _COMPILED = "_orig_mod."
 _READS = frozenset(("item", "_local_scalar_dense", "equal", "allclose", "is_nonzero"))
 _OUT_OF_TORCH = {
@@ -50,7 +41,6 @@ _OUT_OF_TORCH = {
     Tensor.__dlpack__: "dlpack",
     Tensor.data_ptr: "data_ptr",
 }
-_NO_KWARGS: Mapping[str, Any] = MappingProxyType({})
 
 
 class Program:
@@ -60,7 +50,6 @@ class Program:
         graph: torch's graph. Its inputs are the tensors of the call, in their order; its outputs those of the network.
         tensors: The network's own tensors, as they were before the run, by the names of the graph's nodes.
         names: The names of those that have one in the network, by the names of the graph's nodes.
-        outputs_by: The names of the outputs.
         results: The outputs of the run that was recorded, by name.
         reads: Where the run read values that depend on its inputs, for people; what followed is of this run.
         draws: Operations that drew random numbers.
@@ -71,15 +60,14 @@ class Program:
         self,
         graph: fx.GraphModule,
         tensors: Mapping[str, Tensor],
-        outputs_by: Sequence[str],
         *,
-        names: Mapping[str, str] = _NO_KWARGS,
-        reads: Sequence[str] = (),
-        writes: Sequence[str] = (),
+        names: Mapping[str, str],
+        writes: Sequence[str],
+        results: Mapping[str, Tensor],
     ) -> None:
         self.graph, self.tensors, self.names = graph, dict(tensors), dict(names)
-        self.outputs_by, self.reads, self.writes = tuple(outputs_by), tuple(reads), tuple(writes)
-        self.results: dict[str, Tensor] = {}
+        self.results, self.writes = dict(results), tuple(writes)
+        self.reads: tuple[str, ...] = ()
         self.draws = tuple(name_of(node) for node in self.nodes if _draws(node))
 
     @classmethod
@@ -87,7 +75,7 @@ class Program:
         cls,
         network: Callable[..., Any] | ExportedProgram,
         args: tuple[Any, ...],
-        kwargs: Mapping[str, Any] = _NO_KWARGS,
+        kwargs: Mapping[str, Any] = NOTHING,
     ) -> Program:
         """Runs a network once on copies of inputs, and records it. The network is left as it was.
 
@@ -106,17 +94,17 @@ class Program:
         """The operations, in the order in which they ran."""
         return [node for node in self.graph.graph.nodes if node.op == "call_function"]
 
-    def inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] = _NO_KWARGS) -> list[Tensor]:
+    def inputs(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] = NOTHING) -> list[Tensor]:
         """The tensors of a call, as the graph takes them."""
         leaves = tree_leaves((args, dict(kwargs)))
         return [one.detach() for one in leaves if isinstance(one, Tensor)]
 
     def outputs(self, found: Sequence[Any]) -> dict[str, Any]:
         """The values of the graph's outputs, by their names."""
-        return dict(zip(self.outputs_by, found, strict=True))
+        return dict(zip(self.results, found, strict=True))
 
     @torch.no_grad()
-    def replayed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] = _NO_KWARGS) -> dict[str, Tensor]:
+    def replayed(self, args: tuple[Any, ...], kwargs: Mapping[str, Any] = NOTHING) -> dict[str, Tensor]:
         """The outputs of the operations, in the network's own precision, by name."""
         with silently():
             return self.outputs(Walk(self.graph, self.tensors).run(*self.inputs(args, kwargs)))
@@ -144,34 +132,6 @@ class Program:
         return found
 
 
-class Walk(fx.Interpreter):
-    """One run through a program; ``operation`` says what stands for each operation's result.
-
-    Values are let go after their last use.
-
-    Args:
-        graph: The program's.
-        tensors: What stands for the network's own tensors, by the names of the graph's nodes, where it is another.
-    """
-
-    def __init__(self, graph: fx.GraphModule, tensors: Mapping[str, Any] = _NO_KWARGS) -> None:
-        super().__init__(graph)
-        self.extra_traceback = False
-        self._tensors = tensors
-
-    def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
-        """The value that stands for an operation's result: here, what the network itself computes."""
-        return called(node, args, kwargs)
-
-    def run_node(self, n: fx.Node) -> Any:
-        """The value that stands for a node's result."""
-        if n.op == "get_attr" and n.name in self._tensors:
-            return self._tensors[n.name]
-        if n.op != "call_function":
-            return super().run_node(n)
-        return self.operation(n, *self.fetch_args_kwargs_from_env(n))
-
-
 class Noted(Walk):
     """A run that keeps every operation's result, as the network computes it, in its own precision."""
 
@@ -185,68 +145,6 @@ class Noted(Walk):
         return self.values[node]
 
 
-def called(node: fx.Node, args: Any, kwargs: Any) -> Any:
-    """An operation's result as the network computes it; one that writes gets copies of what it writes to."""
-    target: Any = node.target
-    kind = node.meta.get(_AUTOCAST)
-    with contextlib.nullcontext() if kind is None else torch.autocast(kind[0], kind[1]):
-        args, kwargs = copies_of_written(node, args, kwargs)
-        return target(*args, **kwargs)
-
-
-def copies_of_written(node: fx.Node, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """An operation's arguments with copies in place of those that it writes to."""
-    written = written_arguments(node)
-    if not written:
-        return args, kwargs
-    names = [one.name for one in node.target._schema.arguments]  # type: ignore[union-attr]
-    placed = (one.clone() if name in written else one for name, one in zip(names, args, strict=False))
-    return tuple(placed), {name: one.clone() if name in written else one for name, one in kwargs.items()}
-
-
-def written_arguments(node: fx.Node) -> dict[str, Any]:
-    """The arguments that an operation writes to, by name."""
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload) or not target._schema.is_mutable:
-        return {}
-    writes = [one.name for one in target._schema.arguments if one.alias_info is not None and one.alias_info.is_write]
-    given = arguments_of(node)
-    return {name: given[name] for name in writes if given[name] is not None}
-
-
-def module_of(node: fx.Node) -> str:
-    """The name of the innermost module that an operation is in; "" for the network's own code."""
-    stack = list((node.meta.get(_MODULES) or {}).values())
-    return str(stack[-1][0]) if stack else ""
-
-
-def operator_name(target: torch._ops.OpOverload) -> str:
-    """An operator's name, without its namespace and overload; one that writes into its operand has the other's name."""
-    name = str(target._schema.name).rpartition("::")[2]
-    return name.removesuffix("_") if target._schema.is_mutable else name
-
-
-def name_of(node: fx.Node) -> str:
-    """An operation's name, without its namespace and overload."""
-    target = node.target
-    if isinstance(target, torch._ops.OpOverload):
-        return operator_name(target)
-    return str(getattr(target, "__name__", target))
-
-
-@contextmanager
-def silently() -> Iterator[None]:
-    """Without what torch's tracers print, log and warn of, which is about their internals."""
-    before = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    try:
-        with warnings.catch_warnings(), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        logging.disable(before)
-
-
 def _draws(node: fx.Node) -> bool:
     """Whether an operation draws random numbers; dropout that does not train draws none."""
     target = node.target
@@ -254,16 +152,6 @@ def _draws(node: fx.Node) -> bool:
         return False
     given = arguments_of(node)
     return bool(given.get("train", True)) and given.get("dropout_p") != 0.0
-
-
-def arguments_of(node: fx.Node) -> dict[str, Any]:
-    """Arguments of an operation by name, with defaults; by their places where it is none of torch's operators."""
-    target = node.target
-    if not isinstance(target, torch._ops.OpOverload):
-        return {str(place): value for place, value in enumerate(node.args)} | dict(node.kwargs)
-    schema = target._schema.arguments
-    given = dict(zip((one.name for one in schema), node.args, strict=False)) | dict(node.kwargs)
-    return {one.name: given.get(one.name, one.default_value) for one in schema}
 
 
 class _Names:
@@ -296,7 +184,7 @@ class _Names:
         node = self._graph._root if self._last is None else self._last
         while node._next is not self._graph._root:
             node = node._next
-            node.meta[_MODULES] = {name: (name, kind) for name, kind in self.stack}
+            node.meta[MODULES] = {name: (name, kind) for name, kind in self.stack}
         self._last = None if node is self._graph._root else node
 
     def enter(self, module: nn.Module, args: Any) -> None:
@@ -316,7 +204,7 @@ class _Names:
     @contextmanager
     def at(self, node: fx.Node) -> Iterator[None]:
         """Operations of a node of a program that was made before, which knows its module."""
-        known = list((node.meta.get(_MODULES) or {}).values())
+        known = list((node.meta.get(MODULES) or {}).values())
         self.note()
         before, self.stack = self.stack, [(str(name), kind) for name, kind in known] or self.stack
         try:
@@ -372,7 +260,7 @@ class _Placed(fx.Interpreter):
         return [*args, *(kwargs[name] for name in names[len(args) :] if name in kwargs)]
 
     def called(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
-        """What the program gives."""
+        """The program's result."""
         found = self.run(*self.given(args, kwargs), enable_io_processing=False)
         spec: Any = getattr(self.module, "_out_spec", None)
         return found if spec is None else tree_unflatten(tree_leaves(found), spec)
@@ -418,9 +306,9 @@ class _Recorder:
         # As they are, parameters too: whether one requires gradients decides how torch multiplies by it.
         tensors = {n: before.get(names.get(n, ""), one) for n, one in held.items()}
         _plain(graph)
-        _closed(graph, tensors, [self._leaves[place].detach() for place in self._places])
-        program = Program(graph, tensors, list(self._results), names=names, writes=changed)
-        program.results = {name: one.detach().clone() for name, one in self._results.items()}
+        close(graph, tensors, [self._leaves[place].detach() for place in self._places])
+        results = {name: one.detach().clone() for name, one in self._results.items()}
+        program = Program(graph, tensors, names=names, writes=changed, results=results)
         program.reads = self._reads(program)
         graph.graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
         return program
@@ -443,10 +331,11 @@ class _Recorder:
             module.register_module_forward_pre_hook(self._names.enter),
             module.register_module_forward_hook(self._names.leave, always_call=True),
         ]
+        devices = sorted({one.device.index or 0 for one in given if one.is_cuda})
         traced = make_fx(run, _AS_IN_A_RUN, "real", pre_dispatch=True, _error_on_data_dependent_ops=False)
         try:
             # One mode for the shapes of all results; otherwise torch makes one for each.
-            with _same_generators(given), _eagerly(), tracing(TracingContext(FakeTensorMode())):
+            with same_generators(devices), eagerly(), _within_traces(), tracing(TracingContext(FakeTensorMode())):
                 return traced(*given)
         finally:
             for handle in handles:
@@ -464,8 +353,7 @@ class _Recorder:
     def _reads(self, program: Program) -> tuple[str, ...]:
         """Where values were read that depend on the inputs."""
         depends = program.dependent()
-        alive = set(program.graph.graph.nodes)
-        found = [(node, how) for node, how in self._read if node in alive]
+        found = list(self._read)
         for node in program.nodes:
             if _reads_values(node):
                 found += [(one, name_of(node)) for one in node.all_input_nodes if one in depends][:1]
@@ -480,7 +368,7 @@ def _reads_values(node: fx.Node) -> bool:
         return False
     name, tags = name_of(node), {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape}
     if name == "index":  # places choose as many numbers as they are, masks as many as are true
-        return any(isinstance(one, fx.Node) and one.meta[_VALUE].dtype == torch.bool for one in node.args[1])  # type: ignore[union-attr]
+        return any(isinstance(one, fx.Node) and one.meta[VALUE].dtype == torch.bool for one in node.args[1])  # type: ignore[union-attr]
     return name in _READS or not tags.isdisjoint(target.tags)
 
 
@@ -517,27 +405,12 @@ def left_alone(own: Mapping[str, Tensor], changed: list[str]) -> Iterator[dict[s
                     changed.append(name)
 
 
-@contextmanager
-def _same_generators(given: Sequence[Tensor]) -> Iterator[None]:
-    """All generators of random numbers go on where they were."""
-    python, numbers = random.getstate(), np.random.get_state()
-    devices = sorted({one.device.index or 0 for one in given if one.is_cuda})
-    with torch.random.fork_rng(devices):
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numbers)
-
-
-@contextmanager
-def _eagerly() -> Iterator[None]:
-    """Runs what ``torch.compile`` compiles as it is written."""
-    with contextlib.ExitStack() as stack:
-        if "torch._dynamo" in sys.modules:  # else nothing is compiled, and the import takes seconds
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-            stack.enter_context(torch._dynamo.config.patch(error_on_nested_fx_trace=False))
-        yield
+def _within_traces() -> AbstractContextManager[object]:
+    """Lets compiled functions run as they are written under torch's recorder, which they otherwise refuse."""
+    if "torch._dynamo" not in sys.modules:
+        return nullcontext()
+    found: AbstractContextManager[object] = torch._dynamo.config.patch(error_on_nested_fx_trace=False)
+    return found
 
 
 def _plain(graph: fx.GraphModule) -> None:
@@ -555,113 +428,7 @@ def _plain(graph: fx.GraphModule) -> None:
         elif autocasts:
             kind, dtype, is_on, _ = (*autocasts[-1].args, None, None, None)[:4]
             if is_on:
-                node.meta[_AUTOCAST] = (kind, dtype)
+                node.meta[AUTOCAST] = (kind, dtype)
     for node in list(graph.graph.nodes):
         if node.op == "call_function" and name_of(node) == "_enter_autocast":
             graph.graph.erase_node(node)
-
-
-class _Sharing(fx.Interpreter):
-    """A run that notes where each result lies: in which memory, and where in it."""
-
-    def __init__(self, graph: fx.GraphModule, tensors: Mapping[str, Tensor]) -> None:
-        super().__init__(graph)
-        self.extra_traceback, self._tensors = False, tensors
-        self._kept: list[Any] = []
-        self.memory: dict[fx.Node, int] = {}
-        self.layout: dict[fx.Node, tuple[tuple[int, ...], tuple[int, ...], int]] = {}
-
-    def run_node(self, n: fx.Node) -> Any:
-        """The result of a node."""
-        if n.op == "get_attr":
-            found = self._tensors[n.name]
-        elif n.op == "call_function" and n.meta.get(_AUTOCAST) is not None:
-            with torch.autocast(*n.meta[_AUTOCAST]):
-                found = super().run_node(n)
-        else:
-            found = super().run_node(n)
-        if isinstance(found, Tensor) and found.layout == torch.strided:
-            where = StorageWeakRef(found.untyped_storage())
-            self._kept.append(where)  # so that its number is not used again
-            self.memory[n] = where.cdata
-            self.layout[n] = (tuple(found.shape), found.stride(), int(found.storage_offset()))
-        return found
-
-
-def _closed(graph: fx.GraphModule, tensors: Mapping[str, Tensor], given: Sequence[Tensor]) -> None:
-    """Gives what shares memory with a tensor that is written to, and is read later, the numbers that were written.
-
-    With T written to and W the result, a tensor N in the same memory becomes, number by number, that of W which lies at
-    the same place, or its own.
-
-    Raises:
-        ConversionError: An operation writes to several tensors.
-    """
-    writers = [node for node in graph.graph.nodes if node.op == "call_function" and written_arguments(node)]
-    if not writers:
-        return
-    run = _Sharing(graph, {name: one.detach().clone() for name, one in tensors.items()})
-    with torch.no_grad(), silently(), torch.random.fork_rng(devices=[]):
-        run.run(*(one.clone() for one in given))
-    order = {node: place for place, node in enumerate(graph.graph.nodes)}
-    for node in writers:
-        (target, *others) = written_arguments(node).values()
-        if others or not isinstance(target, fx.Node):
-            raise ConversionError(f"torch's record of {name_of(node)} writes to several tensors at once")
-        _written(graph, run, order, target, node)
-
-
-def _written(graph: fx.GraphModule, run: _Sharing, order: dict[fx.Node, int], target: fx.Node, node: fx.Node) -> None:
-    """What shares a target's memory reads the result of the operation that wrote to it, from then on."""
-    memory = run.memory.get(target)
-    others = [one for one, where in run.memory.items() if where == memory and order[one] < order[node]]
-    for one in others:
-        later = [user for user in one.users if order[user] > order[node]]
-        if not later:
-            continue
-        now = node if run.layout[one] == run.layout[target] else _overlaid(graph, run, order, one, target, node)
-        if now is None:  # they share no number
-            continue
-        for user in later:
-            user.replace_input_with(one, now)
-        run.memory[now], run.layout[now] = run.memory[one], run.layout[one]
-
-
-def _overlaid(
-    graph: fx.GraphModule, run: _Sharing, order: dict[fx.Node, int], one: fx.Node, target: fx.Node, node: fx.Node
-) -> fx.Node | None:
-    """A tensor with the numbers of a result that lie in the same places of memory, or None if there are none."""
-    places = [_places(*run.layout[each]) for each in (one, target)]
-    size = 1 + max((int(each.max()) for each in places if each.numel()), default=0)
-    found = torch.full((size,), -1, dtype=torch.long, device="cpu")
-    found[places[1].flatten()] = torch.arange(places[1].numel(), device="cpu")
-    chosen = found[places[0]]
-    if not bool((chosen >= 0).any()):
-        return None
-    aten, result, made = torch.ops.aten, one.meta[_VALUE], list[fx.Node]()
-    held = {"written": chosen >= 0, "places": chosen.clamp(min=0).flatten()}
-
-    def called(target: Any, *args: Any, like: Any) -> fx.Node:
-        found = graph.graph.call_function(target, args) if target is not None else graph.graph.get_attr(*args)
-        found.meta = {_MODULES: node.meta.get(_MODULES), _VALUE: like}
-        order[found] = order[node]
-        made.append(found)
-        return found
-
-    with graph.graph.inserting_before(node.next):
-        for kind, value in held.items():
-            name = f"{node.name}_{one.name}_{kind}"
-            graph.register_buffer(name, value.to(result.device), persistent=False)
-            called(None, name, like=value)
-        flat = called(aten.reshape.default, node, [-1], like=node.meta[_VALUE].reshape(-1))
-        taken = called(aten.index_select.default, flat, 0, made[1], like=result.reshape(-1))
-        shaped = called(aten.reshape.default, taken, list(chosen.shape), like=result)
-        return called(aten.where.self, made[0], shaped, one, like=result)
-
-
-def _places(shape: tuple[int, ...], strides: tuple[int, ...], offset: int) -> Tensor:
-    """The place in memory of each number of a tensor."""
-    found = torch.full((), offset, dtype=torch.long, device="cpu")
-    for size, stride in zip(shape, strides, strict=True):
-        found = found.unsqueeze(-1) + torch.arange(size, device="cpu") * stride
-    return found

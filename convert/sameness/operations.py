@@ -23,7 +23,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ..programs.float64 import evaluated, lift, plainly
 from ..programs.noise import Noise, Precision, noisy
-from ..programs.program import Program, Walk
+from ..programs.program import Program
+from ..programs.walk import Walk
 from .differences import Parted, is_named_for_itself, parted
 from .pairing import Operations, Pairs, Traced, source_of
 from .sides import Inputs

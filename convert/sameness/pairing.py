@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, fx
 
 from ..programs.float64 import first_of
-from ..programs.program import Noted, Program, arguments_of, name_of
+from ..programs.program import Noted, Program
+from ..programs.walk import arguments_of, name_of
 from .sides import Inputs
 
 Key = tuple[str, tuple[int, ...]]

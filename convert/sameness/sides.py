@@ -287,7 +287,7 @@ def _gave(found: Mapping[str, Tensor], played: Played) -> bool:
 
 
 def _notes(name: str, program: Program, given: Inputs, played: Played) -> Iterator[str]:
-    """What a record does not say of a side."""
+    """Sentences on a side that its record does not say."""
     if program.reads:
         yield f"{name} reads values ({listed(program.reads)}): what is said of it is of these inputs."
     if not (_gave(program.results, played) or _gave(program.replayed(given.args, given.kwargs), played)):

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from ...programs.program import operator_name
+from ...programs.walk import operator_name
 from .interval import EXACT, Arithmetic, Interval, UnboundedError
 
 

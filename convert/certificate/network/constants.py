@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves
 
-from ...programs.program import operator_name
+from ...programs.walk import operator_name
 from .call import is_held
 from .interval import Known
 from .moved import MADE, MOVES, NEAREST

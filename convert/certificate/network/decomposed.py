@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from ...programs.program import operator_name
+from ...programs.walk import operator_name
 
 aten = torch.ops.aten
 _Put = Callable[..., fx.Node]

@@ -29,7 +29,7 @@ from torch import Tensor, fx
 from ...bounds.rounding import OUTWARD, gamma
 from ...errors import ConversionError
 from ...layer.layer import SelfAttention
-from ...programs.program import name_of
+from ...programs.walk import name_of
 from .attention import bound_program, convolution_of
 from .call import Call, intervals_in
 from .interval import U64, Interval, UnboundedError, of_rule

@@ -60,7 +60,7 @@ _WRITTEN = {"copy": "src", "fill": "value"}  # which argument the result is, in 
 
 
 def _written(call: Call, given: Sequence[Tensor], constant: Callable[[Tensor], Tensor]) -> Tensor:
-    """What is written over the first argument: the last that moves, or a constant."""
+    """The numbers that are written over the first argument: the last that moves, or a constant."""
     source = call[_WRITTEN[call.name]]
     return given[-1] if isinstance(source, Interval) else constant(number(source))
 

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 
 from ...bounds.rounding import OUTWARD, unit_roundoff
-from ...programs.program import operator_name
+from ...programs.walk import operator_name
 from .call import Call
 from .interval import U64, Interval, UnboundedError
 from .operation import Exact, Local, Point, along, like, number, point_of, points_in

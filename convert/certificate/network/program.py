@@ -24,7 +24,7 @@ from ...arguments import Size
 from ...errors import ConversionError, GeometryError, Problem
 from ...layer.layer import SelfAttention
 from ...programs.program import Program as Record
-from ...programs.program import Walk, copies_of_written, module_of, name_of
+from ...programs.walk import Walk, copies_of_written, module_of, name_of
 from ...spec import ConvSpec, batch_shape
 from ...subclasses.computed import is_computed, value
 from .constants import NORMED, OF_SHAPES, exact_constant, started, without_values

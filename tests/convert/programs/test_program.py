@@ -19,7 +19,9 @@ from torch import Tensor, fx, nn
 from conv2attn.convert.errors import ConversionError
 from conv2attn.convert.inputs import named_tensors
 from conv2attn.convert.programs.float64 import Lifted
-from conv2attn.convert.programs.program import Program, name_of
+from conv2attn.convert.programs.program import Program
+from conv2attn.convert.programs.walk import name_of
+from conv2attn.convert.sameness.same import same
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*LeafSpec:FutureWarning")  # torch's, of its exported modules
 X = torch.randn(2, 3, 8, 8, generator=torch.Generator().manual_seed(1))
@@ -77,7 +79,7 @@ def test_a_record_computes_the_same_bits_and_names_modules() -> None:
     network = Network().eval()
     program = same_bits(network, X)
     assert {"conv", "norm", "lstm", "head.0", "head.1"} <= program.module_ends.keys()
-    assert program.outputs_by == ("logits", "states.0", "states.1", "states.2")
+    assert tuple(program.results) == ("logits", "states.0", "states.1", "states.2")
     assert set(program.names.values()) >= {"conv.weight", "norm.running_mean", "calls", "plain"}
     assert sorted(program.writes) == ["calls", "plain"]
     assert program.reads == ("sum_1 (item)",)
@@ -236,6 +238,7 @@ def test_a_fused_path_of_torch_is_recorded_as_its_operations() -> None:
     assert {"layers.0.self_attn", "layers.0.linear1", "layers.0.norm2"} <= program.module_ends.keys()
     assert torch.equal(program.results[""], program.replayed((x,))[""])
     assert torch.allclose(expected, program.results[""], atol=1e-6)
+    assert same(encoder, lambda x: program.replayed((x,))[""], x).verdict in ("same bits", "rounding")
 
 
 def test_products_of_groups_have_a_rule_in_float64() -> None:

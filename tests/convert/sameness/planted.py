@@ -15,7 +15,7 @@ from torch.export import ExportedProgram
 from benchmarks.planted import FAULTS as KINDS
 from benchmarks.planted import fitting, planted
 from conv2attn.convert.examples.networks import load_example
-from conv2attn.convert.programs.program import module_of
+from conv2attn.convert.programs.walk import module_of
 
 
 def rounded_once(network: nn.Module) -> Callable[[Tensor], Tensor]:

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 import conv2attn as c2a
 from conv2attn.convert import ConversionError, convert_model
 from conv2attn.convert.errors import InputError, OptionError
-from conv2attn.convert.programs.program import Program, arguments_of
+from conv2attn.convert.programs.program import Program
+from conv2attn.convert.programs.walk import arguments_of
 from conv2attn.convert.sameness.differences import unlike
 from conv2attn.convert.sameness.pairing import Pairs, Traced
 from conv2attn.convert.sameness.same import NotSameError, assert_same, same

@@ -27,7 +27,7 @@ from conv2attn.convert.certificate.network.images import ImageCertificate, _Imag
 from conv2attn.convert.certificate.network.interval import HYPOTHESES
 from conv2attn.convert.certificate.network.program import Program
 from conv2attn.convert.certificate.network.table import TABLE
-from conv2attn.convert.programs.program import Walk, name_of
+from conv2attn.convert.programs.walk import Walk, name_of
 from tests.convert.certificate.network.networks import Apply
 
 CHANNELS, SIZE = 3, (4, 3)

@@ -24,7 +24,7 @@ from conv2attn.convert import ConversionError, certify_images
 from conv2attn.convert.certificate.network.images import ImageCertificate, program_for
 from conv2attn.convert.certificate.network.program import Program
 from conv2attn.convert.certificate.network.table import TABLE
-from conv2attn.convert.programs.program import Walk, name_of
+from conv2attn.convert.programs.walk import Walk, name_of
 from tests.convert.certificate.network.networks import CHANNELS, SIZE, Apply, part
 
 UNIT = 2.0**-24 * (1 - 2.0**-20)

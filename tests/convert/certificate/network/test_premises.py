@@ -299,7 +299,7 @@ def test_what_is_written_under_another_name_is_what_is_certified(name: str, hypo
 
 @pytest.mark.fault
 def test_a_write_that_no_other_name_sees_contradicts_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(recording, "_closed", lambda *_: None)
+    monkeypatch.setattr(recording, "close", lambda *_: None)
     torch.manual_seed(1)
     model = nn.Sequential(nn.Conv2d(2, 3, 1), WRITTEN["slices"](), nn.Flatten()).eval()
     found = certificate(model, torch.randn(1, 2, 3, 2))
