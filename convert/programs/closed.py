@@ -49,7 +49,7 @@ def close(graph: fx.GraphModule, tensors: Mapping[str, Tensor], given: Sequence[
     the same place, or its own.
 
     Raises:
-        ConversionError: An operation writes to several tensors.
+        ConversionError: An operation writes to several tensors, or what it writes is read as another type.
     """
     writers = [node for node in graph.graph.nodes if node.op == "call_function" and written_arguments(node)]
     if not writers:
@@ -73,6 +73,8 @@ def _written(graph: fx.GraphModule, run: _Sharing, order: dict[fx.Node, int], ta
         later = [user for user in one.users if order[user] > order[node]]
         if not later:
             continue
+        if one.meta[VALUE].dtype != target.meta[VALUE].dtype:  # places in memory are counted in numbers of one type
+            raise ConversionError(f"{name_of(node)} writes to numbers that are read as others of another type")
         now = node if run.layout[one] == run.layout[target] else _overlaid(graph, run, order, one, target, node)
         if now is None:  # they share no number
             continue

@@ -432,14 +432,15 @@ class _Comparison:
         """
         if self.reference is not None and not self.reference.is_bounded:
             return basis
-        if basis.ratio <= THRESHOLD and not self.prove and not is_small(graph, self.given.tensors):
+        is_proved = self.prove or is_small(graph, self.given.tensors)
+        if basis.ratio <= THRESHOLD and not is_proved:
             return basis
         proving, error = self.proving, None
         if isinstance(proving, Proving):
             row = max((row for row in basis.outputs if row.typical), key=lambda row: row.difference, default=None)
             pairs = {name: (one, sides[1][name]) for name, one in sides[0].items()}
             worst = None if row is None else proving.worst(pairs, row.name)
-            error = proving.truth_error(truth) if self.prove or is_small(graph, self.given.tensors) else None
+            error = proving.truth_error(truth) if is_proved else None
             basis = replace(basis, worst=worst, truth_error=error if isinstance(error, float) else None)
         why = error if isinstance(proving, Proving) else proving
         if not (self.prove and isinstance(why, str)):

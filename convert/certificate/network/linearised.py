@@ -100,7 +100,7 @@ class Step:
             returned = [one * t for one, t in zip(back, ts, strict=True)]
         size = float(forward.abs().sum()) + sum(float(one.abs().sum()) for one in returned)
         apart = abs(float(forward.sum()) - sum(float(one.sum()) for one in returned))
-        if apart > 1e-6 * size:
+        if apart > 1e-6 * size:  # both sums round: 10^9 roundings in double precision are 1e-7 of it
             raise ConversionError(f"{self.place}: torch's gradient of its map is not the map's transpose")
         self.is_transposed = True
 

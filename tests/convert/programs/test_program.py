@@ -256,3 +256,13 @@ def test_what_cannot_be_recorded_is_refused() -> None:
         Program.of_run(nn.Linear(2, 2), (X,))
     with pytest.raises(ConversionError, match="no tensor"):
         Program.of_run(lambda x: None, (X,))
+
+
+def test_memory_that_is_read_as_another_type_after_a_write_is_refused() -> None:
+    def network(x: Tensor) -> Tensor:
+        complex_numbers = torch.view_as_complex(x * 1.0)
+        torch.view_as_real(complex_numbers)[..., 0].mul_(2)
+        return complex_numbers.abs()
+
+    with pytest.raises(ConversionError, match="another type"):
+        Program.of_run(network, (torch.ones(3, 2),))
