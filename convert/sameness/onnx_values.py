@@ -19,7 +19,8 @@ from torch import Tensor
 from ..errors import ConversionError, refusing
 from ..onnx import onnx_package
 from ..onnx.run import session
-from .pairing import Key, in_words
+from ..programs.operations import in_words
+from .pairing import Key
 
 _MOST = 2**31 - 2**20  # bytes of a model in one message
 _SCOPES, _CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"

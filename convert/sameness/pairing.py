@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, fx
 
 from ..programs.float64 import first_of
+from ..programs.operations import in_words
 from ..programs.program import Noted, Program
 from ..programs.walk import arguments_of, name_of
 from .sides import Inputs
@@ -26,17 +27,6 @@ _HOW = frozenset(  # arguments that say how torch computes, not what
     ("cudnn_enabled", "benchmark", "deterministic", "allow_tf32", "memory_format", "pin_memory", "non_blocking")
 )
 _NEARBY = 12  # operations on either side of the own place that may be a partner
-_SAME = {
-    **{f"conv{axes}d": "convolution" for axes in (1, 2, 3)},
-    **{f"conv_transpose{axes}d": "transposed convolution" for axes in (1, 2, 3)},
-    **dict.fromkeys(("linear", "addmm"), "linear"),
-    **dict.fromkeys(("mm", "bmm", "matmul"), "matrix product"),
-    **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training"), "batch norm"),
-    **dict.fromkeys(("layer_norm", "native_layer_norm"), "layer norm"),
-    **dict.fromkeys(("group_norm", "native_group_norm"), "group norm"),
-    **dict.fromkeys(("softmax", "_softmax"), "softmax"),
-    "scaled_dot_product_attention": "attention",
-}
 
 
 class Operations(Protocol):
@@ -79,11 +69,6 @@ class Operations(Protocol):
     def described(self, node: Any) -> str:
         """The operation with its attributes, where they have no name in torch; else ""."""
         ...
-
-
-def in_words(name: str) -> str:
-    """The name of one of torch's operations, in words."""
-    return _SAME.get(name, name.strip("_").replace("_", " "))
 
 
 class Traced:

@@ -17,6 +17,7 @@ from torch import Tensor, fx
 from ..programs.float64 import Lifted
 from ..programs.noise import Noise, Noisy, Precision
 from ..programs.program import Program
+from ..programs.rounding import Products
 
 RUNS = 6
 _LEAST = 32  # numbers of a pool; smaller ones are one
@@ -63,8 +64,13 @@ class Scale:
 
     @property
     def rms(self) -> Tensor:
-        """Root mean square over runs and each pool, [pools]."""
-        return (self.squares / max(self.runs, 1)).sqrt()
+        """Root mean square over runs and each pool, [pools].
+
+        Where none of a pool's n numbers moved in any run, as behind a rectifier, fewer than 3 in n do at a level of
+        95 %; such a number moves as those of the other pools do.
+        """
+        squares = self.squares / max(self.runs, 1)
+        return torch.where(squares > 0, squares, squares.mean() * 3 / (max(self.runs, 1) * self.count)).sqrt()
 
     @property
     def top(self) -> Tensor:
@@ -74,8 +80,8 @@ class Scale:
         allowed for.
         """
         middle = math.sqrt(2 * math.log(max(self.count, 2)))
-        usual = self.rms * (middle + 2 * math.pi / math.sqrt(6) / middle)
-        return torch.maximum(self.largest, usual)
+        rms = torch.where(self.squares > 0, self.rms, (self.squares.mean() / max(self.runs, 1)).sqrt())
+        return torch.maximum(self.largest, rms * (middle + 2 * math.pi / math.sqrt(6) / middle))
 
     def beside(self, other: Scale) -> Scale:
         """The scale of the difference of two numbers that round independently."""
@@ -144,13 +150,13 @@ def typical(
     progress(1)
     inner = {node: value for node, value in exact.seen.items() if _is_real(value)}
     found: dict[Precision, Typical] = {}
-    sizes: list[tuple[Tensor, float]] = []
+    sums: list[Products | None] = []
     runs = RUNS // len(set(precisions))
     for precision in dict.fromkeys(precisions):
         scales = {name: Scale.like(value) for name, value in truth.items()}
         beside = {node: (value, Scale.like(value)) for node, value in inner.items()}
         for run in range(runs):
-            noise = Noise(precision, seed * RUNS + run, sizes)
+            noise = Noise(precision, seed * RUNS + run, sums)
             moved = Noisy(graph, noise, watched)
             for name, value in moved.outputs(args, kwargs).items():
                 scales[name].add(value, truth[name])

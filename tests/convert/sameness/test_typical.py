@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert.programs.float64 import lift, plainly
 from conv2attn.convert.programs.noise import Noise, Precision
+from conv2attn.convert.programs.rounding import Products
 from conv2attn.convert.sameness.same import same
 from conv2attn.convert.sameness.typical import RUNS, Scale
 from conv2attn.convert.sameness.verdict import THRESHOLD
@@ -25,12 +26,12 @@ LEAST = 0.05
 
 def ratio(call: Callable[..., Tensor], given: tuple[Tensor, ...], dtype: torch.dtype) -> float:
     """What a call rounds in a precision, in units of what the noise says."""
-    sizes: list[tuple[Tensor, float]] = []
+    sums: list[Products | None] = []
     with plainly():
         exact = call(*map(lift, given))
         scale = Scale.like(exact)
         for run in range(RUNS):
-            noise = Noise(Precision(), run, sizes)
+            noise = Noise(Precision(), run, sums)
             noise.dtype = dtype
             with noise:
                 moved = call(*map(lift, given))
@@ -125,11 +126,11 @@ def test_an_operation_whose_rounding_is_not_known_is_named() -> None:
 
     class Adding(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return x.cumsum(-1)
+            return x.logcumsumexp(-1)
 
     network = nn.Sequential(network, Adding()).eval()
     found = same(network, rounded_once(network), torch.rand(1, 3, 5, 5))
-    assert "Usual rounding is not known of cumsum, and taken for one rounding." in found.notes
+    assert "Usual rounding is not known of logcumsumexp, and taken for one rounding." in found.notes
 
 
 def test_attention_s_softmax_rounds_as_softmax_does() -> None:
@@ -137,3 +138,64 @@ def test_attention_s_softmax_rounds_as_softmax_does() -> None:
     with torch.no_grad(), plainly(), Noise(Precision(), 0) as noise:
         F.scaled_dot_product_attention(x.double(), x.double(), x.double())
     assert noise.without_row == set()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_exact_numbers_have_no_noise(dtype: torch.dtype) -> None:
+    counts, x = torch.arange(24.0).view(4, 6), torch.randn(4, 6, dtype=torch.float64)
+    ways: list[Callable[[Tensor], Tensor]] = [
+        lambda c: c.sum(0) - c.cumsum(1)[0].clamp(max=9),
+        lambda c: c @ c.T.clamp(max=1),
+        lambda c: F.conv2d(c[None, None], torch.ones(1, 1, 2, 2, dtype=c.dtype)),
+        lambda c: (c * 0).relu() + 1,
+        lambda c: x + c.clamp(max=0),
+        lambda c: x * (c >= 0) / 4,
+        lambda c: c.mean(1) * 2,
+    ]
+    for way in ways:
+        noise = Noise(Precision(), 0)
+        noise.dtype = dtype
+        with noise:
+            found = way(counts.double())
+        assert torch.equal(found, way(counts.double()))
+
+
+class Statistics(nn.Module):
+    """The mean of maps that batch norm has centred by their own statistics: its digits are all rounding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm2d(8, track_running_stats=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.norm(x)
+        return found.mean((2, 3))
+
+
+def test_numbers_of_one_channel_share_the_error_of_its_mean() -> None:
+    x = torch.randn(2, 8, 32, 32, dtype=torch.float64) + 1
+    with Noise(Precision(), 0):
+        moved = F.batch_norm(x, None, None, training=True)
+    apart = moved - F.batch_norm(x, None, None, training=True)
+    spread = apart.transpose(0, 1).flatten(1)
+    assert float(spread.mean(1).square().mean()) > float(spread.var(1).mean()) / 10  # 1 / 2048 of it, if independent
+
+
+def test_an_honest_network_of_channels_last_statistics_is_rounding() -> None:
+    network = Statistics().eval()
+    x = torch.randn(2, 8, 16, 16).add(1).to(memory_format=torch.channels_last)
+    assert same(network, lambda given: network(given.contiguous()), x).verdict == "rounding"
+
+
+def test_a_channel_that_no_run_moves_has_the_scale_of_rare_events() -> None:
+    truth = torch.zeros(1, 3, 8, 8, dtype=torch.float64)
+    scale = Scale.like(truth)
+    for _ in range(RUNS):
+        moved = torch.randn(1, 3, 8, 8, dtype=torch.float64)
+        moved[:, 2] = 0
+        scale.add(moved, truth)
+    one = truth.clone()
+    one[0, 2, 0, 0] = 2.0  # one number, as large as others move
+    assert max(scale.ratios(one)) < THRESHOLD
+    one[0, 2, :4] = 2.0
+    assert max(scale.ratios(one)) > THRESHOLD
