@@ -7,6 +7,7 @@ float64, so that nothing else errs.
 from __future__ import annotations
 
 import math
+import random
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +23,7 @@ from .rounding import Errs, Products, Ran, are_whole
 UNITS = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 TF32 = 2.0**-11
 _UNIFORM = 1 / math.sqrt(3)  # root mean square of a number that is uniform within [-1, 1]
+_LEAST, _PLACES = 2**16, 2**16  # normal numbers that are drawn, and places that a stretch of them may begin at
 _WHOLE = 2.0**24  # whole numbers below it are exact in single precision
 
 
@@ -66,12 +68,17 @@ class Noise(TorchDispatchMode):
         precision: The side's.
         seed: Of the noise.
         sums: Sums of products that an earlier run of the same operations found; it is filled by the first.
+        has_exact: Whether single numbers that are exact have no noise. Where few numbers of a result are not, one run
+            says little of the size of what rounds; so scales of one operation by itself are without it.
     """
 
-    def __init__(self, precision: Precision, seed: int, sums: list[Products | None] | None = None) -> None:
+    def __init__(
+        self, precision: Precision, seed: int, sums: list[Products | None] | None = None, *, has_exact: bool = True
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._precision, self._seed = precision, seed
-        self._generators: dict[torch.device, torch.Generator] = {}
+        self._precision, self._seed, self._has_exact = precision, seed, has_exact
+        self._places = random.Random(seed)
+        self._drawn: dict[torch.device, Tensor] = {}
         self._sums = [] if sums is None else sums
         self._known, self._place = len(self._sums), 0
         self.dtype: torch.dtype | None = None  # the graph's, of the operation that runs
@@ -80,16 +87,19 @@ class Noise(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The operation, moved."""
-        out = func(*args, **(kwargs or {}))
-        name, first = func._schema.name.split("::")[1], first_of(out)
+        name = func._schema.name.split("::")[1]
         found = row(name)
-        if not isinstance(first, Tensor) or not first.numel() or (found is not None and found.errs is None):
+        is_exact = found is not None and found.errs is None
+        read = (args[0].clone(), *args[1:]) if func._schema.is_mutable and not is_exact and args else args
+        out = func(*args, **(kwargs or {}))
+        first = first_of(out)
+        if is_exact or not isinstance(first, Tensor) or not first.numel():
             return out
         if not (first.is_floating_point() or first.is_complex()):
             return out
-        if found is None or found.errs is None:
+        if found is None:
             self.without_row.add(name)
-        ran = Ran(name.removesuffix("_"), func, args, kwargs or {}, out, self.is_channels_last)
+        ran = Ran(name.removesuffix("_"), func, read, kwargs or {}, out, self.is_channels_last)
         several = [out] if isinstance(out, Tensor) else list(out)
         sizes = self._sizes(ran)
         for place, errs in enumerate(sizes if isinstance(sizes, list) else [sizes]):
@@ -133,32 +143,28 @@ class Noise(TorchDispatchMode):
         return float(sizes.second.square().max()) * sizes.terms < _WHOLE**2  # by Cauchy and Schwarz
 
     def _moved(self, ran: Ran, y: Tensor, errs: Errs | Products | None) -> Tensor:
-        """A result with its noise."""
+        """A result with its noise, whose size needs no more digits than single precision has."""
         summing, storing = self._precision.units(self.dtype)
-        if errs is None:
-            return y + self._normal(y).mul(self._stored_errs(y)) if storing > summing else y
         if isinstance(errs, Errs) and errs.is_exact:
             return y
+        again = storing**2 if storing > summing else 0.0  # the result is rounded once more
         if isinstance(errs, Products):
             of_factors = 2 * self._precision.factors**2 + _steps(ran, self._precision.levels)
-            of_storing = storing**2 if storing > summing else 0.0
-            size = errs.squares(y, summing, of_factors, of_storing).sqrt_()
+            size = errs.sizes(y, summing, of_factors, again)
         else:
-            size = errs.own * summing
-            if errs.is_sum or storing > summing:  # the result is rounded once more
-                size = (size.square() + (y.abs() * storing).square()).sqrt()
-            if errs.is_once:
-                size = size.masked_fill(self._is_held(y) | _is_operand(y, ran.args), 0.0)
-        # Infinities, as of a mask in front of a softmax, and what follows of them are exact.
-        moved = self._normal(y).mul(size)
+            size = (torch.zeros_like(y) if errs is None else errs.own * summing).float()
+            if errs is not None and errs.is_sum:
+                again = storing**2
+            if again:
+                size = torch.hypot(size, y.abs().float() * math.sqrt(again))
+            if self._has_exact and (errs is None or errs.is_once):
+                size.masked_fill_(self._is_held(y) | _is_operand(y, ran.args), 0.0)
+        moved = size * self._normal(y) if y.is_complex() else size.mul_(self._normal(y))
         for one in errs.shared if isinstance(errs, Errs) else ():
-            normals = one.spread(self._normal(y.new_empty(one.shape)))
-            moved = moved + normals * one.factor * summing
+            normals = one.spread(self._normal(y.new_empty(one.shape))) * (one.size * summing).float()
+            moved = moved.add_(normals) if one.factor is None else moved.addcmul_(normals, one.factor.float())
+        # Infinities, as of a mask in front of a softmax, and what follows of them are exact.
         return y + moved.mul_(_UNIFORM).nan_to_num_(0.0, 0.0, 0.0)
-
-    def _stored_errs(self, y: Tensor) -> Tensor:
-        _, storing = self._precision.units(self.dtype)
-        return (y.abs() * (storing * _UNIFORM)).masked_fill_(self._is_held(y), 0.0)
 
     def _is_held(self, y: Tensor) -> Tensor:
         """Where numbers are such of the precision, so that nothing is rounded."""
@@ -167,11 +173,20 @@ class Noise(TorchDispatchMode):
         return y.to(self._precision.stored(self.dtype)) == y
 
     def _normal(self, like: Tensor) -> Tensor:
-        generator = self._generators.get(like.device)
-        if generator is None:
-            generator = self._generators[like.device] = torch.Generator(like.device).manual_seed(self._seed)
-        single = like.dtype if like.is_complex() else torch.float32  # the size of noise needs no more digits
-        return torch.empty_like(like, dtype=single).normal_(generator=generator)
+        """Normal numbers of a tensor's shape: a stretch of those that were drawn once, from a drawn place on."""
+        count = like.numel() * (2 if like.is_complex() else 1)
+        drawn = self._drawn.get(like.device)
+        if drawn is None or len(drawn) < count + _PLACES:
+            generator = torch.Generator(like.device).manual_seed(self._seed)
+            drawn = torch.empty(max(count, _LEAST) + _PLACES, device=like.device).normal_(generator=generator)
+            self._drawn[like.device] = drawn
+        start = self._places.randrange(len(drawn) - count)
+        found = drawn[start : start + count]
+        if like.is_complex():
+            return torch.view_as_complex(found.view(*like.shape, 2)) / math.sqrt(2)
+        order = sorted(range(like.ndim), key=like.stride, reverse=True)  # as the tensor lies in memory
+        laid = found.view([like.shape[axis] for axis in order])
+        return laid.permute([order.index(axis) for axis in range(like.ndim)])
 
 
 def _is_operand(y: Tensor, args: Any) -> Tensor:

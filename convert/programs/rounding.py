@@ -85,16 +85,18 @@ class Ran:
 
 @dataclass(frozen=True)
 class Shared:
-    """An error that several numbers share: a factor times one normal number for each of them.
+    """An error that several numbers share, of one normal number for all of them.
 
     Attributes:
         shape: Of the normal numbers.
-        factor: Of all numbers, or to be spread over them.
-        spread: Brings the normal numbers into a shape that spreads over the factor's.
+        size: Of the error, in a shape that spreads over the result's.
+        factor: What it is multiplied by at each number, or None.
+        spread: Brings the normal numbers into a shape that spreads over the result's.
     """
 
     shape: Sequence[int]
-    factor: Tensor
+    size: Tensor
+    factor: Tensor | None = None
     spread: Callable[[Tensor], Tensor] = lambda one: one
 
 
@@ -134,8 +136,8 @@ class Products:
     terms: float
     is_average: bool = False
 
-    def squares(self, y: Tensor, unit: float, of_factors: float, of_storing: float) -> Tensor:
-        """The squares of the errors, in three times the squares of numbers.
+    def sizes(self, y: Tensor, unit: float, of_factors: float, of_storing: float) -> Tensor:
+        """The errors, times sqrt(3), in single precision.
 
         Args:
             y: The result.
@@ -146,10 +148,9 @@ class Products:
         n = self.terms
         block = min(n, _BLOCK)
         walk, drift = (block + n / block) / 2, (block**2 / n + n / block) / 3
-        of_second = unit**2 * walk + (0.0 if self.is_average else of_factors)
-        found: Tensor = (y.abs() if y.is_complex() else y).square().mul_(unit**2 * drift + of_storing)
-        second = self.second.double()
-        return found.addcmul_(second, second, value=of_second)
+        of_second = math.sqrt(unit**2 * walk + (0.0 if self.is_average else of_factors))
+        of_sum = math.sqrt(unit**2 * drift + of_storing)
+        return torch.hypot((y.abs() if y.is_complex() else y).float().mul(of_sum), self.second.float().mul(of_second))
 
 
 def convolution(ran: Ran) -> Products:
@@ -313,14 +314,14 @@ def softmax(ran: Ran) -> Errs:
     """Of a softmax."""
     x, y = ran.args[0], ran.y.abs()
     top = x.amax(ran.args[1], keepdim=True)
-    return Errs(y * (2 + (x - top).square()).sqrt(), (Shared(top.shape, y),))
+    return Errs(y * (2 + (x - top).square()).sqrt(), (Shared(top.shape, torch.ones_like(top), y),))
 
 
 def log_softmax(ran: Ran) -> Errs:
     """Of the logarithm of a softmax."""
     x, y = ran.args[0], ran.y
-    shape = x.select(ran.args[1], 0).unsqueeze(ran.args[1]).shape
-    return Errs(y.abs(), (Shared(shape, torch.ones_like(y)),))
+    one = torch.ones_like(x.narrow(ran.args[1], 0, 1))
+    return Errs(y.abs(), (Shared(one.shape, one),))
 
 
 def normalised(ran: Ran) -> Errs:
@@ -356,9 +357,10 @@ def normalised(ran: Ran) -> Errs:
         far = (mean * rstd).square() if ran.name == "native_group_norm" else 0.0
         of_f = of_f + n / 12 * (1 + far) ** 2
         of_m = of_m + mean.square() * (n / 3) + rstd.square().reciprocal() / 2
-    apart = y if bias is None else y - bias
-    own = ((f * x).square() + y.square()).sqrt_()
-    return Errs(own, (Shared(shape, of_f.sqrt() * apart, spread), Shared(shape, (f.abs() * of_m.sqrt()), spread)))
+    apart, y = (y if bias is None else y - bias).float(), y.float()
+    own = torch.hypot(f.float() * x.float(), y)
+    of_slope = Shared(shape, of_f.sqrt(), apart, spread)
+    return Errs(own, (of_slope, Shared(shape, f.abs() * of_m.sqrt(), None, spread)))
 
 
 # Numbers between pixels.

@@ -71,7 +71,7 @@ class _Beside(Walk):
     def __init__(self, pairs: Pairs, precision: Precision, threshold: float, seed: int, *, is_eager: bool) -> None:
         super().__init__(pairs.a.program.graph, pairs.a.program.tensors)
         self._pairs, self._threshold, self._is_eager = pairs, threshold, is_eager
-        self._noise = Noise(precision, seed)
+        self._noise = Noise(precision, seed, has_exact=False)
         self.suspects: dict[fx.Node, float] = {}
         self.largest = 0.0  # ratio of what agrees
         self.cleared: set[fx.Node] = set()
