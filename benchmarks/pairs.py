@@ -38,6 +38,7 @@ import torch
 from calibration import table
 from children import Record, read, records_of, write
 from planted import FAULTS, UnfitError, changed, computed, fitting, is_close, largest_that_passes, places, planted
+from rewriting import REWRITINGS
 from torch import Tensor, nn
 from zoo import MOST, Plain, built, drawn, families, half, inputs, taken
 
@@ -78,7 +79,7 @@ class Subject:
     @cached_property
     def reference(self) -> Reference:
         """Its truth and noise."""
-        return Reference(self.exported, self.x, is_bounded=False)
+        return Reference(self.network, self.x, is_bounded=False)
 
     @cached_property
     def truth(self) -> list[Tensor]:
@@ -180,6 +181,36 @@ def _compiled(one: Subject) -> Any:
     return torch.compile(one.network)
 
 
+def _rewritten(kind: str) -> Callable[[Subject], Any]:
+    def way(one: Subject) -> Any:
+        other = copy.deepcopy(one.network)
+        if not REWRITINGS[kind](other):
+            raise UnfitError("it has no such module")
+        return other
+
+    return way
+
+
+def _exported(one: Subject) -> Any:
+    return one.exported
+
+
+def _old_onnx(one: Subject) -> Any:
+    path = one.folder / "old.onnx"
+    torch.onnx.export(one.network, (one.x,), str(path), dynamo=False, opset_version=17)
+    return path
+
+
+def _optimised(one: Subject) -> Any:
+    import onnxruntime
+
+    path, options = one.folder / "optimised.onnx", onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath = str(path)
+    onnxruntime.InferenceSession(str(one.onnx), options, providers=["CPUExecutionProvider"])
+    return path
+
+
 def _instructions(kind: str) -> Callable[[Subject], Any]:
     def way(one: Subject) -> Any:
         path = one.folder / "outputs.pt"
@@ -203,7 +234,11 @@ WAYS: dict[str, Callable[[Subject], Any]] = {
     "one image at a time": _one_by_one,
     "batch norm folded": _folded,
     "soft attention, alpha 30": _soft,
+    **{kind: _rewritten(kind) for kind in REWRITINGS},
+    "exported": _exported,
     "ONNX Runtime": _onnx,
+    "old exporter": _old_onnx,
+    "optimised by ONNX Runtime": _optimised,
     "onnxslim": _slim,
     "onnxsim": _simplified,
     "onnx2torch": _read_back,
@@ -212,7 +247,10 @@ WAYS: dict[str, Callable[[Subject], Any]] = {
     "AVX2": _instructions("AVX2"),
     "SSE4.1": _instructions("SSE41"),
 }
-_FILES = dict.fromkeys(("ONNX Runtime", "onnxslim", "onnxsim", "onnx2torch"), (2, 0))
+_FILES = dict.fromkeys(
+    ("exported", "ONNX Runtime", "old exporter", "optimised by ONNX Runtime", "onnxslim", "onnxsim", "onnx2torch"),
+    (2, 0),
+)
 _RARE = _FILES | {BFLOAT16: (4, 1), "compiled": (8, 1), "AVX2": (8, 3), "SSE4.1": (8, 5)}  # in pairs of networks k % n
 
 
@@ -263,10 +301,12 @@ def faulty(one: Subject, kind: str, place: str, is_limit: bool) -> Record:
     return {**own, **measured(found), **others, "named": any(named), "first": named[:1] == [True]}
 
 
-def slots(one: Subject, index: int, planted_before: Counter[str]) -> list[list[Any]]:
-    """The pairs of a network: honest ways, and the faults that were planted least so far."""
+def slots(one: Subject, index: int, planted_before: Counter[str], most: int) -> list[list[Any]]:
+    """The pairs of a network: honest ways, and so many faults, those that were planted least so far."""
     every = {way: _RARE.get(way, (1, 0)) for way in WAYS}
     found: list[list[Any]] = [[way] for way, (step, rest) in every.items() if index // 2 % step == rest]
+    if not most:
+        return found
     fit, kinds = fitting(one.exported), 0
     for kind in sorted(fit, key=lambda kind: planted_before[kind]):
         place = next(places(one.exported, kind, fit[kind], f"{one.place}:{kind}"), None)
@@ -276,7 +316,7 @@ def slots(one: Subject, index: int, planted_before: Counter[str]) -> list[list[A
         if FAULTS[kind].natural is not None:
             found.append([kind, place, True])
         kinds += 1
-        if kinds == KINDS:
+        if kinds == most:
             break
     return found
 
@@ -295,7 +335,7 @@ def pair(one: Subject, slot: list[Any]) -> Record:
 
 @torch.no_grad()
 def child(
-    index: int, seed: int, most: int, folder: Path, given: list[list[Any]] | None, before: Counter[str]
+    index: int, seed: int, most: int, faults: int, folder: Path, given: list[list[Any]] | None, before: Counter[str]
 ) -> Iterator[Record]:
     """Yields the network and its pairs, then the record of each pair."""
     warnings.simplefilter("ignore")
@@ -308,7 +348,7 @@ def child(
         network = built(family.library, name)
         one = Subject((family.library, name), network, inputs(family.library, name, network), folder)
         one.reference.compare(network)
-        todo = slots(one, index, before) if given is None else given
+        todo = slots(one, index, before, faults) if given is None else given
     except Exception as error:  # other people's code
         yield {"way": None, "error": f"{type(error).__name__}: {error}"[:300]}
         return
@@ -346,7 +386,7 @@ def warm_up() -> None:
         _ = one.onnx
 
 
-def run(out: Path, seconds: float, seed: int, *, most: int, shard: tuple[int, int]) -> None:
+def run(out: Path, seconds: float, seed: int, *, most: int, faults: int, shard: tuple[int, int]) -> None:
     """Runs pairs until the time is over, and adds a line for each to the file."""
     out.parent.mkdir(parents=True, exist_ok=True)
     end, index = time.monotonic() + seconds, shard[0]
@@ -354,16 +394,18 @@ def run(out: Path, seconds: float, seed: int, *, most: int, shard: tuple[int, in
         done = read(out)
         if not any(one["index"] == index and one["way"] in (None, "end") for one in done):
             before = Counter(one["way"] for one in done if one.get("limit") is False)
-            _network(out, index, seed, most, before, [one for one in done if one["index"] == index])
+            _network(out, index, seed, most, faults, before, [one for one in done if one["index"] == index])
         index += shard[1]
 
 
-def _network(out: Path, index: int, seed: int, most: int, before: Counter[str], done: list[Record]) -> None:
+def _network(
+    out: Path, index: int, seed: int, most: int, faults: int, before: Counter[str], done: list[Record]
+) -> None:
     """Runs the pairs of one network that are not done."""
     todo: list[list[Any]] | None = next((one["todo"] for one in done if one["way"] == "begin"), None)
     if todo is not None:
         todo = todo[sum(one["way"] != "begin" for one in done) :]
-    if _ran(out, index, seed, most, before, todo):
+    if _ran(out, index, seed, most, faults, before, todo):
         write(out, {**_about(index, seed), "way": "end"})
 
 
@@ -372,12 +414,14 @@ def _about(index: int, seed: int) -> Record:
     return {"index": index, "library": family.library, "family": family.name}
 
 
-def _ran(out: Path, index: int, seed: int, most: int, before: Counter[str], todo: list[list[Any]] | None) -> bool:
+def _ran(
+    out: Path, index: int, seed: int, most: int, faults: int, before: Counter[str], todo: list[list[Any]] | None
+) -> bool:
     """Runs pairs of one network, in as many children as it takes; whether the network itself ran."""
     about = _about(index, seed)
     with tempfile.TemporaryDirectory() as folder:
         for _ in range(CHILDREN):
-            given = (index, seed, most, Path(folder), todo, before)
+            given = (index, seed, most, faults, Path(folder), todo, before)
             for record in records_of(child, *given, first=FIRST, limit=LIMIT):
                 if record["way"] != "begin":
                     todo = None if todo is None else todo[1:]
@@ -402,6 +446,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600.0, help="start no new network after this time")
     parser.add_argument("--seed", type=int, default=0, help="of the networks that are drawn")
     parser.add_argument("--most", type=int, default=MOST, help="parameters of a network, at most")
+    parser.add_argument("--faults", type=int, default=KINDS, help="kinds of faults of a network; 0 plants none")
     parser.add_argument("--shard", default="0/1", help="every n-th network from the i-th on: I/N")
     parser.add_argument("--table", action="store_true", help="print what the lines say")
     parser.add_argument("--outputs", nargs=2, help=argparse.SUPPRESS)
@@ -417,7 +462,14 @@ def main() -> None:
     else:
         warm_up()
         number, count = map(int, options.shard.split("/"))
-        run(options.out, options.seconds, options.seed, most=options.most, shard=(number, count))
+        run(
+            options.out,
+            options.seconds,
+            options.seed,
+            most=options.most,
+            faults=options.faults,
+            shard=(number, count),
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Networks of timm, torchvision and transformers, by name or drawn by a seed, without anybody's weights.
+"""Networks of timm, torchvision, transformers and diffusers, by name or drawn by a seed, without anybody's weights.
 
 A family is the module that defines a network. ``drawn`` takes every family once, in an order that the seed draws, then
 every family once more; a network's name is drawn among its family's. Images are small where the network takes them.
@@ -29,6 +29,71 @@ _TEXT = ("bert", "roberta", "electra", "albert", "llama", "mistral", "qwen2", "g
 _IMAGES = ("vit", "deit", "beit", "convnext", "convnextv2", "resnet", "regnet", "swin", "segformer", "mobilevit")
 _VISION = (*_IMAGES, "poolformer", "levit", "focalnet", "dinov2")
 _WITH_SIZES = {*_TEXT, "vit", "deit", "beit", "dinov2"}
+_CAUSAL = (
+    *("LlamaForCausalLM", "Qwen3ForCausalLM", "Gemma2ForCausalLM", "PhiForCausalLM", "GPT2LMHeadModel"),
+    *("MixtralForCausalLM", "Qwen2MoeForCausalLM", "MambaForCausalLM", "FalconForCausalLM"),
+)
+_TINY = {
+    "vocab_size": 1000,
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "num_local_experts": 4,
+    "num_experts": 4,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+    "num_experts_per_tok": 2,
+    "n_embd": 64,
+    "n_layer": 2,
+    "n_head": 4,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_UNET = {"sample_size": 16, "block_out_channels": (16, 32), "layers_per_block": 1, "norm_num_groups": 8}
+_CROSS = {"cross_attention_dim": 16, "attention_head_dim": 4}
+_DIFFUSERS: dict[str, dict[str, Any]] = {
+    "UNet2DModel": {
+        **_UNET,
+        "down_block_types": ("DownBlock2D", "AttnDownBlock2D"),
+        "up_block_types": ("AttnUpBlock2D", "UpBlock2D"),
+    },
+    "UNet2DConditionModel": {
+        **_UNET,
+        **_CROSS,
+        "down_block_types": ("CrossAttnDownBlock2D", "DownBlock2D"),
+        "up_block_types": ("UpBlock2D", "CrossAttnUpBlock2D"),
+    },
+    "AutoencoderKL": {
+        "block_out_channels": (16, 32),
+        "down_block_types": ("DownEncoderBlock2D",) * 2,
+        "up_block_types": ("UpDecoderBlock2D",) * 2,
+        "norm_num_groups": 8,
+    },
+    "VQModel": {"block_out_channels": (16,), "norm_num_groups": 8, "num_vq_embeddings": 16},
+    "DiTTransformer2DModel": {
+        "num_attention_heads": 2,
+        "attention_head_dim": 8,
+        "in_channels": 4,
+        "num_layers": 1,
+        "sample_size": 8,
+        "patch_size": 2,
+        "norm_num_groups": 4,
+        "num_embeds_ada_norm": 10,
+    },
+}
+_GIVEN: dict[str, dict[str, Any]] = {
+    "UNet2DModel": {"timestep": torch.tensor([3, 7])},
+    "UNet2DConditionModel": {
+        "timestep": torch.tensor([3, 7]),
+        "encoder_hidden_states": torch.linspace(-1, 1, 160).sin().view(2, 5, 16),
+    },
+    "DiTTransformer2DModel": {"timestep": torch.tensor([3, 7]), "class_labels": torch.tensor([1, 4])},
+}
+_SAMPLES = {"UNet2DModel": (3, 16), "AutoencoderKL": (3, 32), "VQModel": (3, 16)}
 _LARGE = ("_b5", "_b6", "_b7", "vit_", "vgg")  # in names of torchvision
 _LEFT_OUT = (
     *_LARGE,
@@ -87,7 +152,16 @@ def create(library: str, name: str, **options: Any) -> nn.Module:
             options["weights_backbone"] = None
         models: Any = importlib.import_module("torchvision.models")
         return cast(nn.Module, models.get_model(name, weights=None, **options))
+    if library == "diffusers":
+        return Given(getattr(importlib.import_module("diffusers"), name)(**_DIFFUSERS[name]), _GIVEN.get(name, {}))
     transformers: Any = importlib.import_module("transformers")
+    if name in _CAUSAL:
+        kind = getattr(transformers, name)
+        config = kind.config_class()
+        for key, value in _TINY.items():
+            if hasattr(config, key):
+                setattr(config, key, value)
+        return cast(nn.Module, kind(config))
     kind = "eager" if name in _VISION else None
     config = transformers.AutoConfig.for_model(name, **options)
     return cast(nn.Module, transformers.AutoModel.from_config(config, attn_implementation=kind))
@@ -98,8 +172,8 @@ class Family:
     """Networks that one module defines.
 
     Attributes:
-        library: "timm", "torchvision" or "transformers".
-        name: The module, or the model type of transformers.
+        library: One of ``LIBRARIES``, or "diffusers".
+        name: The module, or the model type of transformers, or the class.
         members: Their names.
     """
 
@@ -115,14 +189,16 @@ def half(family: str) -> int:
 
 @functools.cache
 def families() -> tuple[Family, ...]:
-    """The families of the three libraries."""
+    """The families of the libraries."""
     found: dict[tuple[str, str], list[str]] = {}
     for library in ("timm", "torchvision"):
         for name in names(library):
             if library == "timm" or not any(part in name for part in _LEFT_OUT):
                 found.setdefault((library, module_of(library, name).rpartition(".")[2]), []).append(name)
-    for name in (*_TEXT, *_VISION):
+    for name in (*_TEXT, *_CAUSAL, *_VISION):
         found["transformers", name] = [name]
+    for name in _DIFFUSERS:
+        found["diffusers", name] = [name]
     return tuple(Family(*key, tuple(members)) for key, members in found.items())
 
 
@@ -181,6 +257,18 @@ def built(library: str, name: str) -> nn.Module:
     return Plain(network).eval().requires_grad_(False)
 
 
+class Given(nn.Module):
+    """A network with some of its arguments."""
+
+    def __init__(self, model: nn.Module, given: dict[str, Any]) -> None:
+        super().__init__()
+        self.model, self.given = model, given
+
+    def forward(self, x: Tensor) -> Any:
+        """What it gives."""
+        return self.model(x, **self.given)
+
+
 class Plain(nn.Module):
     """A network that gives its first tensors in a list."""
 
@@ -207,7 +295,10 @@ def inputs(library: str, name: str, network: nn.Module, *, run: Callable[[Tensor
         ValueError: It runs on none.
     """
     generator = torch.Generator().manual_seed(1)
-    if name in _TEXT and library == "transformers":
+    if library == "diffusers":
+        channels, side = _SAMPLES.get(name, (4, 8 if name.startswith("DiT") else 16))
+        return torch.randn(2, channels, side, side, generator=generator)
+    if name in (*_TEXT, *_CAUSAL) and library == "transformers":
         return torch.randint(0, 1000, (2, 12), generator=generator)
     channels, *own = getattr(getattr(network, "model", network), "default_cfg", {}).get("input_size", (3, 224, 224))
     for size in ((64, 64), (96, 96), own):
