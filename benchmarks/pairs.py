@@ -21,6 +21,7 @@ import copy
 import importlib
 import math
 import os
+import random
 import resource
 import subprocess
 import sys
@@ -37,6 +38,7 @@ from typing import Any
 import torch
 from calibration import table
 from children import Record, read, records_of, write
+from mistakes import MISTAKES
 from planted import FAULTS, UnfitError, changed, computed, fitting, is_close, largest_that_passes, places, planted
 from rewriting import REWRITINGS
 from torch import Tensor, nn
@@ -301,12 +303,34 @@ def faulty(one: Subject, kind: str, place: str, is_limit: bool) -> Record:
     return {**own, **measured(found), **others, "named": any(named), "first": named[:1] == [True]}
 
 
+def mistaken(one: Subject, kind: str, is_narrow: bool) -> Record:
+    """A network beside a copy with a mistake, in its own precision or in bfloat16."""
+    if is_narrow:
+        x = one.x.bfloat16() if one.x.is_floating_point() else one.x
+        one = Subject(one.place, copy.deepcopy(one.network).bfloat16(), x, one.folder)
+    other = copy.deepcopy(one.network)
+    sites = MISTAKES[kind](other, random.Random(f"{one.place}:{kind}"))
+    if not sites:
+        raise UnfitError("it has no such module")
+    other = other.to(one.x.dtype) if is_narrow and one.x.is_floating_point() else other
+    found = one.reference.compare(other)
+    named = [any(part.name in (site, f"{site}.own") for site in sites) for part in found.where]
+    others = others_say(list(one.network(one.x)), list(other(one.x)), one.truth)
+    cause = bool(named[:1] == [True]) and found.where[0].why_is_known
+    own = {"mistake": True, "bfloat16": is_narrow, "sites": sites, "innocent": named.count(False)}
+    return {**own, **measured(found), **others, "named": any(named), "first": named[:1] == [True], "cause": cause}
+
+
 def slots(one: Subject, index: int, planted_before: Counter[str], most: int) -> list[list[Any]]:
     """The pairs of a network: honest ways, and so many faults, those that were planted least so far."""
     every = {way: _RARE.get(way, (1, 0)) for way in WAYS}
     found: list[list[Any]] = [[way] for way, (step, rest) in every.items() if index // 2 % step == rest]
     if not most:
         return found
+    before = Counter({kind: planted_before[kind] for kind in MISTAKES})
+    fits = [kind for kind in MISTAKES if MISTAKES[kind](copy.deepcopy(one.network), random.Random(0))]
+    for kind in sorted(fits, key=lambda kind: before[kind])[: 2 * most]:
+        found += [[kind, False], [kind, True]]
     fit, kinds = fitting(one.exported), 0
     for kind in sorted(fit, key=lambda kind: planted_before[kind]):
         place = next(places(one.exported, kind, fit[kind], f"{one.place}:{kind}"), None)
@@ -325,7 +349,10 @@ def pair(one: Subject, slot: list[Any]) -> Record:
     """A pair of a network, or why there is none."""
     start = time.perf_counter()
     try:
-        record = honest(one, slot[0]) if slot[0] in WAYS else faulty(one, *slot)
+        if slot[0] in MISTAKES:
+            record = mistaken(one, *slot)
+        else:
+            record = honest(one, slot[0]) if slot[0] in WAYS else faulty(one, *slot)
     except (UnfitError, NotImplementedError) as reason:
         record = {"skipped": str(reason)[:100]}
     except Exception as error:  # other people's code
@@ -393,7 +420,7 @@ def run(out: Path, seconds: float, seed: int, *, most: int, faults: int, shard: 
     while time.monotonic() < end:
         done = read(out)
         if not any(one["index"] == index and one["way"] in (None, "end") for one in done):
-            before = Counter(one["way"] for one in done if one.get("limit") is False)
+            before = Counter(one["way"] for one in done if one.get("limit") is False or one.get("mistake"))
             _network(out, index, seed, most, faults, before, [one for one in done if one["index"] == index])
         index += shard[1]
 

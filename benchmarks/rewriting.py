@@ -17,7 +17,7 @@ Rewriting = Callable[[nn.Module], int]
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 
 
-class _Written(nn.Module):
+class Written(nn.Module):
     """A module's function in other words; its tensors stay where they are."""
 
     def __init__(self, own: nn.Module, run: Callable[[Any, Tensor], Tensor]) -> None:
@@ -40,8 +40,8 @@ def _swapped(network: nn.Module, kinds: tuple[type[nn.Module], ...], run: Callab
     count = 0
     for parent in list(network.modules()):
         for name, child in list(parent.named_children()):
-            if type(child) in kinds and not isinstance(parent, _Written) and _is_plain(child):
-                setattr(parent, name, _Written(child, run))
+            if type(child) in kinds and not isinstance(parent, Written) and _is_plain(child):
+                setattr(parent, name, Written(child, run))
                 count += 1
     return count
 
