@@ -93,7 +93,7 @@ def _norm_left_out(network: nn.Module, chance: random.Random) -> list[str]:
 
 
 def _folded_without_eps(own: nn.BatchNorm2d, x: Tensor) -> Tensor:
-    return F.batch_norm(x, own.running_mean, own.running_var, own.weight, own.bias, False, 0.0, 0.0)
+    return F.batch_norm(x, own.running_mean, own.running_var, own.weight, own.bias, False, own.momentum or 0.0, 0.0)
 
 
 def _same_padding(network: nn.Module, chance: random.Random) -> list[str]:

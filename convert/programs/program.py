@@ -14,8 +14,9 @@ that writes gives a new value, and what shares the memory and is read later gets
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from functools import cached_property
 from typing import Any
 
@@ -54,6 +55,8 @@ class Program:
         reads: Where the run read values that depend on its inputs, for people; what followed is of this run.
         draws: Operations that drew random numbers.
         writes: The network's own tensors that the run changed; they were put back.
+        given: Operations whose results modules gave, by the module's name, with ``#2`` and so on where it was called
+            again, and by where the tensor lies in its output.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class Program:
         self.graph, self.tensors, self.names = graph, dict(tensors), dict(names)
         self.results, self.writes = dict(results), tuple(writes)
         self.reads: tuple[str, ...] = ()
+        self.given: dict[str, fx.Node] = {}
         self.draws = tuple(name_of(node) for node in self.nodes if _draws(node))
 
     @classmethod
@@ -164,8 +168,10 @@ class _Names:
     def __init__(self, network: Any) -> None:
         self.named: dict[int, tuple[str, type]] = {}
         self.stack: list[tuple[str, type]] = []
+        self.given: dict[str, fx.Node] = {}
+        self._calls: Counter[str] = Counter()
         self._last: fx.Node | None = None
-        self._graph: fx.Graph | None = None
+        self._mode: Any = None
         if isinstance(network, nn.Module):
             self._add(network)
 
@@ -173,9 +179,14 @@ class _Names:
         for name, module in network.named_modules():
             self.named.setdefault(id(module), (name.replace(_COMPILED, ""), type(module)))
 
-    def starts(self, graph: fx.Graph) -> None:
-        """Operations follow."""
-        self._graph, self._last = graph, next(iter(reversed(graph.nodes)), None)
+    @property
+    def _graph(self) -> fx.Graph | None:
+        return None if self._mode is None else self._mode.tracer.graph
+
+    def starts(self, mode: Any) -> None:
+        """Operations follow, which torch's recorder notes."""
+        self._mode = mode
+        self._last = next(iter(reversed(mode.tracer.graph.nodes)), None)
 
     def note(self) -> None:
         """Names the operations since the last time."""
@@ -199,7 +210,18 @@ class _Names:
         """A module ends."""
         self.note()
         if id(module) in self.named and self.stack:
+            self._gave(self.named[id(module)][0], output)
             self.stack.pop()
+
+    def _gave(self, name: str, output: Any) -> None:
+        """Notes what a module gave."""
+        self._calls[name] += 1
+        again = f"{name}#{self._calls[name]}" if self._calls[name] > 1 else name
+        with suppress(ConversionError):  # it gave no tensor
+            for part, one in named_tensors(output).items() if self._mode is not None and name else ():
+                node = _node_of(one, self._mode)
+                if node is not None:
+                    self.given[f"{again}.{part}" if part else again] = node
 
     @contextmanager
     def at(self, node: fx.Node) -> Iterator[None]:
@@ -311,6 +333,8 @@ class _Recorder:
         program = Program(graph, tensors, names=names, writes=changed, results=results)
         program.reads = self._reads(program)
         graph.graph.eliminate_dead_code(lambda node: node.op in ("placeholder", "output"))
+        left = set(program.nodes)
+        program.given = {name: node for name, node in self._names.given.items() if node in left}
         return program
 
     def _recorded(self, given: list[Tensor]) -> fx.GraphModule:
@@ -319,7 +343,7 @@ class _Recorder:
 
         def run(*tensors: Tensor) -> list[Tensor]:
             mode = get_proxy_mode()
-            self._names.starts(mode.tracer.graph)  # type: ignore[union-attr]
+            self._names.starts(mode)
             with _Values(mode) as values:
                 found = named_tensors(self._run(tensors))
             self._names.note()
