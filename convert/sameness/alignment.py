@@ -17,6 +17,7 @@ from torch import Tensor
 
 LEAST = 0.9  # correlation of values that are taken for the same
 _CLEAR = 0.02  # by which the best layout is to be ahead of others
+_FARTHER = 4.0  # or how many times farther the next is from the other's numbers
 _SAMPLED = 4096  # numbers that are compared of each layout
 _AXES = 5  # at most, of which all orders are tried
 _SORTED = 512  # rows or channels whose order is looked for, at most
@@ -116,10 +117,15 @@ def _by_axes(value: Tensor, like: Tensor) -> Layout | None:
     found.sort(key=lambda one: (-one[0], one[1]))
     best = found[0]
     others = [one for one in found[1:] if not torch.equal(one[2], best[2])]
-    is_clear = not others or others[0][0] < best[0] - _CLEAR
+    apart = [_apart(one[2], expected) for one in (best, *others[:1])]
+    is_clear = not others or others[0][0] < best[0] - _CLEAR or apart[1] > _FARTHER * apart[0]
     if best[0] < LEAST or not is_clear:
         return None
     return Layout(best[1], tuple(like.shape), (), best[0])
+
+
+def _apart(one: Tensor, other: Tensor) -> float:
+    return float((one.double() - other.double()).nan_to_num(0.0, 0.0, 0.0).norm())
 
 
 def _places(like: Tensor) -> Tensor:

@@ -93,7 +93,7 @@ def is_recorded(path: Path) -> bool:
         return any(path.glob("*.npy"))
     if path.suffix == ".safetensors" and path.is_file():
         with refusing(f"{path} cannot be read"):
-            return _KEY in _metadata(path) or all(_ROLE.match(name) for name in _names(path)[:1])
+            return _KEY in _metadata(path) or any(_ROLE.fullmatch(name) for name in _names(path))
     return path.suffix == ".npz" or (path.suffix == ".json" and path.name.endswith("_FULL_TENSORS.json"))
 
 

@@ -31,7 +31,7 @@ from .typical import Scale
 RUNS = 3  # with noise
 _QUANTILES = 33
 _NEAR = 0.05  # how far quantiles of the same values may be apart, relative to their size
-_UNTOLD = ("output", "out", "0", "y")  # parts of names that say nothing
+_UNTOLD = ("output", "out", "y")  # parts of names that say nothing
 Read = Callable[[], Tensor]
 
 
@@ -131,9 +131,8 @@ def named(recorded: Sequence[str], modules: Sequence[str], given: Mapping[str, s
 
 
 def _words(name: str) -> tuple[str, ...]:
-    parts = re.split(r"[^0-9A-Za-z#]+", name)
-    found = [one for one in parts if one]
-    while len(found) > 1 and found[-1].lower() in _UNTOLD and not found[-1].isdigit():
+    found = [one for one in re.split(r"[^0-9A-Za-z#]+", re.sub(r":\d+$", "", name)) if one]
+    while len(found) > 1 and found[-1].lower() in _UNTOLD:
         found.pop()
     return tuple(one.lower() for one in found)
 
@@ -164,7 +163,11 @@ def _by_values(program: Program, inputs: Inputs, values: Mapping[str, Read], tak
         if not value.is_floating_point() or value.numel() < 2:
             continue
         quantiles = _quantiles(value)
-        near = [module for module, one in sizes.items() if _are_near(quantiles, one) and module not in found.values()]
+        near = [
+            module
+            for module, one in sizes.items()
+            if module not in found.values() and (_are_near(quantiles, one) or value.numel() > own[module].numel())
+        ]
         for module in near:
             layout = aligned(value.to(own[module].dtype), own[module])
             if layout is not None:
