@@ -29,6 +29,10 @@ from .sides import Inputs
 from .typical import Scale
 
 RUNS = 3  # with noise
+BIASED = 0.1  # half units in the last place, on the mean; honest kernels are within 0.05
+CERTAIN = 8.0  # standard errors
+_COUNTED = 100  # numbers, at least, of a mean
+_LARGEST = 16.0  # half units; numbers near 0, whose error comes from elsewhere, count as so many
 _QUANTILES = 33
 _NEAR = 0.05  # how far quantiles of the same values may be apart, relative to their size
 _UNTOLD = ("output", "out", "y")  # parts of names that say nothing
@@ -45,6 +49,10 @@ class Stretch:
         since: Modules whose recorded results it begins with; none for the inputs.
         ratio: The recorded value's difference from what the network makes of them, in units of typical rounding.
         layout: How the recorded value lies otherwise, in words.
+        bias: The mean error of the recorded value, away from 0 or upwards, whichever is larger, in half units of its
+            last place. Rounding to nearest has none, cutting has up to -1.
+        bias_error: The standard error of that mean.
+        is_upwards: Whether it is the mean of errors upwards, not away from 0.
     """
 
     name: str
@@ -52,10 +60,19 @@ class Stretch:
     since: tuple[str, ...]
     ratio: float
     layout: str = ""
+    bias: float = 0.0
+    bias_error: float = math.inf
+    is_upwards: bool = False
+
+    @property
+    def way(self) -> str:
+        """The direction of the mean error, in words."""
+        ways = ("up", "down") if self.is_upwards else ("away from 0", "towards 0")
+        return ways[self.bias < 0]
 
     @property
     def where(self) -> str:
-        """The stretch in words."""
+        """The stretch, in words."""
         if not self.since:
             return f"before `{self.name}`"
         return f"between {' and '.join(f'`{one}`' for one in self.since[:2])} and `{self.name}`"
@@ -75,6 +92,10 @@ class Compared:
     unaligned: tuple[str, ...]
     missing: tuple[str, ...]
 
+    def biased(self) -> tuple[Stretch, ...]:
+        """Stretches that err to one side."""
+        return tuple(one for one in self.stretches if abs(one.bias) > max(BIASED, CERTAIN * one.bias_error))
+
     def parted(self, threshold: float) -> tuple[Stretch, ...]:
         """Stretches that typical rounding does not explain."""
         return tuple(one for one in self.stretches if not one.ratio <= threshold)
@@ -88,6 +109,7 @@ def compared(
     *,
     names: Mapping[str, str] | None = None,
     seed: int = 0,
+    runs: int = RUNS,
 ) -> Compared:
     """Holds recorded values against a network, stretch by stretch.
 
@@ -98,6 +120,7 @@ def compared(
         precision: The other program's.
         names: Modules of the network, by the other program's names, where they are known.
         seed: Of the noise.
+        runs: With noise; without one, ratios are 0.
     """
     found = named(tuple(values), tuple(program.given), names or {})
     left = [name for name in values if name not in found]
@@ -106,7 +129,7 @@ def compared(
         program.given[module]: _Place(module, name, values[name], name in found)
         for name, module in {**by_values, **found}.items()
     }
-    walk = _Stretches(program, places, precision, seed)
+    walk = _Stretches(program, places, precision, seed, runs)
     with torch.no_grad(), plainly():
         walk.run(*program.inputs(inputs.args, inputs.kwargs))
     missing = tuple(name for name in left if name not in by_values)
@@ -223,12 +246,15 @@ class _Stretches(Walk):
         places: Where recorded values belong, by operation.
         precision: The other program's.
         seed: Of the noise.
+        runs: With noise.
     """
 
-    def __init__(self, program: Program, places: Mapping[fx.Node, _Place], precision: Precision, seed: int) -> None:
+    def __init__(
+        self, program: Program, places: Mapping[fx.Node, _Place], precision: Precision, seed: int, runs: int
+    ) -> None:
         super().__init__(program.graph, program.tensors)
-        self._places = places
-        self._noises = [Noise(precision, seed * RUNS + run, has_exact=False) for run in range(RUNS)]
+        self._places, self._precision = places, precision
+        self._noises = [Noise(precision, seed * RUNS + run, has_exact=False) for run in range(runs)]
         self.stretches: list[Stretch] = []
         self.unaligned: list[str] = []
 
@@ -257,9 +283,26 @@ class _Stretches(Walk):
         for one in own.noisy:
             scale.add(one, own.plain)
         apart = torch.where(wide == own.plain, 0.0, wide - own.plain).nan_to_num(math.inf)
-        ratio = max(scale.ratios(apart)) if own.plain.is_floating_point() else float(bool((apart != 0).any()))
-        self.stretches.append(Stretch(place.module, place.name, own.since, ratio, layout.words(value.shape)))
-        return _Moved(wide, (wide,) * RUNS, (place.module,))
+        if own.plain.is_floating_point():
+            ratio = max(scale.ratios(apart)) if self._noises else 0.0
+            bias = _bias(apart, own.plain, self._precision.units(value.dtype)[1])
+        else:
+            ratio, bias = float(bool((apart != 0).any())), (0.0, math.inf, False)
+        self.stretches.append(Stretch(place.module, place.name, own.since, ratio, layout.words(value.shape), *bias))
+        return _Moved(wide, (wide,) * len(self._noises), (place.module,))
+
+
+def _bias(apart: Tensor, plain: Tensor, unit: float) -> tuple[float, float, bool]:
+    """The mean error away from 0 or upwards, in half units in the last place; its standard error; whether upwards."""
+    chosen = (plain != 0) & apart.isfinite() & plain.isfinite()
+    if int(chosen.sum()) < _COUNTED:
+        return 0.0, math.inf, False
+    mantissa, exponent = torch.frexp(plain[chosen])
+    up = torch.ldexp(apart[chosen], -exponent).mul(2 / unit).clamp(-_LARGEST, _LARGEST)
+    away = up * mantissa.sign()
+    means = [(float(one.mean()), float(one.std()) / math.sqrt(one.numel())) for one in (away, up)]
+    is_upwards = abs(means[1][0]) > abs(means[0][0])
+    return (*means[is_upwards], is_upwards)
 
 
 def _leaves(values: Any) -> list[Any]:
