@@ -1,0 +1,166 @@
+"""A language model as it is served: sides for ``same`` that are the same function of token ids, computed another way.
+
+    decode(model)            token by token, with a cache, in place of one pass
+    one_at_a_time(model)     each row of a batch by itself
+    left_padded(model, 5)    with padding in front, which the mask leaves out
+    with_attention(model, "eager")   another implementation of attention
+
+Each takes what the model takes, and gives the logits of every position; tokens are those that are given, not those that
+the model would choose (teacher forcing). Models are transformers' or behave like them: they take ``input_ids``,
+``attention_mask``, ``past_key_values`` and ``use_cache``, and give ``logits``.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..arguments import as_integer
+from ..errors import OptionError
+
+Logits = dict[str, Tensor]
+
+
+def decode(model: nn.Module, *, prefill: int = 1) -> Callable[..., Logits]:
+    """The model with its cache: the first tokens in one pass, then one token after another.
+
+    Args:
+        model: A language model; of one with an encoder, the decoder is run token by token.
+        prefill: Tokens of the first pass.
+
+    Returns:
+        A function of ``input_ids`` [batch, tokens] (of ``decoder_input_ids``, if there is an encoder) and the model's
+        other arguments, which gives {"logits": [batch, tokens, vocabulary]}.
+
+    Raises:
+        OptionError: ``prefill`` is below 1.
+
+    Examples:
+        >>> c2a.same(model, decode(model), ids).verdict  # doctest: +SKIP
+        'rounding'
+    """
+    prefill, has_encoder = as_integer(prefill, "prefill", least=1), bool(_config(model, "is_encoder_decoder"))
+    tokens = "decoder_input_ids" if has_encoder else "input_ids"
+
+    @torch.no_grad()
+    def run(*args: Any, **kwargs: Any) -> Logits:
+        given = _named(model, args, kwargs)
+        ids, mask = given.pop(tokens), given.pop("attention_mask", None)
+        if has_encoder:
+            reads = {name: given.pop(name) for name in ("input_ids", "input_features") if name in given}
+            given["encoder_outputs"] = model.get_encoder()(**reads, **_if_given(attention_mask=mask))  # type: ignore[operator]
+        past, parts = None, []
+        for start, end in _steps(ids.shape[1], prefill):
+            seen = mask if has_encoder or mask is None else mask[:, :end]
+            step = {tokens: ids[:, start:end], **_if_given(attention_mask=seen), **_positions(given, start, end)}
+            found = model(**{**given, **step}, past_key_values=past, use_cache=True)
+            past = found.past_key_values
+            parts.append(found.logits)
+        return {"logits": torch.cat(parts, 1)}
+
+    return run
+
+
+def one_at_a_time(model: Callable[..., Any]) -> Callable[..., Logits]:
+    """The model on each row of a batch by itself.
+
+    Args:
+        model: A language model; every tensor that it is given has the batch first.
+
+    Returns:
+        A function of the model's arguments, which gives {"logits": [batch, tokens, vocabulary]}.
+    """
+
+    @torch.no_grad()
+    def run(*args: Any, **kwargs: Any) -> Logits:
+        given = _named(model, args, kwargs)
+        count = next(len(one) for one in given.values() if isinstance(one, Tensor))
+        rows = (
+            {name: one[row : row + 1] if isinstance(one, Tensor) else one for name, one in given.items()}
+            for row in range(count)
+        )
+        return {"logits": torch.cat([model(**row).logits for row in rows])}
+
+    return run
+
+
+def left_padded(model: Callable[..., Any], count: int, *, token: int = 0) -> Callable[..., Logits]:
+    """The model with padding in front of every row, which its mask leaves out.
+
+    Args:
+        model: A language model without an encoder.
+        count: Padding tokens.
+        token: Their id.
+
+    Returns:
+        A function of ``input_ids`` [batch, tokens] and perhaps ``attention_mask``, which gives {"logits": [batch,
+        tokens, vocabulary]} of the tokens that were given. Positions are counted from the first token that is not
+        padding, as ``generate`` of transformers counts them, where the model takes ``position_ids``.
+    """
+    count = as_integer(count, "count", least=1)
+
+    @torch.no_grad()
+    def run(*args: Any, **kwargs: Any) -> Logits:
+        given = _named(model, args, kwargs)
+        ids = given.pop("input_ids")
+        mask = given.pop("attention_mask", torch.ones_like(ids))
+        longer = torch.cat([torch.full_like(ids[:, :1], token).expand(-1, count), ids], 1)
+        seen = torch.cat([torch.zeros_like(mask[:, :1]).expand(-1, count), mask], 1)
+        places = {"position_ids": (seen.cumsum(1) - 1).clamp(min=0)} if _takes(model, "position_ids") else {}
+        found = model(**{**given, **places}, input_ids=longer, attention_mask=seen)
+        return {"logits": found.logits[:, count:]}
+
+    return run
+
+
+def with_attention(model: nn.Module, kind: str) -> nn.Module:
+    """A copy of a model of transformers with another implementation of attention, such as "eager" or "sdpa".
+
+    Raises:
+        OptionError: The model has no choice of implementations, or not this one.
+    """
+    other = copy.deepcopy(model)
+    if not hasattr(other, "set_attn_implementation"):
+        raise OptionError(f"{type(model).__name__} has no choice of implementations of attention")
+    try:
+        other.set_attn_implementation(kind)  # type: ignore[operator]
+    except (ImportError, ValueError) as refusal:
+        raise OptionError(f"{type(model).__name__} has no attention {kind!r}: {refusal}") from None
+    return other
+
+
+def _steps(count: int, prefill: int) -> list[tuple[int, int]]:
+    """The first and last token of each pass."""
+    first = min(prefill, count)
+    return [(0, first), *((place, place + 1) for place in range(first, count))]
+
+
+def _config(model: object, name: str) -> Any:
+    return getattr(getattr(model, "config", None), name, None)
+
+
+def _if_given(**values: Any) -> dict[str, Any]:
+    return {name: one for name, one in values.items() if one is not None}
+
+
+def _positions(given: Mapping[str, Any], start: int, end: int) -> dict[str, Any]:
+    found = given.get("position_ids")
+    return {} if found is None else {"position_ids": found[..., start:end]}
+
+
+def _called(model: object) -> Callable[..., Any]:
+    return model.forward if isinstance(model, nn.Module) else model  # type: ignore[return-value]
+
+
+def _takes(model: object, name: str) -> bool:
+    return name in inspect.signature(_called(model)).parameters
+
+
+def _named(model: object, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of a call by name."""
+    return {**inspect.signature(_called(model)).bind_partial(*args).arguments, **kwargs}
