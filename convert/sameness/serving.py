@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ..arguments import as_integer
-from ..errors import OptionError
+from ..errors import ConversionError, OptionError
 
 Logits = dict[str, Tensor]
 
@@ -39,6 +39,7 @@ def decode(model: nn.Module, *, prefill: int = 1) -> Callable[..., Logits]:
 
     Raises:
         OptionError: ``prefill`` is below 1.
+        ConversionError: By the function, of a model that gives no cache.
 
     Examples:
         >>> c2a.same(model, decode(model), ids).verdict  # doctest: +SKIP
@@ -54,12 +55,13 @@ def decode(model: nn.Module, *, prefill: int = 1) -> Callable[..., Logits]:
         if has_encoder:
             reads = {name: given.pop(name) for name in ("input_ids", "input_features") if name in given}
             given["encoder_outputs"] = model.get_encoder()(**reads, **_if_given(attention_mask=mask))  # type: ignore[operator]
-        past, parts = None, []
+        past: dict[str, Any] = {}
+        parts = []
         for start, end in _steps(ids.shape[1], prefill):
             seen = mask if has_encoder or mask is None else mask[:, :end]
             step = {tokens: ids[:, start:end], **_if_given(attention_mask=seen), **_positions(given, start, end)}
-            found = model(**{**given, **step}, past_key_values=past, use_cache=True)
-            past = found.past_key_values
+            found = model(**{**given, **step, **past}, use_cache=True)
+            past = _cache(found, model)
             parts.append(found.logits)
         return {"logits": torch.cat(parts, 1)}
 
@@ -138,6 +140,14 @@ def _steps(count: int, prefill: int) -> list[tuple[int, int]]:
     """The first and last token of each pass."""
     first = min(prefill, count)
     return [(0, first), *((place, place + 1) for place in range(first, count))]
+
+
+def _cache(found: Any, model: nn.Module) -> dict[str, Any]:
+    """The cache of a pass, by the name that the next one takes it by."""
+    for name in ("past_key_values", "cache_params", "cache"):
+        if getattr(found, name, None) is not None:
+            return {name: getattr(found, name)}
+    raise ConversionError(f"{type(model).__name__} gives no cache")
 
 
 def _config(model: object, name: str) -> Any:
