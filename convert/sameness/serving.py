@@ -145,8 +145,8 @@ def _steps(count: int, prefill: int) -> list[tuple[int, int]]:
 def _cache(found: Any, model: nn.Module) -> dict[str, Any]:
     """The cache of a pass, by the name that the next one takes it by."""
     for name in ("past_key_values", "cache_params", "cache"):
-        if getattr(found, name, None) is not None:
-            return {name: getattr(found, name)}
+        if name in list(found.keys()) and found[name] is not None:
+            return {name: found[name]}
     raise ConversionError(f"{type(model).__name__} gives no cache")
 
 
