@@ -75,8 +75,8 @@ class Tokens:
         found.append(f"Rounding changes a token of a reply of {REPLY} with a probability of {_percent(self.flip)}.")
         if self.log_probability is not None:
             found.append(
-                f"Log-probabilities of the tokens that are given differ by {self.log_probability:.2g} at most; rounding "
-                f"typically makes that {self.typical:.2g}."
+                f"Log-probabilities of the tokens that are given differ by {self.log_probability:.2g} at most; "
+                f"rounding typically makes that {self.typical:.2g}."
             )
         return found
 
