@@ -259,8 +259,13 @@ class _Comparison:
         return self._with_notes(self._judged(graph, a, b))
 
     def _with_notes(self, found: Sameness) -> Sameness:
-        pairs = zip(self.sides, self.played, strict=True)
+        pairs = list(zip(self.sides, self.played, strict=True))
         writes = [f"{side.name} writes to its inputs." for side, run in pairs if run.writes]
+        writes += [
+            f"{side.name} writes to its own {listed(list(run.settled[:3]))} in its first run, which was put back."
+            for side, run in pairs
+            if run.settled
+        ]
         reads = [note for side in self.sides for note in side.notes] if found.outputs else []
         soft = [note for side in self.sides for note in _soft(side)] if found.verdict == "not rounding" else []
         return replace(found, notes=(*found.notes, *soft, *writes, *reads))
