@@ -338,7 +338,7 @@ def tensor_of(value: Any) -> Any:
         return torch.from_numpy(np.array(value, dtype=value.dtype.newbyteorder("="))) if is_number else value
     if isinstance(value, Tensor | type) or not hasattr(value, "__dlpack__"):
         return value
-    return torch.from_dlpack(value).clone()
+    return torch.utils.dlpack.from_dlpack(value).clone()
 
 
 def _collect(value: Any, place: str, found: dict[str, Tensor]) -> None:

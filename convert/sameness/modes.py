@@ -30,7 +30,7 @@ def depends_on_mode(
         own: Their tensors, which are put back.
         run: Runs them on copies of the inputs; an InputError is another result.
     """
-    named = [each for network in networks for each in network.named_modules()]
+    named: list[tuple[str, nn.Module]] = [each for network in networks for each in network.named_modules()]
     training = [each for each in named if getattr(each[1], "training", False)]
     if not training:
         return None
@@ -68,4 +68,6 @@ def _off(modules: Sequence[nn.Module]) -> Iterator[None]:
 def _same(one: Outputs | None, other: Outputs | None) -> bool:
     if one is None or other is None or one.keys() != other.keys():
         return one is other
-    return all(a.shape == other[n].shape and a.dtype == other[n].dtype and same_values(a, other[n]) for n, a in one.items())
+    return all(
+        a.shape == other[n].shape and a.dtype == other[n].dtype and same_values(a, other[n]) for n, a in one.items()
+    )

@@ -277,7 +277,7 @@ class Side:
 
     def _refuse_train_mode(self, given: Inputs, own: Mapping[str, Tensor]) -> None:
         call = self.call if self.is_own else self.network
-        found = depends_on_mode(self.networks, own, lambda: self._run(given.clone(), call))  # type: ignore[arg-type]
+        found = depends_on_mode(self.networks, own, lambda: self._run(given.clone(), call))
         if found is not None:
             path, module = found
             where = f"`{path}` ({type(module).__name__})" if path else "the network itself"
