@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, fx, nn
 from torch.export import ExportedProgram
 
 from ..arguments import as_integer
@@ -25,6 +25,18 @@ from ..layer.layer import SelfAttention
 from ..programs.float64 import real
 from ..programs.noise import TF32, UNITS, Precision
 from ..programs.program import Program
+from .both import (
+    SAME_FUNCTION,
+    Scales,
+    distance,
+    function_of,
+    has_same_operations,
+    hidden,
+    largest_loss,
+    narrowed,
+    narrowing,
+    sampled,
+)
 from .differences import Parted, unlike
 from .onnx_values import OnnxOperations
 from .operations import Parts, where_graphs_part, where_modules_part
@@ -39,11 +51,11 @@ from .verdict import (
     Sameness,
     by_name,
     changed_answers,
+    chaotic,
     format_ratio,
     inexact_note,
-    is_chaotic,
     not_finite,
-    output_of,
+    outputs_of,
     same_bits,
     unpaired,
     without_truth,
@@ -268,6 +280,11 @@ class _Comparison:
         ]
         reads = [note for side in self.sides for note in side.notes] if found.outputs else []
         soft = [note for side in self.sides for note in _soft(side)] if found.verdict == "not rounding" else []
+        if found.outputs and found.verdict != "same bits":
+            soft += [
+                narrowed(self.sides[place].name, node, self.sides[1 - place].name)
+                for place, node in self.narrowing.items()
+            ]
         return replace(found, notes=(*found.notes, *soft, *writes, *reads))
 
     def _unfair(self) -> Sameness | None:
@@ -300,29 +317,65 @@ class _Comparison:
         *found, stepped = self._typical(graph, watched=bool(self.blocks))
         truth = by_name(a, found[0].truth)
         scales = [by_name(a, each.scales) for each in (*found, stepped)]
-        chaotic = [name for name in a if any(is_chaotic(truth[name], each[name]) for each in scales[:2])]
-        rows = tuple(
-            output_of(name, (one, b[name]), truth[name], (scales[0][name], scales[1][name])) for name, one in a.items()
-        )
+        rows = outputs_of((a, b), truth, (scales[0], scales[1]))
         unit = max((row.typical for row in rows), default=0.0)
         without = sorted(found[0].without_row)
         notes = [f"Usual rounding is not known of {listed(without)}, and taken for one rounding."] if without else []
         basis = Sameness("rounding", outputs=rows, changed=changed_answers(a, b, truth, unit), notes=tuple(notes))
-        if chaotic:
-            what = f"the output {chaotic[0]}" if chaotic[0] else "the outputs"
-            return replace(
-                basis, verdict="cannot say", reason=f"rounding in the last bit already changes {what} completely"
-            )
+        chaos = chaotic(truth, (scales[0], scales[1]))
+        if chaos is not None:
+            return replace(basis, verdict="cannot say", reason=chaos)
         if any(side.quantised for side in self.sides):
             chosen = [scales[2 if side.quantised else place] for place, side in enumerate(self.sides)]
-            return self._quantised(
-                basis, [output_of(x, (a[x], b[x]), truth[x], (chosen[0][x], chosen[1][x])) for x in a]
-            )
+            return self._quantised(basis, outputs_of((a, b), truth, (chosen[0], chosen[1])))
         basis = self._proved(basis, graph, (a, b), truth)
-        if basis.ratio <= THRESHOLD:
+        basis = self._by_both(basis, (a, b), (scales[0], scales[1]))
+        if basis.verdict == "cannot say":
+            return basis
+        if basis.ratio <= THRESHOLD and basis.verdict == "rounding":
             return self._within(basis, graph)
         parts, why = self._where(graph, found[1 - self.exact])
         return replace(basis, verdict="not rounding", where=parts.found, inner=parts.largest, only_outputs=why)
+
+    def _by_both(
+        self, basis: Sameness, outputs: tuple[dict[str, Tensor], ...], narrow: tuple[Scales, Scales]
+    ) -> Sameness:
+        """The verdict on outputs, where the other side has other operations: they round otherwise (``both.py``).
+
+        Args:
+            basis: What is known by the graph that says the truth.
+            outputs: Of A and B.
+            narrow: The noise of that graph, in the precision of A and of B.
+        """
+        graph, other = self.graphs[self.exact], self.graphs[1 - self.exact]
+        if graph is None or other is None or has_same_operations(graph, other):
+            return basis
+        a, given = outputs[0], self.given
+        functions = [by_name(a, function_of(program, given)) for program in (graph, other)]
+        apart, is_within = distance(functions[0], functions[1], narrow), basis.ratio <= THRESHOLD
+        if apart <= SAME_FUNCTION if is_within else apart > THRESHOLD:
+            return basis
+        precisions = [self._precision(place, 1 - self.exact) for place in (0, 1)]
+        if is_within:
+            own = [by_name(a, one) for one in sampled(other, given, functions[1], precisions, self.seed)]
+            apart = distance(functions[0], functions[1], (own[0], own[1]))
+            return (
+                basis
+                if apart <= THRESHOLD
+                else replace(basis, verdict="not rounding", reason=hidden(apart, self._names))
+            )
+        found = typical(other, given.args, given.kwargs, precisions, seed=self.seed)
+        truth, scales = by_name(a, found[0].truth), [by_name(a, each.scales) for each in found]
+        wide = (scales[0], scales[1])
+        rows = outputs_of((a, outputs[1]), truth, wide)
+        if max(row.ratio for row in rows) > THRESHOLD:
+            return basis
+        chaos = chaotic(truth, wide)
+        if chaos is not None:
+            return replace(basis, outputs=rows, verdict="cannot say", reason=chaos)
+        loss = largest_loss(other, given, precisions[1 - self.exact], self.seed)
+        notes = (*basis.notes, *([] if loss is None else [loss.told(*self._names[::-1])]))
+        return replace(basis, outputs=rows, notes=notes)
 
     def _within(self, basis: Sameness, graph: Program) -> Sameness:
         """The verdict where the outputs differ by rounding: so must each operation's result on the same inputs."""
@@ -348,16 +401,30 @@ class _Comparison:
         args, kwargs = self.given.args, self.given.kwargs
         return typical(graph, args, kwargs, precisions, seed=self.seed, watched=nodes, progress=self.progress)
 
-    def _precision(self, place: int) -> Precision:
-        """A side's precision: its own where it differs from the graph's; factors are rounded where weights were."""
+    def _precision(self, place: int, exact: int | None = None) -> Precision:
+        """A side's precision: its own where it differs from the graph's; factors are rounded where weights were.
+
+        Args:
+            place: The side's.
+            exact: That of the side whose graph is run, which is usually the one that says the truth.
+        """
         if self.dtype is not None:
             return Precision(self.dtype)
-        computed = [self._computed_in(each) for each in (self.exact, place)]
+        exact = self.exact if exact is None else exact
+        computed = [self._computed_in(each) for each in (exact, place)]
         factors = _tf32(self.given.tensors)
         if computed[0] == computed[1]:
-            return Precision(factors=factors)
+            return Precision(computed[0] if exact in self.narrowing else None, factors)
         is_narrower = UNITS[computed[1]] > UNITS[computed[0]]
         return Precision(computed[1], UNITS[computed[1]] if is_narrower else factors)
+
+    @cached_property
+    def narrowing(self) -> dict[int, fx.Node]:
+        """The side that alone rounds to fewer digits than it declares, and where: that is no rounding of both."""
+        known = {place: graph for place, graph in enumerate(self.graphs) if graph is not None}
+        found = {place: narrowing(graph, self._computed_in(place)) for place, graph in known.items()}
+        alone = {place: node for place, node in found.items() if node is not None}
+        return alone if len(alone) == 1 and len(known) == 2 else {}
 
     def _computed_in(self, place: int) -> torch.dtype:
         """The precision of a side: that of its outputs or of its parameters, whichever is narrower."""
@@ -410,7 +477,7 @@ class _Comparison:
         except ConversionError as refusal:
             return str(refusal)
 
-    def _quantised(self, basis: Sameness, stepped: list[Output]) -> Sameness:
+    def _quantised(self, basis: Sameness, stepped: tuple[Output, ...]) -> Sameness:
         """The difference beside what steps of 8 bits do."""
         steps = max(output.ratio for output in stepped)
         names = " and ".join(side.name for side in self.sides if side.quantised)

@@ -363,6 +363,23 @@ def output_of(name: str, sides: tuple[Tensor, Tensor], truth: Tensor, scales: tu
     return Output(name, shape, top, float(both.rms.max()), rms, largest, beside[0], beside[1])
 
 
+def outputs_of(
+    sides: tuple[Mapping[str, Tensor], Mapping[str, Tensor]],
+    truth: Mapping[str, Tensor],
+    scales: tuple[Mapping[str, Scale], Mapping[str, Scale]],
+) -> tuple[Output, ...]:
+    """Every output of A and B beside the truth; all by A's names."""
+    a, b = sides
+    return tuple(output_of(name, (a[name], b[name]), truth[name], (scales[0][name], scales[1][name])) for name in a)
+
+
+def chaotic(truth: Mapping[str, Tensor], scales: Sequence[Mapping[str, Scale]]) -> str | None:
+    """The reason why outputs cannot be judged whose last bit already fills their range, or None."""
+    name = next((name for name, one in truth.items() if any(is_chaotic(one, each[name]) for each in scales)), None)
+    what = f"the output {name}" if name else "the outputs"
+    return None if name is None else f"rounding in the last bit already changes {what} completely"
+
+
 def _minus(one: Tensor, other: Tensor) -> Tensor:
     return torch.where(one.isinf() & (one == other), torch.zeros_like(one), one - other)
 
