@@ -246,11 +246,13 @@ class _Comparison:
 
     @cached_property
     def exact(self) -> int:
-        """The place of the side whose graph says the truth: the widest, A's before B's."""
-        having = [place for place in (0, 1) if self.graphs[place] is not None]
-        return min(
-            having, key=lambda place: (UNITS.get(self.sides[place].dtype or torch.float32, 1.0), place), default=0
-        )
+        """The place of the side whose graph says the truth: a network's, the widest, A's before B's."""
+
+        def rank(place: int) -> tuple[bool, float, int]:
+            side = self.sides[place]
+            return not side.is_network, UNITS.get(side.dtype or torch.float32, 1.0), place
+
+        return min((place for place in (0, 1) if self.graphs[place] is not None), key=rank, default=0)
 
     def result(self) -> Sameness:
         """The verdict."""
@@ -414,7 +416,9 @@ class _Comparison:
         computed = [self._computed_in(each) for each in (exact, place)]
         factors = _tf32(self.given.tensors)
         if computed[0] == computed[1]:
-            return Precision(computed[0] if exact in self.narrowing else None, factors)
+            is_wider = UNITS.get(self.sides[exact].dtype or computed[0], 1.0) < UNITS[computed[0]]
+            is_other = exact in self.narrowing or (is_wider and place != exact)
+            return Precision(computed[0] if is_other else None, factors)
         is_narrower = UNITS[computed[1]] > UNITS[computed[0]]
         return Precision(computed[1], UNITS[computed[1]] if is_narrower else factors)
 

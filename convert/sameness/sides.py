@@ -220,12 +220,13 @@ class Side:
                 self.quantised = self._program.reads_quantised
                 self.notes = [*_notes(self.name, self._program, given, played)] if self.is_own else []
             except ConversionError as refusal:
-                what = "has no graph" if self._is_network else "is a callable without a graph"
+                what = "has no graph" if self.is_network else "is a callable without a graph"
                 self.reason, self.network = f"{self.name} {what}: {refusal}", None
         return self._program
 
     @property
-    def _is_network(self) -> bool:
+    def is_network(self) -> bool:
+        """Whether what has a graph is a network, not a callable that torch recorded."""
         return isinstance(self.network, nn.Module | ExportedProgram)
 
     def _recorded(self, given: Inputs, played: Played) -> Program:
@@ -236,7 +237,7 @@ class Side:
         """
         with left_alone(self.own_tensors(), []):
             found = Program.of_run(self.network, given.args, given.kwargs)  # type: ignore[arg-type]
-        return checked_record(found, given.args, given.kwargs, played.outputs, is_network=self._is_network)
+        return checked_record(found, given.args, given.kwargs, played.outputs, is_network=self.is_network)
 
     def own_tensors(self) -> dict[str, Tensor]:
         """The tensors of what runs, by name."""
