@@ -1,7 +1,7 @@
 """Compares two networks on the same inputs, and says whether their difference is rounding.
 
 1. Both sides run twice on clones of the inputs (``sides.py``).
-2. The graph of one says the truth, in float64, and what rounding usually does (``typical.py``).
+2. The graph of one says the truth, in float64, and what rounding typically does (``typical.py``).
 3. Differences of every output are held against that, and against the worst case to first order.
 4. The two graphs tell where they part, also where rounding further on covers it (``operations.py``).
 """
@@ -40,6 +40,7 @@ from .both import (
 from .differences import Parted, unlike
 from .onnx_values import OnnxOperations
 from .operations import Parts, where_graphs_part, where_modules_part
+from .outputs import Output, by_name, changed_answers, chaotic, outputs_of
 from .pairing import Operations, Pairs, Traced
 from .proved import Proving, is_small
 from .sides import Inputs, OnnxCall, Side, bitwise
@@ -47,15 +48,10 @@ from .typical import RUNS, Typical, typical
 from .verdict import (
     INNER,
     THRESHOLD,
-    Output,
     Sameness,
-    by_name,
-    changed_answers,
-    chaotic,
     format_ratio,
     inexact_note,
     not_finite,
-    outputs_of,
     same_bits,
     unpaired,
     without_truth,
@@ -64,6 +60,8 @@ from .verdict import (
 Progress = Callable[[int], None]
 _LEVELS = 127  # steps of 8 bits from 0 to the largest number
 STEPS = 1 + RUNS  # forwards that progress counts
+_NOT_EMPTY = "give inputs with at least one example"
+_LESS = "compare outputs before rounding has grown so large: of fewer layers or steps, or of both in higher precision"
 
 
 class NotSameError(AssertionError):
@@ -261,7 +259,7 @@ class _Comparison:
             return self._with_notes(refusal)
         a, b = self._outputs()
         if not any(one.numel() for one in a.values()):
-            return Sameness("cannot say", "the outputs are empty, so there is nothing to compare")
+            return Sameness("cannot say", "the outputs are empty, so there is nothing to compare", remedy=_NOT_EMPTY)
         odd = not_finite(a, b)
         if odd is not None:
             return self._with_notes(odd)
@@ -293,12 +291,14 @@ class _Comparison:
         """The verdict on a side that gives two results or changes, or None."""
         for side, run in zip(self.sides, self.played, strict=True):
             if run.changed:
-                return Sameness("cannot say", f"{side.name} changes while it runs: {', '.join(run.changed[:3])}")
+                what = f"{side.name} changes while it runs: {', '.join(run.changed[:3])}"
+                return Sameness("cannot say", what, remedy="give a function that puts these back before each run")
             if run.spread is not None:
                 is_nan = math.isnan(run.spread)
                 how = "give NaN at other places" if is_nan else f"differ by {run.spread:.2g}"
                 apart = f"two runs on the same inputs {how}"
-                return Sameness("cannot say", f"{side.name} is not deterministic: {apart}")
+                what = f"{side.name} is not deterministic: {apart}"
+                return Sameness("cannot say", what, remedy="give a function that sets its seed before each run")
         return None
 
     def _outputs(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -322,11 +322,11 @@ class _Comparison:
         rows = outputs_of((a, b), truth, (scales[0], scales[1]))
         unit = max((row.typical for row in rows), default=0.0)
         without = sorted(found[0].without_row)
-        notes = [f"Usual rounding is not known of {listed(without)}, and taken for one rounding."] if without else []
+        notes = [f"Typical rounding is not known of {listed(without)}, and taken for one rounding."] if without else []
         basis = Sameness("rounding", outputs=rows, changed=changed_answers(a, b, truth, unit), notes=tuple(notes))
         chaos = chaotic(truth, (scales[0], scales[1]))
         if chaos is not None:
-            return replace(basis, verdict="cannot say", reason=chaos)
+            return replace(basis, verdict="cannot say", reason=chaos, remedy=_LESS)
         if any(side.quantised for side in self.sides):
             chosen = [scales[2 if side.quantised else place] for place, side in enumerate(self.sides)]
             return self._quantised(basis, outputs_of((a, b), truth, (chosen[0], chosen[1])))
@@ -374,7 +374,7 @@ class _Comparison:
             return basis
         chaos = chaotic(truth, wide)
         if chaos is not None:
-            return replace(basis, outputs=rows, verdict="cannot say", reason=chaos)
+            return replace(basis, outputs=rows, verdict="cannot say", reason=chaos, remedy=_LESS)
         loss = largest_loss(other, given, precisions[1 - self.exact], self.seed)
         notes = (*basis.notes, *([] if loss is None else [loss.told(*self._names[::-1])]))
         return replace(basis, outputs=rows, notes=notes)

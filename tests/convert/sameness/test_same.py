@@ -477,7 +477,7 @@ def test_assert_same_raises_the_report_and_allows_what_is_allowed() -> None:
     a, b = linear(), linear()
     assert_same(a, b, X)
     b.weight.data[0, 0] += 1
-    with pytest.raises(NotSameError, match=r"Not rounding: the difference is .* times usual rounding\. It begins at"):
+    with pytest.raises(NotSameError, match=r"Not rounding: the difference is .* times typical rounding\. It begins at"):
         c2a.assert_same(a, b, X)
     with pytest.raises(AssertionError, match="Cannot say"):
         c2a.assert_same(Counting().eval(), linear(), X)
@@ -551,3 +551,27 @@ def test_a_setting_of_how_torch_computes_is_no_difference_of_the_networks() -> N
     pairs = Pairs(Traced(Program.of_run(network, (image(mobile),))), Traced(without))
     assert any("cudnn_enabled" in arguments_of(node) for node in without.nodes)
     assert unlike(pairs) == ()
+
+
+def test_a_report_s_columns_are_one_number_each_and_the_ratio_is_their_quotient() -> None:
+    cnn = dense()
+    for other in (channels_last(copy.deepcopy(cnn)), rounded_once(cnn)):
+        found = same(cnn, other, image(dense))
+        for row in found.outputs:
+            assert row.difference == pytest.approx(row.ratio * row.scale)
+            assert row.scale == pytest.approx(row.typical, rel=9)
+
+
+def test_after_a_verdict_the_report_says_what_to_do() -> None:
+    cnn, x = dense(), image(dense)
+    found = same(cnn, rounded_once(cnn), x)
+    (output,) = found.outputs
+    assert output.difference <= output.tolerance
+    assert f"atol={output.tolerance:.1g}"[:6] in found.lines()[1]
+    wrong = copy.deepcopy(cnn)
+    next(wrong.parameters()).data *= 1.01
+    differs = same(cnn, wrong, x)
+    assert differs.where[0].name in differs.lines()[1]
+    for what in ("state", "no determinism", "two black boxes", "NaN on both sides"):
+        a, b, _ = SENTENCES[what]
+        assert same(a, b, X).lines()[1].startswith("To judge it, ")
