@@ -308,14 +308,13 @@ _PROGRAMS = {"any order": "any order of these operations", "once": "rounding eac
 def _worst(worst: Worst, seed: int, outputs: Sequence[Output]) -> str:
     """Typical rounding and the worst case of the number that differs most, in one sentence."""
     row = next((one for one in outputs if one.difference == worst.difference), None)
-    typically = "" if row is None else f"typically by {row.scale:.2g}, and "
     how, largest = _PROGRAMS[worst.hypothesis], f"The largest difference is {worst.difference:.2g}"
-    words = proof_in_words(worst.p, seed)
-    if worst.bound is not None and worst.difference > worst.bound:
-        return f"{largest}, more than {how} can do in this precision: {typically}by at most {worst.bound:.2g}, {words}."
-    if worst.is_beyond:
-        first = f"at worst, to first order, by {worst.estimate:.2g}"
-        return f"{largest}, more than {how} can do in this precision: {typically}{first}."
+    words, is_beyond_bound = proof_in_words(worst.p, seed), worst.bound is not None and worst.difference > worst.bound
+    if is_beyond_bound or worst.is_beyond:
+        typically = "" if row is None else f"typically {row.scale:.2g}, and "
+        most = f"at most {worst.bound:.2g}, {words}" if is_beyond_bound else f"to first order {worst.estimate:.2g}"
+        return f"{largest}, more than {how} can do in this precision: {typically}{most}."
+    typically = "" if row is None else f"typically by {row.scale:.2g}, and "
     first = f"at worst, if all errors had the same sign, by {worst.estimate:.2g} to first order"
     proved = "" if worst.bound is None else f"; {how} changes it by at most {worst.bound:.2g}, {words}"
     return f"{largest}; rounding changes that element {typically}{first}{proved}."
