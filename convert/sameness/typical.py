@@ -19,6 +19,7 @@ from ..programs.noise import Noise, Noisy, Precision
 from ..programs.program import Program
 
 RUNS = 6
+FEW = 3  # runs after which it may be enough
 _LEAST = 32  # numbers of a pool; smaller ones are one
 
 
@@ -126,6 +127,7 @@ def typical(
     *,
     seed: int = 0,
     watched: frozenset[fx.Node] = frozenset(),
+    enough: Callable[[Typical], bool] = lambda _: False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[Typical]:
     """Runs a program in float64, and with noise of each precision; equal precisions share their runs.
@@ -137,6 +139,7 @@ def typical(
         precisions: Those of the sides.
         seed: Of the noise.
         watched: Operations whose results are to have a scale, too.
+        enough: Whether what ``FEW`` runs say is enough.
         progress: Called after each run.
     """
     exact = Lifted(graph, watched)
@@ -157,6 +160,9 @@ def typical(
             for node, (value, scale) in beside.items():
                 scale.add(moved.seen[node], value)
             progress(1)
+            if run + 1 == FEW < runs and enough(Typical(truth, scales)):
+                progress(runs - FEW)
+                break
         found[precision] = Typical(truth, scales, beside, frozenset(noise.without_row))
     return [found[precision] for precision in precisions]
 
