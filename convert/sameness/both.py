@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -25,9 +25,10 @@ from ..programs.float64 import Lifted, evaluated, first_of, node_dtype, plainly
 from ..programs.noise import UNITS, Noise, Noisy, Precision, noisy
 from ..programs.program import Program
 from ..programs.walk import Walk, called, module_of, name_of
+from .outputs import THRESHOLD, by_name, chaotic, outputs_of
 from .sides import Inputs
-from .typical import Scale
-from .verdict import format_ratio
+from .typical import Scale, typical
+from .verdict import LESS, Sameness, format_ratio
 
 Scales = Mapping[str, Scale]
 SAME_FUNCTION = 1e-3  # times typical rounding: programs that are this near without rounding are one function
@@ -53,10 +54,10 @@ def function_of(program: Program, given: Inputs) -> dict[str, Tensor]:
 def sampled(
     program: Program, given: Inputs, truth: Mapping[str, Tensor], precisions: Sequence[Precision], seed: int
 ) -> list[dict[str, Scale]]:
-    """A program's noise in each of these precisions, of one run."""
+    """A program's noise in each of these precisions, of one run, by the names of its truth."""
     found = []
     for precision in precisions:
-        moved = Noisy(program, Noise(precision, seed)).outputs(given.args, given.kwargs)
+        moved = by_name(truth, Noisy(program, Noise(precision, seed)).outputs(given.args, given.kwargs))
         scales = {name: Scale.like(one) for name, one in truth.items()}
         for name, one in moved.items():
             scales[name].add(one, truth[name])
@@ -185,3 +186,66 @@ def largest_loss(program: Program, given: Inputs, precision: Precision, seed: in
         return None
     factor, node = walk.worst
     return Loss(module_of(node) or node.name, name_of(node), factor)
+
+
+@dataclass(frozen=True)
+class Both:
+    """Two programs on the same inputs, and what is judged by both.
+
+    Attributes:
+        programs: The one that says the truth, and the other.
+        given: The inputs.
+        names: Of both, "A" and "B" or the other way round.
+        a: The precision in which A is held to the other's operations.
+        b: The same of B.
+        seed: Of the noise.
+    """
+
+    programs: tuple[Program, Program]
+    given: Inputs
+    names: tuple[str, str]
+    a: Precision
+    b: Precision
+    seed: int
+
+    def judged(
+        self,
+        basis: Sameness,
+        outputs: tuple[dict[str, Tensor], dict[str, Tensor]],
+        narrow: tuple[Scales, Scales],
+        place: int,
+    ) -> Sameness:
+        """The verdict on outputs.
+
+        Args:
+            basis: What is known by the program that says the truth.
+            outputs: Of A and B.
+            narrow: The noise of that program, in the precision of A and of B.
+            place: That of the other side.
+        """
+        given, other = self.given, self.programs[1]
+        functions = [by_name(outputs[0], function_of(program, given)) for program in self.programs]
+        apart, is_within = distance(functions[0], functions[1], narrow), basis.ratio <= THRESHOLD
+        if apart <= SAME_FUNCTION if is_within else apart > THRESHOLD:
+            return basis
+        if is_within:
+            own = sampled(other, given, functions[1], [self.a, self.b], self.seed)
+            apart = distance(functions[0], functions[1], (own[0], own[1]))
+            return (
+                basis
+                if apart <= THRESHOLD
+                else replace(basis, verdict="not rounding", reason=hidden(apart, self.names))
+            )
+        found = typical(other, given.args, given.kwargs, [self.a, self.b], seed=self.seed)
+        truth, scales = by_name(outputs[0], found[0].truth), [by_name(outputs[0], each.scales) for each in found]
+        wide = (scales[0], scales[1])
+        rows = outputs_of(outputs, truth, wide)
+        if max(row.ratio for row in rows) > THRESHOLD:
+            return basis
+        chaos = chaotic(truth, wide)
+        if chaos is not None:
+            return replace(basis, outputs=rows, verdict="cannot say", reason=chaos, remedy=LESS)
+        loss = largest_loss(other, given, (self.a, self.b)[place], self.seed)
+        return replace(
+            basis, outputs=rows, notes=(*basis.notes, *([] if loss is None else [loss.told(*self.names[::-1])]))
+        )

@@ -21,32 +21,23 @@ from torch.export import ExportedProgram
 from ..arguments import as_integer
 from ..errors import ConversionError, OptionError, listed
 from ..files.weights import Opening
-from ..layer.layer import SelfAttention
 from ..programs.float64 import real
-from ..programs.noise import TF32, UNITS, Precision
+from ..programs.noise import UNITS, Precision
 from ..programs.program import Program
-from .both import (
-    SAME_FUNCTION,
-    Scales,
-    distance,
-    function_of,
-    has_same_operations,
-    hidden,
-    largest_loss,
-    narrowed,
-    narrowing,
-    sampled,
-)
+from .both import Both, has_same_operations, narrowing
 from .differences import Parted, unlike
+from .notes import notes_of, tf32
 from .onnx_values import OnnxOperations
 from .operations import Parts, where_graphs_part, where_modules_part
 from .outputs import Output, by_name, changed_answers, chaotic, outputs_of
 from .pairing import Operations, Pairs, Traced
 from .proved import Proving, is_small
+from .routing import Routes
 from .sides import Inputs, OnnxCall, Side, bitwise
 from .typical import RUNS, Typical, typical
 from .verdict import (
     INNER,
+    LESS,
     THRESHOLD,
     Sameness,
     format_ratio,
@@ -61,7 +52,6 @@ Progress = Callable[[int], None]
 _LEVELS = 127  # steps of 8 bits from 0 to the largest number
 STEPS = 1 + RUNS  # forwards that progress counts
 _NOT_EMPTY = "give inputs with at least one example"
-_LESS = "compare outputs before rounding has grown so large: of fewer layers or steps, or of both in higher precision"
 
 
 class NotSameError(AssertionError):
@@ -271,21 +261,7 @@ class _Comparison:
         return self._with_notes(self._judged(graph, a, b))
 
     def _with_notes(self, found: Sameness) -> Sameness:
-        pairs = list(zip(self.sides, self.played, strict=True))
-        writes = [f"{side.name} writes to its inputs." for side, run in pairs if run.writes]
-        writes += [
-            f"{side.name} writes to its own {listed(list(run.settled[:3]))} in its first run, which was put back."
-            for side, run in pairs
-            if run.settled
-        ]
-        reads = [note for side in self.sides for note in side.notes] if found.outputs else []
-        soft = [note for side in self.sides for note in _soft(side)] if found.verdict == "not rounding" else []
-        if found.outputs and found.verdict != "same bits":
-            soft += [
-                narrowed(self.sides[place].name, node, self.sides[1 - place].name)
-                for place, node in self.narrowing.items()
-            ]
-        return replace(found, notes=(*found.notes, *soft, *writes, *reads))
+        return replace(found, notes=(*found.notes, *notes_of(found, self.sides, self.played, self.narrowing)))
 
     def _unfair(self) -> Sameness | None:
         """The verdict on a side that gives two results or changes, or None."""
@@ -325,22 +301,31 @@ class _Comparison:
 
     def _judged(self, graph: Program, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
         """Both outputs beside the truth, and beside what rounding does."""
-        *found, stepped = self._typical(graph, watched=bool(self.blocks))
+        routes = self._routes(graph)
+        *found, stepped = self._typical(graph, routes, watched=bool(self.blocks))
         truth = by_name(a, found[0].truth)
         scales = [by_name(a, each.scales) for each in (*found, stepped)]
-        rows = outputs_of((a, b), truth, (scales[0], scales[1]))
+        rows, told = outputs_of((a, b), truth, (scales[0], scales[1])), tuple[str, ...]()
+        if routes is not None:
+            a, b, told = self._routed(routes, found[0], (a, b), is_beyond=max(row.ratio for row in rows) > THRESHOLD)
+            rows = outputs_of((a, b), truth, (scales[0], scales[1]))
         unit = max((row.typical for row in rows), default=0.0)
         without = sorted(found[0].without_row)
         notes = [f"Typical rounding is not known of {listed(without)}, and taken for one rounding."] if without else []
-        basis = Sameness("rounding", outputs=rows, changed=changed_answers(a, b, truth, unit), notes=tuple(notes))
+        changed = changed_answers(a, b, truth, unit)
+        basis = Sameness("rounding", outputs=rows, changed=changed, notes=tuple(notes), turned=told)
         chaos = chaotic(truth, (scales[0], scales[1]))
         if chaos is not None:
-            return replace(basis, verdict="cannot say", reason=chaos, remedy=_LESS)
+            return replace(basis, verdict="cannot say", reason=chaos, remedy=LESS)
         if any(side.quantised for side in self.sides):
             chosen = [scales[2 if side.quantised else place] for place, side in enumerate(self.sides)]
             return self._quantised(basis, outputs_of((a, b), truth, (chosen[0], chosen[1])))
         basis = self._proved(basis, graph, (a, b), truth)
-        basis = self._by_both(basis, (a, b), (scales[0], scales[1]))
+        other = self.graphs[1 - self.exact]
+        if other is not None and not has_same_operations(graph, other):
+            precisions = tuple(self._precision(place, 1 - self.exact) for place in (0, 1))
+            both = Both((graph, other), self.given, self._names, precisions[0], precisions[1], self.seed)
+            basis = both.judged(basis, (a, b), (scales[0], scales[1]), 1 - self.exact)
         if basis.verdict == "cannot say":
             return basis
         if basis.ratio <= THRESHOLD and basis.verdict == "rounding":
@@ -348,45 +333,26 @@ class _Comparison:
         parts, why = self._where(graph, found[1 - self.exact])
         return replace(basis, verdict="not rounding", where=parts.found, inner=parts.largest, only_outputs=why)
 
-    def _by_both(
-        self, basis: Sameness, outputs: tuple[dict[str, Tensor], ...], narrow: tuple[Scales, Scales]
-    ) -> Sameness:
-        """The verdict on outputs, where the other side has other operations: they round otherwise (``both.py``).
+    def _routes(self, graph: Program) -> Routes | None:
+        """The choices of the side whose graph says the truth, and of the other, or None where there are none."""
+        if self.sides[self.exact].quantised:
+            return None
+        other = self.graphs[1 - self.exact]
+        given = [self.given.clone(self.sides[place].dtype) for place in (self.exact, 1 - self.exact)]
+        return Routes.of((graph, other), (given[0], given[1]))
 
-        Args:
-            basis: What is known by the graph that says the truth.
-            outputs: Of A and B.
-            narrow: The noise of that graph, in the precision of A and of B.
-        """
-        graph, other = self.graphs[self.exact], self.graphs[1 - self.exact]
-        if graph is None or other is None or has_same_operations(graph, other):
-            return basis
-        a, given = outputs[0], self.given
-        functions = [by_name(a, function_of(program, given)) for program in (graph, other)]
-        apart, is_within = distance(functions[0], functions[1], narrow), basis.ratio <= THRESHOLD
-        if apart <= SAME_FUNCTION if is_within else apart > THRESHOLD:
-            return basis
-        precisions = [self._precision(place, 1 - self.exact) for place in (0, 1)]
-        if is_within:
-            own = [by_name(a, one) for one in sampled(other, given, functions[1], precisions, self.seed)]
-            apart = distance(functions[0], functions[1], (own[0], own[1]))
-            return (
-                basis
-                if apart <= THRESHOLD
-                else replace(basis, verdict="not rounding", reason=hidden(apart, self._names))
-            )
-        found = typical(other, given.args, given.kwargs, precisions, seed=self.seed)
-        truth, scales = by_name(a, found[0].truth), [by_name(a, each.scales) for each in found]
-        wide = (scales[0], scales[1])
-        rows = outputs_of((a, outputs[1]), truth, wide)
-        if max(row.ratio for row in rows) > THRESHOLD:
-            return basis
-        chaos = chaotic(truth, wide)
-        if chaos is not None:
-            return replace(basis, outputs=rows, verdict="cannot say", reason=chaos, remedy=_LESS)
-        loss = largest_loss(other, given, precisions[1 - self.exact], self.seed)
-        notes = (*basis.notes, *([] if loss is None else [loss.told(*self._names[::-1])]))
-        return replace(basis, outputs=rows, notes=notes)
+    def _routed(
+        self, routes: Routes, found: Typical, outputs: tuple[dict[str, Tensor], dict[str, Tensor]], *, is_beyond: bool
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], tuple[str, ...]]:
+        """The outputs of A and B, as if both had made the choices of the side whose graph says the truth; sentences."""
+        sides, place = list(outputs), 1 - self.exact
+        other = dict(zip(found.truth, by_name(outputs[0], sides[place]).values(), strict=True))
+        result = routes.routed(found, other, self._names, is_beyond=is_beyond)
+        if result.gained is not None:
+            gained = dict(zip(found.truth, outputs[0], strict=True))
+            moved = {gained[name]: one for name, one in result.gained.items() if name in gained}
+            sides[place] = {n: one.double() - moved[n] if n in moved else one for n, one in sides[place].items()}
+        return sides[0], sides[1], result.told
 
     def _within(self, basis: Sameness, graph: Program) -> Sameness:
         """The verdict where the outputs differ by rounding: so must each operation's result on the same inputs."""
@@ -401,17 +367,20 @@ class _Comparison:
         inexact = map(inexact_note, (one for one in parts.found if not one.why_is_known))
         return replace(basis, where=self._unlike(), notes=(*basis.notes, *inexact))
 
-    def _typical(self, graph: Program, *, watched: bool) -> list[Typical]:
+    def _typical(self, graph: Program, routes: Routes | None, *, watched: bool) -> list[Typical]:
         """Truth, and the scale of A, of B, and of steps of 8 bits where a side is quantised."""
         precisions = [self._precision(place) for place in (0, 1)]
         is_quantised = any(side.quantised for side in self.sides)
         precisions.append(Precision(levels=_LEVELS) if is_quantised else precisions[0])
-        if self.reference is not None and self.reference.is_of(graph, self.given):
+        if routes is None and self.reference is not None and self.reference.is_of(graph, self.given):
             return self.reference.typical(precisions, watched=watched, progress=self.progress)
         nodes = frozenset(graph.module_ends.values()) if watched else frozenset()
         args, kwargs = self.given.args, self.given.kwargs
         options: dict[str, Any] = {"seed": self.seed, "enough": self._is_enough, "progress": self.progress}
-        return typical(graph, args, kwargs, precisions, watched=nodes, **options)
+        if routes is None:
+            return typical(graph, args, kwargs, precisions, watched=nodes, **options)
+        found = typical(routes.held.program, args, kwargs, precisions, watched=routes.watched(nodes), **options)
+        return [routes.named(each) for each in found]
 
     def _precision(self, place: int, exact: int | None = None) -> Precision:
         """A side's precision: its own where it differs from the graph's; factors are rounded where weights were.
@@ -424,7 +393,7 @@ class _Comparison:
             return Precision(self.dtype)
         exact = self.exact if exact is None else exact
         computed = [self._computed_in(each) for each in (exact, place)]
-        factors = _tf32(self.given.tensors)
+        factors = tf32(self.given.tensors)
         if computed[0] == computed[1]:
             is_wider = UNITS.get(self.sides[exact].dtype or computed[0], 1.0) < UNITS[computed[0]]
             is_other = exact in self.narrowing or (is_wider and place != exact)
@@ -532,24 +501,3 @@ class _Comparison:
         if not (self.prove and isinstance(why, str)):
             return basis
         return replace(basis, notes=(f"The error of the float64 reference is not proved: {why}.",))
-
-
-def _soft(side: Side) -> list[str]:
-    """Note that a side holds attention which is another function than its convolution, if so."""
-    if not isinstance(side.network, nn.Module):
-        return []
-    layers = [(name, one) for name, one in side.network.named_modules() if isinstance(one, SelfAttention)]
-    soft = [(name, one) for name, one in layers if not one.regime.is_exact]
-    if not soft:
-        return []
-    name, layer = soft[0]
-    which = f"{len(soft)} of its {len(layers)} attention layers" if len(layers) > 1 else "its attention"
-    at = f", `{name}` with alpha {float(layer.alpha.min()):g}" if name else ""
-    return [f"{side.name} is soft at {which}{at}: no convolution exactly; alpha_for gives the alpha of a tolerance."]
-
-
-def _tf32(tensors: list[Tensor]) -> float:
-    """The unit at which factors are rounded on the device: TF32's, where it is allowed on a GPU."""
-    on_gpu = any(one.is_cuda for one in tensors)
-    allowed = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
-    return TF32 if on_gpu and allowed else 0.0

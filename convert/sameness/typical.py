@@ -24,7 +24,9 @@ _LEAST = 32  # numbers of a pool; smaller ones are one
 
 
 def pooled(x: Tensor) -> Tensor:
-    """A tensor as pools, [pools, numbers]: channels of maps, rows of vectors; one pool where these are small."""
+    """A tensor as pools, [pools, numbers]: channels of maps, tokens, rows; larger where these are small."""
+    if x.ndim == 3 and x.shape[-1] >= _LEAST:
+        return x.reshape(-1, x.shape[-1])
     pools = x.transpose(0, 1).flatten(1) if x.ndim >= 4 else x.reshape(len(x) if x.ndim > 1 else 1, -1)
     return pools if pools.shape[1] >= _LEAST else x.reshape(1, -1)
 

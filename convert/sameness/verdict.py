@@ -29,6 +29,7 @@ from .outputs import Changed, Output, by_name
 
 INNER = 20.0
 WIDTH = 80
+LESS = "compare outputs before rounding has grown so large: of fewer layers or steps, or of both in higher precision"
 _LISTED = 8  # operations in a report
 LEGEND = (
     "Difference: the largest. Typical: the largest of one as typical rounding makes it. Ratio: their quotient, by root "

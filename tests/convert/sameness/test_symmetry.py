@@ -116,8 +116,7 @@ def test_two_programs_of_the_same_operations_need_one_noise(monkeypatch: pytest.
     def refused(*given: object) -> None:
         raise AssertionError("noise of the other program")
 
-    monkeypatch.setattr(comparison, "sampled", refused)
-    monkeypatch.setattr(comparison, "function_of", refused)
+    monkeypatch.setattr(comparison, "Both", refused)
     one, other = Network(), Network(eps=1e-3)
     assert has_same_operations(*(Program.of_run(each.eval(), (X,)) for each in (one, other)))
     assert same(one.eval(), other.eval(), X).verdict == "not rounding"
