@@ -51,6 +51,7 @@ from .verdict import (
 Progress = Callable[[int], None]
 _LEVELS = 127  # steps of 8 bits from 0 to the largest number
 STEPS = 1 + RUNS  # forwards that progress counts
+_NETWORK = "give one side as an nn.Module or a program of torch.export"
 _NOT_EMPTY = "give inputs with at least one example"
 
 
@@ -229,8 +230,13 @@ class _Comparison:
 
     @cached_property
     def graphs(self) -> list[Program | None]:
-        """The graphs of both sides; outputs that have the same bits need none."""
-        return [side.graph(self.given, run) for side, run in zip(self.sides, self.played, strict=True)]
+        """The graphs of both sides; outputs that have the same bits need none. A file is read where no other is."""
+        pairs = list(zip(self.sides, self.played, strict=True))
+        found = [side.graph(self.given, run) for side, run in pairs]
+        for place, (side, run) in enumerate(pairs):
+            if found == [None, None]:
+                found[place] = side.read_file(self.given, run)
+        return found
 
     @cached_property
     def exact(self) -> int:
@@ -320,6 +326,9 @@ class _Comparison:
         if any(side.quantised for side in self.sides):
             chosen = [scales[2 if side.quantised else place] for place, side in enumerate(self.sides)]
             return self._quantised(basis, outputs_of((a, b), truth, (chosen[0], chosen[1])))
+        own = max((row.a, row.b)[self.exact] for row in rows)
+        if isinstance(self.sides[self.exact].call, OnnxCall) and own > THRESHOLD:
+            return replace(basis, verdict="cannot say", reason=self._misread(own), remedy=_NETWORK)
         basis = self._proved(basis, graph, (a, b), truth)
         other = self.graphs[1 - self.exact]
         if other is not None and not has_same_operations(graph, other):
@@ -332,6 +341,11 @@ class _Comparison:
             return self._within(basis, graph)
         parts, why = self._where(graph, found[1 - self.exact])
         return replace(basis, verdict="not rounding", where=parts.found, inner=parts.largest, only_outputs=why)
+
+    def _misread(self, ratio: float) -> str:
+        """The reason why a file that is read as torch's operations says no truth."""
+        name, times = self.sides[self.exact].name, format_ratio(ratio)
+        return f"ONNX Runtime's run of {name} is {times} times typical rounding from its nodes as torch's operations"
 
     def _routes(self, graph: Program) -> Routes | None:
         """The choices of the side whose graph says the truth, and of the other, or None where there are none."""

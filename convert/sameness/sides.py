@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..errors import ConversionError, InputError, OptionError, listed, refusing
+from ..errors import ConversionError, InputError, OptionError, first_line, listed, refusing
 from ..files.open import open_network
 from ..files.readers import kind_of
 from ..files.weights import Opening
@@ -228,6 +228,28 @@ class Side:
     def is_network(self) -> bool:
         """Whether what has a graph is a network, not a callable that torch recorded."""
         return isinstance(self.network, nn.Module | ExportedProgram)
+
+    def read_file(self, inputs: Inputs, played: Played) -> Program | None:
+        """The program of an ONNX file, each node by its row as one of torch's operations, or None.
+
+        Args:
+            inputs: The inputs.
+            played: Its runs on them, by ONNX Runtime.
+        """
+        if not isinstance(self.call, OnnxCall) or self.quantised:
+            return None
+        from ..onnx.as_torch import OnnxNetwork  # imports the package onnx, which is optional
+
+        try:
+            feeds = self.call.feeds(inputs.args, inputs.kwargs)
+            self.network = OnnxNetwork(self.call.path)
+            with torch.no_grad():
+                self.network(**feeds)  # whose refusal names the node
+            found = Program.of_run(self.network, inputs.args, inputs.kwargs)
+            self._program = checked_record(found, inputs.args, inputs.kwargs, played.outputs, is_network=True)
+        except (ConversionError, RuntimeError, IndexError) as refusal:
+            self.reason, self.network = f"{self.name} is an ONNX file, and {first_line(refusal)}", None
+        return self._program
 
     def _recorded(self, given: Inputs, played: Played) -> Program:
         """The operations of a run.
