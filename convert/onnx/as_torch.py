@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from ..errors import ConversionError
 from .constants import OWN_DOMAINS, load_model
-from .rows import Node, UnsupportedError, computed
+from .grid_rows import UnsupportedError
+from .rows import Node, computed
 
 _DOMAINS = (*OWN_DOMAINS, "com.microsoft")
 _LEAST = 11

@@ -249,7 +249,8 @@ def _quick_gelu(node: Node) -> Tensor:
 
 
 def _hard_sigmoid(node: Node) -> Tensor:
-    return (node[0] * node.attribute("alpha", 0.2) + node.attribute("beta", 0.5)).clamp(0, 1)
+    x: Tensor = node[0] * node.attribute("alpha", 0.2) + node.attribute("beta", 0.5)
+    return x.clamp(0, 1)
 
 
 def _attention(node: Node) -> Tensor:
@@ -335,7 +336,7 @@ ROWS: dict[str, Row] = {
     "FusedMatMul": _fused_matmul,
     "Gemm": _gemm,
     "FusedGemm": _gemm,
-    "Einsum": lambda node: torch.einsum(node.attributes["equation"], *node.inputs),  # type: ignore[arg-type]
+    "Einsum": lambda node: torch.einsum(node.attributes["equation"], *node.inputs),
     "ReduceMean": _reduced(torch.mean),
     "ReduceSum": _reduced(torch.sum),
     "ReduceMax": _reduced(torch.amax),

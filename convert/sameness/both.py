@@ -149,8 +149,8 @@ class _Losing(Walk):
 
     def operation(self, node: fx.Node, args: Any, kwargs: Any) -> _Twin:
         """The operation's result, twice."""
-        plain, moved = (_side((args, kwargs), which) for which in ("plain", "moved"))
-        found = evaluated(node, *plain), noisy(node, *moved, self._noise)
+        moved_args, moved_kwargs = _side((args, kwargs), "moved")
+        found = evaluated(node, *_side((args, kwargs), "plain")), noisy(node, moved_args, moved_kwargs, self._noise)
         error = _apart(*found)
         twins = tree_leaves((args, kwargs), is_leaf=lambda one: isinstance(one, _Twin))
         unit = UNITS.get(node_dtype(node) or torch.float32, UNITS[torch.float32])

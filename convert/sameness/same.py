@@ -35,6 +35,7 @@ from .proved import Proving, is_small
 from .routing import Routes
 from .sides import Inputs, OnnxCall, Side, bitwise
 from .typical import RUNS, Typical, typical
+from .unseen import unseen
 from .verdict import (
     INNER,
     LESS,
@@ -264,7 +265,10 @@ class _Comparison:
         graph = self.graphs[self.exact]
         if graph is None:
             return self._with_notes(without_truth([side.reason for side in self.sides], a, b))
-        return self._with_notes(self._judged(graph, a, b))
+        judged = self._judged(graph, a, b)
+        if judged.verdict == "rounding":
+            judged = replace(judged, unseen=unseen(graph, self.given.clone(self.sides[self.exact].dtype)))
+        return self._with_notes(judged)
 
     def _with_notes(self, found: Sameness) -> Sameness:
         return replace(found, notes=(*found.notes, *notes_of(found, self.sides, self.played, self.narrowing)))

@@ -205,7 +205,7 @@ class Sameness:
             return []
         named, more = ", ".join(self.unseen[:_LISTED]), len(self.unseen) - _LISTED
         others = f" and {more} more" if more > 0 else ""
-        return [f"A fault could not be seen, as these did nothing on these inputs: {named}{others}."]
+        return [f"A fault in these could not be seen, as they do nothing on these inputs: {named}{others}."]
 
     def __str__(self) -> str:
         """The report, 80 columns wide."""

@@ -509,10 +509,10 @@ def test_an_onnx_file_is_held_against_a_network(tmp_path: Path) -> None:
     assert "12 of 12 elements of weight differ, by " in found.sentence
 
 
-def test_two_onnx_files_have_no_graph_that_says_the_truth(tmp_path: Path) -> None:
+def test_of_two_onnx_files_one_says_the_truth(tmp_path: Path) -> None:
     a, b = written(tmp_path / "a.onnx"), written(tmp_path / "b.onnx", 1.001)
     assert same(a, a, X).verdict == "same bits"
-    assert same(a, b, X).sentence.startswith("Cannot say: neither side has a graph that says the truth: A is an ONNX")
+    assert "12 of 12 elements of weight differ" in same(a, b, X).sentence
 
 
 def test_two_folders_are_opened(tmp_path: Path) -> None:
