@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
-import torch
-from torch import Tensor, fx, nn
+from torch import fx, nn
 
 from ..errors import listed
 from ..layer.layer import SelfAttention
-from ..programs.noise import TF32
 from .both import narrowed
 from .sides import Played, Side
 from .verdict import Sameness
@@ -41,6 +40,20 @@ def notes_of(
         yield from (note for side in sides for note in side.notes)
 
 
+def unfair(sides: tuple[Side, Side], played: Sequence[Played]) -> Sameness | None:
+    """The verdict on a side that gives two results or changes, or None."""
+    for side, run in zip(sides, played, strict=True):
+        if run.changed:
+            what = f"{side.name} changes while it runs: {', '.join(run.changed[:3])}"
+            return Sameness("cannot say", what, remedy="give a function that puts these back before each run")
+        if run.spread is not None:
+            is_nan = math.isnan(run.spread)
+            how = "give NaN at other places" if is_nan else f"differ by {run.spread:.2g}"
+            what = f"{side.name} is not deterministic: two runs on the same inputs {how}"
+            return Sameness("cannot say", what, remedy="give a function that sets its seed before each run")
+    return None
+
+
 def _soft(side: Side) -> list[str]:
     """Note that a side holds attention which is another function than its convolution, if so."""
     if not isinstance(side.network, nn.Module):
@@ -53,10 +66,3 @@ def _soft(side: Side) -> list[str]:
     which = f"{len(soft)} of its {len(layers)} attention layers" if len(layers) > 1 else "its attention"
     at = f", `{name}` with alpha {float(layer.alpha.min()):g}" if name else ""
     return [f"{side.name} is soft at {which}{at}: no convolution exactly; alpha_for gives the alpha of a tolerance."]
-
-
-def tf32(tensors: list[Tensor]) -> float:
-    """The unit at which factors are rounded on the device: TF32's, where it is allowed on a GPU."""
-    on_gpu = any(one.is_cuda for one in tensors)
-    allowed = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
-    return TF32 if on_gpu and allowed else 0.0

@@ -8,14 +8,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.export import ExportedProgram
 
 from ..arguments import as_integer
@@ -24,14 +23,15 @@ from ..files.weights import Opening
 from ..programs.float64 import real
 from ..programs.noise import UNITS, Precision
 from ..programs.program import Program
-from .both import Both, has_same_operations, narrowing
+from .both import Both, has_same_operations
 from .differences import Parted, unlike
-from .notes import notes_of, tf32
+from .notes import notes_of, unfair
 from .onnx_values import OnnxOperations
 from .operations import Parts, where_graphs_part, where_modules_part
 from .outputs import Output, by_name, changed_answers, chaotic, outputs_of
 from .pairing import Operations, Pairs, Traced
-from .proved import Proving, is_small
+from .precisions import Precisions
+from .proved import Proving, is_small, with_proofs
 from .routing import Routes
 from .sides import Inputs, OnnxCall, Side, bitwise
 from .typical import RUNS, Typical, typical
@@ -130,8 +130,10 @@ def same(
 
     Args:
         a: A network, a compiled one, a program of torch.export, a path of either or of an ONNX file, or any callable.
-        b: The other. At least one of the two must have a graph: be a network that torch can export, or a program.
-        inputs: A tensor, several in a sequence or by name; floating-point numbers follow each side's precision.
+        b: The other. At least one of the two must have a graph: be a network, program or function that torch can
+            record, or an ONNX file whose operators are known.
+        inputs: A tensor or an array, several in a sequence or by name; floating-point numbers follow each side's
+            precision.
         dtype: Precision that both sides are held to; None means each side's own.
         seed: Of the noise that stands for rounding.
         prove: Whether to prove, of networks of any size, how far the truth may be off and the most that rounding can
@@ -142,7 +144,7 @@ def same(
         The verdict, where it begins, and what it changes; ``str()`` is the report.
 
     Raises:
-        OptionError: A side is none of these or in train mode, or there is no input.
+        OptionError: A side is none of these, or in train mode and that changes an output, or there is no input.
         InputError: A side does not run on the inputs.
         ConversionError: A path cannot be opened, or a side gives no tensor.
 
@@ -251,7 +253,7 @@ class _Comparison:
 
     def result(self) -> Sameness:
         """The verdict."""
-        refusal = self._unfair() or unpaired(*(run.outputs for run in self.played))
+        refusal = unfair(self.sides, self.played) or unpaired(*(run.outputs for run in self.played))
         if refusal is not None:
             return self._with_notes(refusal)
         a, b = self._outputs()
@@ -271,21 +273,9 @@ class _Comparison:
         return self._with_notes(judged)
 
     def _with_notes(self, found: Sameness) -> Sameness:
-        return replace(found, notes=(*found.notes, *notes_of(found, self.sides, self.played, self.narrowing)))
-
-    def _unfair(self) -> Sameness | None:
-        """The verdict on a side that gives two results or changes, or None."""
-        for side, run in zip(self.sides, self.played, strict=True):
-            if run.changed:
-                what = f"{side.name} changes while it runs: {', '.join(run.changed[:3])}"
-                return Sameness("cannot say", what, remedy="give a function that puts these back before each run")
-            if run.spread is not None:
-                is_nan = math.isnan(run.spread)
-                how = "give NaN at other places" if is_nan else f"differ by {run.spread:.2g}"
-                apart = f"two runs on the same inputs {how}"
-                what = f"{side.name} is not deterministic: {apart}"
-                return Sameness("cannot say", what, remedy="give a function that sets its seed before each run")
-        return None
+        return replace(
+            found, notes=(*found.notes, *notes_of(found, self.sides, self.played, self.precisions.narrowing))
+        )
 
     def _outputs(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The outputs of both sides, by A's names; complex numbers as pairs."""
@@ -322,7 +312,7 @@ class _Comparison:
         unit = max((row.typical for row in rows), default=0.0)
         without = sorted(found[0].without_row)
         notes = [f"Typical rounding is not known of {listed(without)}, and taken for one rounding."] if without else []
-        changed = changed_answers(a, b, truth, unit)
+        changed = changed_answers(*self._outputs(), truth, unit)
         basis = Sameness("rounding", outputs=rows, changed=changed, notes=tuple(notes), turned=told)
         chaos = chaotic(truth, (scales[0], scales[1]))
         if chaos is not None:
@@ -336,7 +326,7 @@ class _Comparison:
         basis = self._proved(basis, graph, (a, b), truth)
         other = self.graphs[1 - self.exact]
         if other is not None and not has_same_operations(graph, other):
-            precisions = tuple(self._precision(place, 1 - self.exact) for place in (0, 1))
+            precisions = tuple(self.precisions.of(place, 1 - self.exact) for place in (0, 1))
             both = Both((graph, other), self.given, self._names, precisions[0], precisions[1], self.seed)
             basis = both.judged(basis, (a, b), (scales[0], scales[1]), 1 - self.exact)
         if basis.verdict == "cannot say":
@@ -400,39 +390,19 @@ class _Comparison:
         found = typical(routes.held.program, args, kwargs, precisions, watched=routes.watched(nodes), **options)
         return [routes.named(each) for each in found]
 
-    def _precision(self, place: int, exact: int | None = None) -> Precision:
-        """A side's precision: its own where it differs from the graph's; factors are rounded where weights were.
-
-        Args:
-            place: The side's.
-            exact: That of the side whose graph is run, which is usually the one that says the truth.
-        """
-        if self.dtype is not None:
-            return Precision(self.dtype)
-        exact = self.exact if exact is None else exact
-        computed = [self._computed_in(each) for each in (exact, place)]
-        factors = tf32(self.given.tensors)
-        if computed[0] == computed[1]:
-            is_wider = UNITS.get(self.sides[exact].dtype or computed[0], 1.0) < UNITS[computed[0]]
-            is_other = exact in self.narrowing or (is_wider and place != exact)
-            return Precision(computed[0] if is_other else None, factors)
-        is_narrower = UNITS[computed[1]] > UNITS[computed[0]]
-        return Precision(computed[1], UNITS[computed[1]] if is_narrower else factors)
-
     @cached_property
-    def narrowing(self) -> dict[int, fx.Node]:
-        """The side that alone rounds to fewer digits than it declares, and where: that is no rounding of both."""
-        known = {place: graph for place, graph in enumerate(self.graphs) if graph is not None}
-        found = {place: narrowing(graph, self._computed_in(place)) for place, graph in known.items()}
-        alone = {place: node for place, node in found.items() if node is not None}
-        return alone if len(alone) == 1 and len(known) == 2 else {}
+    def precisions(self) -> Precisions:
+        """The precision of each side, on its own operations or the other's."""
+        outputs = (self.played[0].outputs, self.played[1].outputs)
+        return Precisions(self.sides, outputs, (self.graphs[0], self.graphs[1]), self.given.tensors, self.dtype)
+
+    def _precision(self, place: int) -> Precision:
+        """A side's precision on the operations of the one whose graph says the truth."""
+        return self.precisions.of(place, self.exact)
 
     def _computed_in(self, place: int) -> torch.dtype:
-        """The precision of a side: that of its outputs or of its parameters, whichever is narrower."""
-        types = {one.dtype for one in self.played[place].outputs.values() if one.dtype in UNITS}
-        own = self.sides[place].dtype
-        stored = [*(types if len(types) == 1 else ()), *([own] if own in UNITS else [])]
-        return max(stored, key=lambda one: UNITS[one], default=torch.float32)
+        """The precision that a side declares."""
+        return self.precisions.declared(place)
 
     def _where(self, graph: Program, other: Typical) -> tuple[Parts, str | None]:
         """Where the two part, and why nothing but outputs could be compared, if so."""
@@ -487,17 +457,12 @@ class _Comparison:
         reason = f"{names} computes with 8-bit integers, whose steps {verb} the difference: {usual}"
         return replace(basis, verdict="quantised", reason=reason, steps=steps)
 
-    @cached_property
-    def proving(self) -> Proving | str:
-        """Proofs about the side whose graph says the truth, or why there are none."""
-        computed = {self._computed_in(place) for place in (0, 1)}
-        if len(computed) > 1:
-            return "the two sides compute in different precisions"
-        network, tensors = self.sides[self.exact].network, self.given.tensors
-        return Proving.of(network, tensors, computed.pop(), seed=self.seed, is_asked=self.prove)
-
     def _proved(
-        self, basis: Sameness, graph: Program, sides: tuple[dict[str, Tensor], ...], truth: Mapping[str, Tensor]
+        self,
+        basis: Sameness,
+        graph: Program,
+        sides: tuple[dict[str, Tensor], dict[str, Tensor]],
+        truth: Mapping[str, Tensor],
     ) -> Sameness:
         """The verdict with the worst case of the number that differs most, and the truth's own error.
 
@@ -508,14 +473,9 @@ class _Comparison:
         is_proved = self.prove or is_small(graph, self.given.tensors)
         if basis.ratio <= THRESHOLD and not is_proved:
             return basis
-        proving, error = self.proving, None
-        if isinstance(proving, Proving):
-            row = max((row for row in basis.outputs if row.typical), key=lambda row: row.difference, default=None)
-            pairs = {name: (one, sides[1][name]) for name, one in sides[0].items()}
-            worst = None if row is None else proving.worst(pairs, row.name)
-            error = proving.truth_error(truth) if is_proved else None
-            basis = replace(basis, worst=worst, truth_error=error if isinstance(error, float) else None)
-        why = error if isinstance(proving, Proving) else proving
-        if not (self.prove and isinstance(why, str)):
-            return basis
-        return replace(basis, notes=(f"The error of the float64 reference is not proved: {why}.",))
+        computed = {self._computed_in(place) for place in (0, 1)}
+        known: Proving | str = "the two sides compute in different precisions"
+        if len(computed) == 1:
+            network, tensors = self.sides[self.exact].network, self.given.tensors
+            known = Proving.of(network, tensors, computed.pop(), seed=self.seed, is_asked=self.prove)
+        return with_proofs(basis, known, sides, truth, is_proved=is_proved, is_asked=self.prove)

@@ -26,7 +26,8 @@ class Idle(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """[count, 6] to [count, 5]."""
         y = self.act(self.layer(x)).masked_fill(x[:, :5].abs() > 50, 0.0)
-        return self.limit(y) + y.exp() * self.gate
+        found: Tensor = self.limit(y) + y.exp() * self.gate
+        return found
 
 
 X = torch.randn(7, 6, generator=torch.Generator().manual_seed(1))
