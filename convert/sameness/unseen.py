@@ -6,7 +6,6 @@ do, its result is that of any other that does nothing here, so a fault in it cha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -31,29 +30,36 @@ class _Watching(Walk):
         super().__init__(program.graph, program.tensors)
         self._depends = program.dependent()
         self.found: dict[str, None] = {}
+        self.rectifiers: dict[str, tuple[int, int]] = {}  # dead channels, and all
 
     def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The operation's own result."""
         found, name = called(node, args, kwargs), name_of(node)
         if node in self._depends and isinstance(found, Tensor) and found.is_floating_point() and found.numel() > 1:
             operands = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
-            for text in _idle(name, found, operands):
-                self.found[f"`{module_of(node) or node.name}` ({name}: {text})"] = None
+            place, text = module_of(node) or node.name, _idle(name, found, operands)
+            if text:
+                self.found[f"`{place}` ({name}: {text})"] = None
+            elif name in _RECTIFYING and found.ndim > 1:
+                self._rectified(place, found)
         return found
 
-
-def _idle(name: str, found: Tensor, operands: list[Tensor]) -> Iterator[str]:
-    """What an operation did not do, if anything."""
-    alike = [one for one in operands if one.shape == found.shape and one.dtype == found.dtype]
-    if name in _MASKING and any(same_values(one, found) for one in alike):
-        yield "changes nothing"
-    elif name in ("mul", *_RECTIFYING) and not found.any() and any(one.any() for one in alike):
-        yield "all is 0"
-    elif name in _RECTIFYING and found.ndim > 1:
+    def _rectified(self, place: str, found: Tensor) -> None:
+        """Notes channels that are 0 everywhere."""
         channels = found.movedim(1 if found.ndim > 3 else -1, 0).flatten(1)
         dead = int((channels == 0).all(1).sum())
         if dead and channels.shape[1] > 1:
-            yield f"{dead} of {len(channels)} channels are 0"
+            before = self.rectifiers.get(place, (0, 0))
+            self.rectifiers[place] = before[0] + dead, before[1] + len(channels)
+
+
+def _idle(name: str, found: Tensor, operands: list[Tensor]) -> str:
+    """What an operation does not do, or ""."""
+    alike = [one for one in operands if one.shape == found.shape and one.dtype == found.dtype]
+    if name in _MASKING and any(same_values(one, found) for one in alike):
+        return "changes nothing"
+    is_dead = name in ("mul", *_RECTIFYING) and not found.any() and any(one.any() for one in alike)
+    return "all is 0" if is_dead else ""
 
 
 def unseen(program: Program, given: Inputs) -> tuple[str, ...]:
@@ -61,4 +67,10 @@ def unseen(program: Program, given: Inputs) -> tuple[str, ...]:
     walk = _Watching(program)
     with torch.no_grad():
         walk.run(*program.inputs(given.args, given.kwargs))
-    return tuple(walk.found)
+    dead = [f"{count} of {of} channels of `{place}`" for place, (count, of) in walk.rectifiers.items()]
+    if len(dead) > 1:
+        counts = [sum(each) for each in zip(*walk.rectifiers.values(), strict=True)]
+        dead = [
+            f"{counts[0]:,} of {counts[1]:,} channels of {len(dead)} rectifiers, `{next(iter(walk.rectifiers))}` first"
+        ]
+    return (*walk.found, *dead)
