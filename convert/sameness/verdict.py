@@ -262,7 +262,8 @@ def without_truth(reasons: list[str], a: Mapping[str, Tensor], b: Mapping[str, T
     largest = max(float(one.double().nan_to_num(0.0, 0.0, 0.0).abs().max()) for one in a.values())
     distance = f"they are {apart:.2g} apart, beside outputs of up to {largest:.2g}"
     refused = any("has no graph" in reason for reason in reasons)
-    remedy = "" if refused else "give one side as an nn.Module or a program of torch.export"
+    without = "give a version of one side without what torch cannot record"
+    remedy = without if refused else "give one side as an nn.Module or a program of torch.export"
     why = f"neither side has a graph that says the truth: {'; '.join([*reasons, distance])}"
     return Sameness("cannot say", why, remedy=remedy)
 

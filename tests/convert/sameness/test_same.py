@@ -17,12 +17,13 @@ from torch import Tensor, nn
 import conv2attn as c2a
 from conv2attn.convert import ConversionError, convert_model
 from conv2attn.convert.errors import InputError, OptionError
+from conv2attn.convert.programs.noise import Precision
 from conv2attn.convert.programs.program import Program
 from conv2attn.convert.programs.walk import arguments_of
 from conv2attn.convert.sameness.differences import unlike
 from conv2attn.convert.sameness.pairing import Pairs, Traced
-from conv2attn.convert.sameness.same import NotSameError, assert_same, same
-from conv2attn.convert.sameness.typical import Scale, pooled
+from conv2attn.convert.sameness.same import STEPS, NotSameError, assert_same, compare, same
+from conv2attn.convert.sameness.typical import FEW, RUNS, Scale, pooled, typical
 from conv2attn.convert.sameness.verdict import THRESHOLD
 from tests.convert.sameness.planted import SIZES, dense, mobile, rounded_once
 from tests.devices import DEVICES
@@ -560,6 +561,18 @@ def test_a_report_s_columns_are_one_number_each_and_the_ratio_is_their_quotient(
         for row in found.outputs:
             assert row.difference == pytest.approx(row.ratio * row.scale)
             assert row.scale == pytest.approx(row.typical, rel=9)
+
+
+def test_few_noisy_runs_are_enough_where_the_ratio_is_far_below_the_limit() -> None:
+    x, steps = image(dense), list[int]()
+    program = Program.of_run(dense(), (x,))
+    for enough, runs in ((True, FEW), (False, RUNS)):
+        (found,) = typical(program, (x,), {}, [Precision()], enough=lambda _, enough=enough: enough)  # type: ignore[misc]
+        assert [scale.runs for scale in found.scales.values()] == [runs]
+    both = typical(program, (x,), {}, [Precision(), Precision(torch.bfloat16)], enough=lambda _: True)
+    assert [scale.runs for each in both for scale in each.scales.values()] == [RUNS // 2] * 2
+    assert compare(dense(), rounded_once(dense()), x, progress=steps.append).verdict == "rounding"
+    assert sum(steps) == STEPS
 
 
 def test_after_a_verdict_the_report_says_what_to_do() -> None:
