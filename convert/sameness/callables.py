@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ..errors import ConversionError
+from ..errors import ConversionError, refusing
 from ..inputs import same_values
 from ..programs.program import Program, own_tensors
 
@@ -80,7 +80,8 @@ def checked_record(
         return found
     if leaving or not _depends(found, any):
         raise ConversionError("it computes outside torch" + (f", from {leaving[0]} on" if leaving else ""))
-    replayed = found.replayed(args, kwargs)
+    with refusing("its operations do not run one by one"):
+        replayed = found.replayed(args, kwargs)
     if outputs.keys() != replayed.keys() or not all(_equal(one, outputs[name]) for name, one in replayed.items()):
         raise ConversionError("its operations one by one give other bits than it does")
     return found

@@ -87,13 +87,9 @@ class Choice:
         if self.name in _SORTS:
             return None
         rows, places = self._preferred(scores)[row], self.rows(taken).clone()
-        chosen = torch.zeros_like(rows, dtype=torch.bool).scatter_(-1, places[row], True)
-        last, best = (
-            int(torch.where(where, rows, worst).argmin())
-            if worst > 0
-            else int(torch.where(where, rows, worst).argmax())
-            for where, worst in ((chosen, torch.inf), (~chosen, -torch.inf))
-        )
+        is_chosen = torch.zeros_like(rows, dtype=torch.bool).scatter_(-1, places[row], True)
+        last = torch.where(is_chosen, rows, torch.inf).argmin()
+        best = torch.where(is_chosen, -torch.inf, rows).argmax()
         places[row] = torch.where(places[row] == last, best, places[row])
         moved = taken if self._keeps_axis else taken.unsqueeze(self.dim)
         shape = moved.movedim(self.dim, -1).shape
