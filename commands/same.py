@@ -13,6 +13,7 @@ from torch import Tensor
 from ..convert.arguments import USUAL_SIZES
 from ..convert.errors import CheckpointError, OptionError
 from ..convert.files.open import Network
+from ..convert.files.preprocessing import Preprocessing
 from ..convert.files.readers import kind_of, read_contents
 from ..convert.files.weights import Opening
 from ..convert.inputs import example_image, program_shape, random_inputs
@@ -93,19 +94,32 @@ def _pictures(folder: Path, sides: Sequence[Network | Path], chosen: InputOption
 
 
 def _random(sides: Sequence[Network | Path], paths: tuple[Path, Path], chosen: InputOptions) -> Any:
-    """Normal numbers, as an ONNX file declares its inputs, or images of the usual size."""
+    """Inputs as an ONNX file declares them, or images of the usual size.
+
+    Images of a network whose preprocessing is known are pictures of random bytes, prepared as it says; else all are
+    normal numbers.
+    """
     specs, size, count, seed = chosen.specs, chosen.size, chosen.count, chosen.seed or 0
     if specs:
         return random_inputs(specs, seed=seed)
     network = next((side for side in sides if not isinstance(side, Path)), None)
+    known = None if network is None else network.preprocessing
     feeds = next((path for side, path in zip(sides, paths, strict=True) if isinstance(side, Path)), None)
     if feeds is not None:
         found = random_feeds(session(feeds), size=size, count=count, seed=seed)
-        return [torch.from_numpy(one) for one in found.values()]
+        return [prepared(torch.from_numpy(one), known, seed) for one in found.values()]
     if network is None:
         raise OptionError("there is no network")
-    known = network.preprocessing
     shape = program_shape(network.read)
     grid = size or (known and known.size) or USUAL_SIZES[2]
     image = example_image(network.read, grid, batch=count or (shape and shape[0]) or _DRAWN)
-    return torch.randn(image.shape, generator=torch.Generator().manual_seed(seed))
+    return prepared(torch.randn(image.shape, generator=torch.Generator().manual_seed(seed)), known, seed)
+
+
+def prepared(drawn: Tensor, known: Preprocessing | None, seed: int) -> Tensor:
+    """Random pictures in place of normal numbers, where these are images and a preprocessing is known."""
+    if known is None or drawn.ndim != 4 or drawn.shape[1] != known.channels or not drawn.is_floating_point():
+        return drawn
+    generator = torch.Generator().manual_seed(seed)
+    pictures = torch.randint(0, 256, drawn.shape, generator=generator, dtype=torch.uint8)
+    return known.normalization(pictures).to(drawn.dtype)

@@ -24,6 +24,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
@@ -272,7 +273,7 @@ _SCORES = ("logits", "scores", "out", "0")  # of transformers, of torchvision's 
 
 
 def named_tensors(outputs: Any, network: str = "the network") -> dict[str, Tensor]:
-    """Every tensor that a network returned, by its place; numbers, texts and None are left out.
+    """Every tensor and array that a network returned, by its place; numbers, texts and None are left out.
 
     Args:
         outputs: What a network returned.
@@ -330,7 +331,18 @@ def class_scores(outputs: Any) -> Tensor:
     return scores.mean(1) if _BOXES in named_tensors(outputs) else scores.flatten(2).mean(2)
 
 
+def tensor_of(value: Any) -> Any:
+    """An array of numbers, NumPy's or any other library's that has ``__dlpack__``, as a tensor; else the value."""
+    if isinstance(value, np.ndarray | np.generic):
+        is_number = value.dtype.kind in "biufc"
+        return torch.from_numpy(np.array(value, dtype=value.dtype.newbyteorder("="))) if is_number else value
+    if isinstance(value, Tensor | type) or not hasattr(value, "__dlpack__"):
+        return value
+    return torch.utils.dlpack.from_dlpack(value).clone()
+
+
 def _collect(value: Any, place: str, found: dict[str, Tensor]) -> None:
+    value = tensor_of(value)
     if isinstance(value, Tensor):
         found[place] = value
         return

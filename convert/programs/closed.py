@@ -54,6 +54,7 @@ def close(graph: fx.GraphModule, tensors: Mapping[str, Tensor], given: Sequence[
     writers = [node for node in graph.graph.nodes if node.op == "call_function" and written_arguments(node)]
     if not writers:
         return
+    _held_once(graph)
     run = _Sharing(graph, {name: one.detach().clone() for name, one in tensors.items()})
     with torch.no_grad(), silently(), torch.random.fork_rng(devices=[]):
         run.run(*(one.clone() for one in given))
@@ -63,6 +64,16 @@ def close(graph: fx.GraphModule, tensors: Mapping[str, Tensor], given: Sequence[
         if others or not isinstance(target, fx.Node):
             raise ConversionError(f"torch's record of {name_of(node)} writes to several tensors at once")
         _written(graph, run, order, target, node)
+
+
+def _held_once(graph: fx.GraphModule) -> None:
+    """Lets all that reads one of the network's own tensors read one node, so that what is written to it is seen."""
+    first: dict[str, fx.Node] = {}
+    for node in graph.graph.find_nodes(op="get_attr"):
+        known = first.setdefault(str(node.target), node)
+        if known is not node:
+            node.replace_all_uses_with(known)
+            graph.graph.erase_node(node)
 
 
 def _written(graph: fx.GraphModule, run: _Sharing, order: dict[fx.Node, int], target: fx.Node, node: fx.Node) -> None:

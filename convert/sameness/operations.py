@@ -1,7 +1,7 @@
 """Where two graphs part: each operation of A is computed again in float64 on B's values.
 
 B's values are noted as B computes them. A is walked through in float64, twice at once: plainly, and with noise as large
-as B's rounding usually is. Where the result is as near to B's as noise explains, B's value takes its place: so what
+as B's rounding typically is. Where the result is as near to B's as noise explains, B's value takes its place: so what
 follows is held against B on B's own inputs, and one wrong operation does not blame its successors. Where it is not, the
 walk goes on with A's value, and the operation is under suspicion until one that reads it agrees again. If that one
 makes up for it, as a batch norm for the convolution that it was folded into, it does not give B's result on B's own
@@ -31,7 +31,6 @@ from .sides import Inputs
 from .typical import Scale, Typical
 
 _PROBED = 256  # numbers that tell quickly that two tensors are not near
-_NAMED = 8  # operations that are listed
 _BESIDE = 0.1  # of the largest ratio: below it, a library's own exp or sigmoid is less exact than its last digit
 
 
@@ -236,7 +235,7 @@ def where_graphs_part(
     largest = max((one.ratio for one in found), default=0.0)
     told = [one for one in found if one.why_is_known or one.ratio >= _BESIDE * largest]
     paired = (walk.suspects[node] for node in named if pairs.partner(node) is not None)
-    return Parts(tuple(told[:_NAMED]), max(walk.largest, *paired, 0.0))
+    return Parts(tuple(told), max(walk.largest, *paired, 0.0))
 
 
 def _walked(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from ..errors import ConversionError, listed
 from ..layer.checked import checked_layer
 from ..layer.layer import SelfAttention
 from ..programs.program import Program as Record
-from .verdict import Worst
+from .verdict import Sameness, Worst
 
 _SMALL = 2**14  # numbers that a network computes for an image, at most, for a proof that nobody asked for
 _FEW = 8  # images, likewise
@@ -114,6 +114,38 @@ class Proving:
         except (ConversionError, RuntimeError, IndexError):  # no rule for an operation, or other outputs
             return None
         return Worst(largest, *found)
+
+
+def with_proofs(
+    basis: Sameness,
+    proving: Proving | str,
+    sides: tuple[Mapping[str, Tensor], Mapping[str, Tensor]],
+    truth: Mapping[str, Tensor],
+    *,
+    is_proved: bool,
+    is_asked: bool,
+) -> Sameness:
+    """A verdict with the worst case of the number that differs most, and the truth's own error.
+
+    Args:
+        basis: The verdict.
+        proving: What can be proved, or why nothing can.
+        sides: The outputs of A and B, by A's names.
+        truth: The same in float64.
+        is_proved: Whether the truth's error is proved.
+        is_asked: Whether that was asked for, so that the report says why it is not proved.
+    """
+    error: float | str | None = None
+    if isinstance(proving, Proving):
+        row = max((row for row in basis.outputs if row.typical), key=lambda row: row.difference, default=None)
+        pairs = {name: (one, sides[1][name]) for name, one in sides[0].items()}
+        worst = None if row is None else proving.worst(pairs, row.name)
+        error = proving.truth_error(truth) if is_proved else None
+        basis = replace(basis, worst=worst, truth_error=error if isinstance(error, float) else None)
+    why = error if isinstance(proving, Proving) else proving
+    if not (is_asked and isinstance(why, str)):
+        return basis
+    return replace(basis, notes=(*basis.notes, f"The error of the float64 reference is not proved: {why}."))
 
 
 def is_small(program: Record, tensors: Sequence[Tensor]) -> bool:

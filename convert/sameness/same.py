@@ -1,14 +1,13 @@
 """Compares two networks on the same inputs, and says whether their difference is rounding.
 
 1. Both sides run twice on clones of the inputs (``sides.py``).
-2. The graph of one says the truth, in float64, and what rounding usually does (``typical.py``).
+2. The graph of one says the truth, in float64, and what rounding typically does (``typical.py``).
 3. Differences of every output are held against that, and against the worst case to first order.
 4. The two graphs tell where they part, also where rounding further on covers it (``operations.py``).
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import cached_property
@@ -21,29 +20,30 @@ from torch.export import ExportedProgram
 from ..arguments import as_integer
 from ..errors import ConversionError, OptionError, listed
 from ..files.weights import Opening
-from ..layer.layer import SelfAttention
 from ..programs.float64 import real
-from ..programs.noise import TF32, UNITS, Precision
+from ..programs.noise import UNITS, Precision
 from ..programs.program import Program
+from .both import Both, has_same_operations
 from .differences import Parted, unlike
+from .notes import notes_of, unfair
 from .onnx_values import OnnxOperations
 from .operations import Parts, where_graphs_part, where_modules_part
+from .outputs import Output, by_name, changed_answers, chaotic, outputs_of
 from .pairing import Operations, Pairs, Traced
-from .proved import Proving, is_small
+from .precisions import Precisions
+from .proved import Proving, is_small, with_proofs
+from .routing import Routes
 from .sides import Inputs, OnnxCall, Side, bitwise
 from .typical import RUNS, Typical, typical
+from .unseen import unseen
 from .verdict import (
     INNER,
+    LESS,
     THRESHOLD,
-    Output,
     Sameness,
-    by_name,
-    changed_answers,
     format_ratio,
     inexact_note,
-    is_chaotic,
     not_finite,
-    output_of,
     same_bits,
     unpaired,
     without_truth,
@@ -52,6 +52,8 @@ from .verdict import (
 Progress = Callable[[int], None]
 _LEVELS = 127  # steps of 8 bits from 0 to the largest number
 STEPS = 1 + RUNS  # forwards that progress counts
+_NETWORK = "give one side as an nn.Module or a program of torch.export"
+_NOT_EMPTY = "give inputs with at least one example"
 
 
 class NotSameError(AssertionError):
@@ -128,8 +130,10 @@ def same(
 
     Args:
         a: A network, a compiled one, a program of torch.export, a path of either or of an ONNX file, or any callable.
-        b: The other. At least one of the two must have a graph: be a network that torch can export, or a program.
-        inputs: A tensor, several in a sequence or by name; floating-point numbers follow each side's precision.
+        b: The other. At least one of the two must have a graph: be a network, program or function that torch can
+            record, or an ONNX file whose operators are known.
+        inputs: A tensor or an array, several in a sequence or by name; floating-point numbers follow each side's
+            precision.
         dtype: Precision that both sides are held to; None means each side's own.
         seed: Of the noise that stands for rounding.
         prove: Whether to prove, of networks of any size, how far the truth may be off and the most that rounding can
@@ -140,7 +144,7 @@ def same(
         The verdict, where it begins, and what it changes; ``str()`` is the report.
 
     Raises:
-        OptionError: A side is none of these or in train mode, or there is no input.
+        OptionError: A side is none of these, or in train mode and that changes an output, or there is no input.
         InputError: A side does not run on the inputs.
         ConversionError: A path cannot be opened, or a side gives no tensor.
 
@@ -229,25 +233,32 @@ class _Comparison:
 
     @cached_property
     def graphs(self) -> list[Program | None]:
-        """The graphs of both sides; outputs that have the same bits need none."""
-        return [side.graph(self.given, run) for side, run in zip(self.sides, self.played, strict=True)]
+        """The graphs of both sides; outputs that have the same bits need none. A file is read where no other is."""
+        pairs = list(zip(self.sides, self.played, strict=True))
+        found = [side.graph(self.given, run) for side, run in pairs]
+        for place, (side, run) in enumerate(pairs):
+            if found == [None, None]:
+                found[place] = side.read_file(self.given, run)
+        return found
 
     @cached_property
     def exact(self) -> int:
-        """The place of the side whose graph says the truth: the widest, A's before B's."""
-        having = [place for place in (0, 1) if self.graphs[place] is not None]
-        return min(
-            having, key=lambda place: (UNITS.get(self.sides[place].dtype or torch.float32, 1.0), place), default=0
-        )
+        """The place of the side whose graph says the truth: a network's, the widest, A's before B's."""
+
+        def rank(place: int) -> tuple[bool, float, int]:
+            side = self.sides[place]
+            return not side.is_network, UNITS.get(side.dtype or torch.float32, 1.0), place
+
+        return min((place for place in (0, 1) if self.graphs[place] is not None), key=rank, default=0)
 
     def result(self) -> Sameness:
         """The verdict."""
-        refusal = self._unfair() or unpaired(*(run.outputs for run in self.played))
+        refusal = unfair(self.sides, self.played) or unpaired(*(run.outputs for run in self.played))
         if refusal is not None:
             return self._with_notes(refusal)
         a, b = self._outputs()
         if not any(one.numel() for one in a.values()):
-            return Sameness("cannot say", "the outputs are empty, so there is nothing to compare")
+            return Sameness("cannot say", "the outputs are empty, so there is nothing to compare", remedy=_NOT_EMPTY)
         odd = not_finite(a, b)
         if odd is not None:
             return self._with_notes(odd)
@@ -256,26 +267,15 @@ class _Comparison:
         graph = self.graphs[self.exact]
         if graph is None:
             return self._with_notes(without_truth([side.reason for side in self.sides], a, b))
-        return self._with_notes(self._judged(graph, a, b))
+        judged = self._judged(graph, a, b)
+        if judged.verdict == "rounding":
+            judged = replace(judged, unseen=unseen(graph, self.given.clone(self.sides[self.exact].dtype)))
+        return self._with_notes(judged)
 
     def _with_notes(self, found: Sameness) -> Sameness:
-        pairs = zip(self.sides, self.played, strict=True)
-        writes = [f"{side.name} writes to its inputs." for side, run in pairs if run.writes]
-        reads = [note for side in self.sides for note in side.notes] if found.outputs else []
-        soft = [note for side in self.sides for note in _soft(side)] if found.verdict == "not rounding" else []
-        return replace(found, notes=(*found.notes, *soft, *writes, *reads))
-
-    def _unfair(self) -> Sameness | None:
-        """The verdict on a side that gives two results or changes, or None."""
-        for side, run in zip(self.sides, self.played, strict=True):
-            if run.changed:
-                return Sameness("cannot say", f"{side.name} changes while it runs: {', '.join(run.changed[:3])}")
-            if run.spread is not None:
-                is_nan = math.isnan(run.spread)
-                how = "give NaN at other places" if is_nan else f"differ by {run.spread:.2g}"
-                apart = f"two runs on the same inputs {how}"
-                return Sameness("cannot say", f"{side.name} is not deterministic: {apart}")
-        return None
+        return replace(
+            found, notes=(*found.notes, *notes_of(found, self.sides, self.played, self.precisions.narrowing))
+        )
 
     def _outputs(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         """The outputs of both sides, by A's names; complex numbers as pairs."""
@@ -290,34 +290,77 @@ class _Comparison:
             return {}
         return side.blocks(self.given, tuple(graph.module_ends))
 
+    def _is_enough(self, found: Typical) -> bool:
+        """Whether a few noisy runs say that a difference is rounding: it is within a third of the limit.
+
+        If all numbers shared one normal error, the mean square of three runs were nine times too large once in 10^5.
+        """
+        a, b = self._outputs()
+        truth, scale = by_name(a, found.truth), by_name(a, found.scales)
+        return max(row.ratio for row in outputs_of((a, b), truth, (scale, scale))) <= THRESHOLD / 3
+
     def _judged(self, graph: Program, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
         """Both outputs beside the truth, and beside what rounding does."""
-        *found, stepped = self._typical(graph, watched=bool(self.blocks))
+        routes = self._routes(graph)
+        *found, stepped = self._typical(graph, routes, watched=bool(self.blocks))
         truth = by_name(a, found[0].truth)
         scales = [by_name(a, each.scales) for each in (*found, stepped)]
-        chaotic = [name for name in a if any(is_chaotic(truth[name], each[name]) for each in scales[:2])]
-        rows = tuple(
-            output_of(name, (one, b[name]), truth[name], (scales[0][name], scales[1][name])) for name, one in a.items()
-        )
+        rows, told = outputs_of((a, b), truth, (scales[0], scales[1])), tuple[str, ...]()
+        if routes is not None:
+            a, b, told = self._routed(routes, found[0], (a, b), is_beyond=max(row.ratio for row in rows) > THRESHOLD)
+            rows = outputs_of((a, b), truth, (scales[0], scales[1]))
         unit = max((row.typical for row in rows), default=0.0)
         without = sorted(found[0].without_row)
-        notes = [f"Usual rounding is not known of {listed(without)}, and taken for one rounding."] if without else []
-        basis = Sameness("rounding", outputs=rows, changed=changed_answers(a, b, truth, unit), notes=tuple(notes))
-        if chaotic:
-            what = f"the output {chaotic[0]}" if chaotic[0] else "the outputs"
-            return replace(
-                basis, verdict="cannot say", reason=f"rounding in the last bit already changes {what} completely"
-            )
+        notes = [f"Typical rounding is not known of {listed(without)}, and taken for one rounding."] if without else []
+        changed = changed_answers(*self._outputs(), truth, unit)
+        basis = Sameness("rounding", outputs=rows, changed=changed, notes=tuple(notes), turned=told)
+        chaos = chaotic(truth, (scales[0], scales[1]))
+        if chaos is not None:
+            return replace(basis, verdict="cannot say", reason=chaos, remedy=LESS)
         if any(side.quantised for side in self.sides):
             chosen = [scales[2 if side.quantised else place] for place, side in enumerate(self.sides)]
-            return self._quantised(
-                basis, [output_of(x, (a[x], b[x]), truth[x], (chosen[0][x], chosen[1][x])) for x in a]
-            )
+            return self._quantised(basis, outputs_of((a, b), truth, (chosen[0], chosen[1])))
+        own = max((row.a, row.b)[self.exact] for row in rows)
+        if isinstance(self.sides[self.exact].call, OnnxCall) and own > THRESHOLD:
+            return replace(basis, verdict="cannot say", reason=self._misread(own), remedy=_NETWORK)
         basis = self._proved(basis, graph, (a, b), truth)
-        if basis.ratio <= THRESHOLD:
+        other = self.graphs[1 - self.exact]
+        if other is not None and not has_same_operations(graph, other):
+            precisions = tuple(self.precisions.of(place, 1 - self.exact) for place in (0, 1))
+            both = Both((graph, other), self.given, self._names, precisions[0], precisions[1], self.seed)
+            basis = both.judged(basis, (a, b), (scales[0], scales[1]), 1 - self.exact)
+        if basis.verdict == "cannot say":
+            return basis
+        if basis.ratio <= THRESHOLD and basis.verdict == "rounding":
             return self._within(basis, graph)
         parts, why = self._where(graph, found[1 - self.exact])
         return replace(basis, verdict="not rounding", where=parts.found, inner=parts.largest, only_outputs=why)
+
+    def _misread(self, ratio: float) -> str:
+        """The reason why a file that is read as torch's operations says no truth."""
+        name, times = self.sides[self.exact].name, format_ratio(ratio)
+        return f"ONNX Runtime's run of {name} is {times} times typical rounding from its nodes as torch's operations"
+
+    def _routes(self, graph: Program) -> Routes | None:
+        """The choices of the side whose graph says the truth, and of the other, or None where there are none."""
+        if self.sides[self.exact].quantised:
+            return None
+        other = self.graphs[1 - self.exact]
+        given = [self.given.clone(self.sides[place].dtype) for place in (self.exact, 1 - self.exact)]
+        return Routes.of((graph, other), (given[0], given[1]))
+
+    def _routed(
+        self, routes: Routes, found: Typical, outputs: tuple[dict[str, Tensor], dict[str, Tensor]], *, is_beyond: bool
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], tuple[str, ...]]:
+        """The outputs of A and B, as if both had made the choices of the side whose graph says the truth; sentences."""
+        sides, place = list(outputs), 1 - self.exact
+        other = dict(zip(found.truth, by_name(outputs[0], sides[place]).values(), strict=True))
+        result = routes.routed(found, other, self._names, is_beyond=is_beyond)
+        if result.gained is not None:
+            gained = dict(zip(found.truth, outputs[0], strict=True))
+            moved = {gained[name]: one for name, one in result.gained.items() if name in gained}
+            sides[place] = {n: one.double() - moved[n] if n in moved else one for n, one in sides[place].items()}
+        return sides[0], sides[1], result.told
 
     def _within(self, basis: Sameness, graph: Program) -> Sameness:
         """The verdict where the outputs differ by rounding: so must each operation's result on the same inputs."""
@@ -332,34 +375,34 @@ class _Comparison:
         inexact = map(inexact_note, (one for one in parts.found if not one.why_is_known))
         return replace(basis, where=self._unlike(), notes=(*basis.notes, *inexact))
 
-    def _typical(self, graph: Program, *, watched: bool) -> list[Typical]:
+    def _typical(self, graph: Program, routes: Routes | None, *, watched: bool) -> list[Typical]:
         """Truth, and the scale of A, of B, and of steps of 8 bits where a side is quantised."""
         precisions = [self._precision(place) for place in (0, 1)]
         is_quantised = any(side.quantised for side in self.sides)
         precisions.append(Precision(levels=_LEVELS) if is_quantised else precisions[0])
-        if self.reference is not None and self.reference.is_of(graph, self.given):
+        if routes is None and self.reference is not None and self.reference.is_of(graph, self.given):
             return self.reference.typical(precisions, watched=watched, progress=self.progress)
         nodes = frozenset(graph.module_ends.values()) if watched else frozenset()
         args, kwargs = self.given.args, self.given.kwargs
-        return typical(graph, args, kwargs, precisions, seed=self.seed, watched=nodes, progress=self.progress)
+        options: dict[str, Any] = {"seed": self.seed, "enough": self._is_enough, "progress": self.progress}
+        if routes is None:
+            return typical(graph, args, kwargs, precisions, watched=nodes, **options)
+        found = typical(routes.held.program, args, kwargs, precisions, watched=routes.watched(nodes), **options)
+        return [routes.named(each) for each in found]
+
+    @cached_property
+    def precisions(self) -> Precisions:
+        """The precision of each side, on its own operations or the other's."""
+        outputs = (self.played[0].outputs, self.played[1].outputs)
+        return Precisions(self.sides, outputs, (self.graphs[0], self.graphs[1]), self.given.tensors, self.dtype)
 
     def _precision(self, place: int) -> Precision:
-        """A side's precision: its own where it differs from the graph's; factors are rounded where weights were."""
-        if self.dtype is not None:
-            return Precision(self.dtype)
-        computed = [self._computed_in(each) for each in (self.exact, place)]
-        factors = _tf32(self.given.tensors)
-        if computed[0] == computed[1]:
-            return Precision(factors=factors)
-        is_narrower = UNITS[computed[1]] > UNITS[computed[0]]
-        return Precision(computed[1], UNITS[computed[1]] if is_narrower else factors)
+        """A side's precision on the operations of the one whose graph says the truth."""
+        return self.precisions.of(place, self.exact)
 
     def _computed_in(self, place: int) -> torch.dtype:
-        """The precision of a side: that of its outputs or of its parameters, whichever is narrower."""
-        types = {one.dtype for one in self.played[place].outputs.values() if one.dtype in UNITS}
-        own = self.sides[place].dtype
-        stored = [*(types if len(types) == 1 else ()), *([own] if own in UNITS else [])]
-        return max(stored, key=lambda one: UNITS[one], default=torch.float32)
+        """The precision that a side declares."""
+        return self.precisions.declared(place)
 
     def _where(self, graph: Program, other: Typical) -> tuple[Parts, str | None]:
         """Where the two part, and why nothing but outputs could be compared, if so."""
@@ -405,7 +448,7 @@ class _Comparison:
         except ConversionError as refusal:
             return str(refusal)
 
-    def _quantised(self, basis: Sameness, stepped: list[Output]) -> Sameness:
+    def _quantised(self, basis: Sameness, stepped: tuple[Output, ...]) -> Sameness:
         """The difference beside what steps of 8 bits do."""
         steps = max(output.ratio for output in stepped)
         names = " and ".join(side.name for side in self.sides if side.quantised)
@@ -414,17 +457,12 @@ class _Comparison:
         reason = f"{names} computes with 8-bit integers, whose steps {verb} the difference: {usual}"
         return replace(basis, verdict="quantised", reason=reason, steps=steps)
 
-    @cached_property
-    def proving(self) -> Proving | str:
-        """Proofs about the side whose graph says the truth, or why there are none."""
-        computed = {self._computed_in(place) for place in (0, 1)}
-        if len(computed) > 1:
-            return "the two sides compute in different precisions"
-        network, tensors = self.sides[self.exact].network, self.given.tensors
-        return Proving.of(network, tensors, computed.pop(), seed=self.seed, is_asked=self.prove)
-
     def _proved(
-        self, basis: Sameness, graph: Program, sides: tuple[dict[str, Tensor], ...], truth: Mapping[str, Tensor]
+        self,
+        basis: Sameness,
+        graph: Program,
+        sides: tuple[dict[str, Tensor], dict[str, Tensor]],
+        truth: Mapping[str, Tensor],
     ) -> Sameness:
         """The verdict with the worst case of the number that differs most, and the truth's own error.
 
@@ -435,35 +473,9 @@ class _Comparison:
         is_proved = self.prove or is_small(graph, self.given.tensors)
         if basis.ratio <= THRESHOLD and not is_proved:
             return basis
-        proving, error = self.proving, None
-        if isinstance(proving, Proving):
-            row = max((row for row in basis.outputs if row.typical), key=lambda row: row.difference, default=None)
-            pairs = {name: (one, sides[1][name]) for name, one in sides[0].items()}
-            worst = None if row is None else proving.worst(pairs, row.name)
-            error = proving.truth_error(truth) if is_proved else None
-            basis = replace(basis, worst=worst, truth_error=error if isinstance(error, float) else None)
-        why = error if isinstance(proving, Proving) else proving
-        if not (self.prove and isinstance(why, str)):
-            return basis
-        return replace(basis, notes=(f"The error of the float64 reference is not proved: {why}.",))
-
-
-def _soft(side: Side) -> list[str]:
-    """Note that a side holds attention which is another function than its convolution, if so."""
-    if not isinstance(side.network, nn.Module):
-        return []
-    layers = [(name, one) for name, one in side.network.named_modules() if isinstance(one, SelfAttention)]
-    soft = [(name, one) for name, one in layers if not one.regime.is_exact]
-    if not soft:
-        return []
-    name, layer = soft[0]
-    which = f"{len(soft)} of its {len(layers)} attention layers" if len(layers) > 1 else "its attention"
-    at = f", `{name}` with alpha {float(layer.alpha.min()):g}" if name else ""
-    return [f"{side.name} is soft at {which}{at}: no convolution exactly; alpha_for gives the alpha of a tolerance."]
-
-
-def _tf32(tensors: list[Tensor]) -> float:
-    """The unit at which factors are rounded on the device: TF32's, where it is allowed on a GPU."""
-    on_gpu = any(one.is_cuda for one in tensors)
-    allowed = torch.backends.cuda.matmul.allow_tf32 or torch.backends.cudnn.allow_tf32
-    return TF32 if on_gpu and allowed else 0.0
+        computed = {self._computed_in(place) for place in (0, 1)}
+        known: Proving | str = "the two sides compute in different precisions"
+        if len(computed) == 1:
+            network, tensors = self.sides[self.exact].network, self.given.tensors
+            known = Proving.of(network, tensors, computed.pop(), seed=self.seed, is_asked=self.prove)
+        return with_proofs(basis, known, sides, truth, is_proved=is_proved, is_asked=self.prove)

@@ -12,28 +12,28 @@ train mode is refused where a module's own code reads its mode, as dropout's doe
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import CodeType, FunctionType
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
+from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.utils._pytree import tree_leaves, tree_map
 
-from ..errors import ConversionError, InputError, OptionError, listed, refusing
+from ..errors import ConversionError, InputError, OptionError, first_line, listed, refusing
 from ..files.open import open_network
 from ..files.readers import kind_of
 from ..files.weights import Opening
-from ..inputs import named_tensors, other_than_inputs, same_values
+from ..inputs import named_tensors, other_than_inputs, same_values, tensor_of
 from ..layer.checked import passed
 from ..onnx import onnx_package
 from ..onnx.run import session
-from ..programs.program import Program, left_alone, own_tensors
+from ..programs.program import Program, left_alone
+from .callables import checked_record, networks_of, tensors_of_networks
+from .modes import depends_on_mode
 
 ONNX = ".onnx"
 _QUANTISED_NODES = ("QuantizeLinear", "DequantizeLinear", "QLinear", "ConvInteger", "MatMulInteger")
@@ -49,12 +49,13 @@ class Inputs:
 
     @classmethod
     def of(cls, inputs: Any) -> Inputs:
-        """Inputs as users give them: a tensor, several in a tuple or list, or a mapping by name.
+        """Inputs as users give them: a tensor or an array, several in a tuple or list, or a mapping by name.
 
         Raises:
             OptionError: There is no tensor among them.
         """
         found = cls((), dict(inputs)) if isinstance(inputs, Mapping) else cls(_placed(inputs))
+        found = cls(tree_map(tensor_of, found.args), tree_map(tensor_of, found.kwargs))
         parts = tree_leaves((found.args, found.kwargs))
         if not any(isinstance(one, Tensor) for one in parts):
             got = other_than_inputs(inputs, parts)
@@ -92,13 +93,15 @@ class Played:
     Attributes:
         outputs: Tensors of the first, by name.
         spread: The largest difference between the two, or None where they are equal bit for bit.
-        changed: Names of the side's own tensors that the runs changed.
+        changed: Names of the side's own tensors that each run changes.
+        settled: Names of those that the first run changed, and the second left.
         writes: Whether it writes to its inputs.
     """
 
     outputs: Mapping[str, Tensor]
     spread: float | None
     changed: tuple[str, ...]
+    settled: tuple[str, ...]
     writes: bool
 
 
@@ -151,11 +154,12 @@ class Side:
 
     Attributes:
         call: Runs it.
-        network: The module or program that has a graph, or None.
+        network: What has a graph: a module, a program or a callable, or None.
+        networks: The modules that run.
         is_own: Whether what runs is what the graph says, operation by operation; a compiled module's is not.
 
     Raises:
-        OptionError: It is nothing of these, or in train mode, which it depends on.
+        OptionError: It is nothing of these.
         ConversionError: The path cannot be opened.
     """
 
@@ -163,7 +167,8 @@ class Side:
         self, given: Any, name: str, opening: Opening | None = None, *, program: Program | None = None
     ) -> None:
         self.name, self.is_own = name, True
-        self.network: nn.Module | ExportedProgram | None = None
+        self.network: Callable[..., Any] | ExportedProgram | None = None
+        self.networks: list[nn.Module] = []
         self.call: Callable[..., Any]
         self.reason = f"{name} is a callable without a graph"
         self.quantised = False
@@ -172,22 +177,20 @@ class Side:
             given = self._opened(Path(given), opening)
         if isinstance(given, ExportedProgram):
             self.network, self.call = given, given.module()
+            self.networks = [self.call]
         elif isinstance(given, nn.Module):
             self._take(given)
-        elif callable(given) and not isinstance(given, type):
+        elif isinstance(given, OnnxCall):
             self.call = given
+        elif callable(given) and not isinstance(given, type):
+            self.network, self.call, self.networks = given, given, networks_of(given)
         else:
             raise OptionError(f"{name} must be a network, a program, a callable or a path; got {passed(given)}")
 
     def _take(self, given: nn.Module) -> None:
-        modules = [one for one in given.named_modules() if _QUANTISED_MODULES not in type(one[1]).__module__]
-        training = next((one for one in modules if one[1].training and _depends_on_mode(one[1])), None)
-        if training is not None:
-            path, module = training
-            where = f"`{path}` ({type(module).__name__})" if path else "the network itself"
-            raise OptionError(f"{self.name} is in train mode, which {where} depends on: call its eval() first")
         own = getattr(given, "_orig_mod", None)
         self.network, self.call = given if own is None else own, given
+        self.networks = [given if own is None else own]
         self.is_own = own is None
         self.quantised = any(_QUANTISED_MODULES in type(module).__module__ for module in given.modules())
 
@@ -213,35 +216,63 @@ class Side:
         if self._program is None:
             given = inputs.clone(self.dtype)
             try:
-                self._program = self._recorded(given)
+                self._program = self._recorded(given, played)
                 self.quantised = self._program.reads_quantised
                 self.notes = [*_notes(self.name, self._program, given, played)] if self.is_own else []
             except ConversionError as refusal:
-                self.reason, self.network = f"{self.name} has no graph: {refusal}", None
+                what = "has no graph" if self.is_network else "is a callable without a graph"
+                self.reason, self.network = f"{self.name} {what}: {refusal}", None
         return self._program
 
-    def _recorded(self, given: Inputs) -> Program:
+    @property
+    def is_network(self) -> bool:
+        """Whether what has a graph is a network, not a callable that torch recorded."""
+        return isinstance(self.network, nn.Module | ExportedProgram)
+
+    def read_file(self, inputs: Inputs, played: Played) -> Program | None:
+        """The program of an ONNX file, each node by its row as one of torch's operations, or None.
+
+        Args:
+            inputs: The inputs.
+            played: Its runs on them, by ONNX Runtime.
+        """
+        if not isinstance(self.call, OnnxCall) or self.quantised:
+            return None
+        from ..onnx.as_torch import OnnxNetwork  # imports the package onnx, which is optional
+
+        try:
+            feeds = self.call.feeds(inputs.args, inputs.kwargs)
+            self.network = OnnxNetwork(self.call.path)
+            with torch.no_grad():
+                self.network(**feeds)  # whose refusal names the node
+            found = Program.of_run(self.network, inputs.args, inputs.kwargs)
+            self._program = checked_record(found, inputs.args, inputs.kwargs, played.outputs, is_network=True)
+        except (ConversionError, RuntimeError, IndexError) as refusal:
+            self.reason, self.network = f"{self.name} is an ONNX file, and {first_line(refusal)}", None
+        return self._program
+
+    def _recorded(self, given: Inputs, played: Played) -> Program:
         """The operations of a run.
 
         Raises:
-            ConversionError: Random numbers are drawn, of which the next run has others, or torch cannot record it.
+            ConversionError: torch cannot record it, or the record may not stand for it.
         """
-        found = Program.of_run(self.network, given.args, given.kwargs)  # type: ignore[arg-type]
-        if found.draws:
-            raise ConversionError(f"it draws random numbers ({found.draws[0]})")
-        return found
+        with left_alone(self.own_tensors(), []):
+            found = Program.of_run(self.network, given.args, given.kwargs)  # type: ignore[arg-type]
+        return checked_record(found, given.args, given.kwargs, played.outputs, is_network=self.is_network)
+
+    def own_tensors(self) -> dict[str, Tensor]:
+        """The tensors of what runs, by name."""
+        return tensors_of_networks(self.networks)
 
     @property
     def dtype(self) -> torch.dtype | None:
         """The floating type of most of its parameters, or None where it has none."""
-        if self.network is None:
-            return None
-        network = self.network
-        held = network.state_dict if isinstance(network, ExportedProgram) else network.state_dict()
         counted: Counter[torch.dtype] = Counter()
-        for one in held.values():
-            if isinstance(one, Tensor) and one.is_floating_point():
-                counted[one.dtype] += one.numel()
+        for network in self.networks:
+            for one in network.state_dict().values():
+                if isinstance(one, Tensor) and one.is_floating_point():
+                    counted[one.dtype] += one.numel()
         return counted.most_common(1)[0][0] if counted else None
 
     def play(self, inputs: Inputs) -> Played:
@@ -251,21 +282,35 @@ class Side:
             inputs: Floating-point tensors follow the dtype of its parameters.
 
         Raises:
+            OptionError: It is in train mode, and that changes an output.
             InputError: It does not run on them.
             ConversionError: It gives no tensor.
         """
-        given = inputs.clone(self.dtype)
+        given, own = inputs.clone(self.dtype), self.own_tensors()
+        self._refuse_train_mode(given, own)
         first, changed = given.clone(), list[str]()
-        with torch.random.fork_rng(devices=[]), left_alone(own_tensors(self.call), changed):
-            outputs, again = self._run(first), self._run(given.clone())
+        with torch.random.fork_rng(devices=[]), left_alone(own, changed) as before:
+            outputs = self._run(first)
+            after = {name: one.detach().clone() for name, one in own.items() if not same_values(one, before[name])}
+            again = self._run(given.clone())
+            settled = [name for name, one in after.items() if same_values(own[name], one)]
         writes = not all(bitwise(a, b) for a, b in zip(first.tensors, given.tensors, strict=True))
-        return Played(outputs, _spread(outputs, again), tuple(changed), writes)
+        moving = tuple(name for name in changed if name not in settled)
+        return Played(outputs, _spread(outputs, again), moving, tuple(settled), writes)
+
+    def _refuse_train_mode(self, given: Inputs, own: Mapping[str, Tensor]) -> None:
+        call = self.call if self.is_own else self.network
+        found = depends_on_mode(self.networks, own, lambda: self._run(given.clone(), call))
+        if found is not None:
+            path, module = found
+            where = f"`{path}` ({type(module).__name__})" if path else "the network itself"
+            raise OptionError(f"{self.name} is in train mode, which {where} depends on: set that to eval mode first")
 
     def blocks(self, inputs: Inputs, names: Sequence[str]) -> dict[str, Tensor]:
         """The outputs of those of these modules that it has, by name."""
-        if not isinstance(self.call, nn.Module):
+        if len(self.networks) != 1:
             return {}
-        modules, kept = dict(self.call.named_modules()), dict[str, Tensor]()
+        modules, kept = dict(self.networks[0].named_modules()), dict[str, Tensor]()
         handles = [modules[name].register_forward_hook(_keeper(kept, name)) for name in names if name in modules]
         try:
             with torch.random.fork_rng(devices=[]):
@@ -275,9 +320,9 @@ class Side:
                 handle.remove()
         return kept
 
-    def _run(self, given: Inputs) -> dict[str, Tensor]:
+    def _run(self, given: Inputs, call: Callable[..., Any] | None = None) -> dict[str, Tensor]:
         with torch.no_grad(), refusing(f"{self.name} does not run on these inputs", InputError):
-            found = self.call(*given.args, **given.kwargs)
+            found = (call or self.call)(*given.args, **given.kwargs)
         return {name: one.detach().clone() for name, one in named_tensors(found, self.name).items()}
 
 
@@ -292,32 +337,6 @@ def _notes(name: str, program: Program, given: Inputs, played: Played) -> Iterat
         yield f"{name} reads values ({listed(program.reads)}): what is said of it is of these inputs."
     if not (_gave(program.results, played) or _gave(program.replayed(given.args, given.kwargs), played)):
         yield f"{name}'s operations one by one give other last digits than its run, which torch fuses."
-
-
-def _depends_on_mode(module: nn.Module) -> bool:
-    """Whether a module may compute something else in train mode: code of its own reads it, or cannot be read."""
-    if isinstance(module, fx.GraphModule):  # whose code has the mode in which it was traced
-        return False
-    own = vars(module).get("forward")
-    is_patched = own is not None and _names_mode(getattr(own, "__code__", None))
-    return is_patched or isinstance(module, torch.jit.ScriptModule) or _reads_mode(type(module))
-
-
-def _reads_mode(kind: type) -> bool:
-    own = [vars(base) for base in kind.__mro__ if base not in nn.Module.__mro__]
-    if any("train" in members for members in own):
-        return True
-    held = (value for members in own for value in members.values())
-    plain = (getattr(value, "fget", None) or getattr(value, "__func__", value) for value in held)
-    return any(_names_mode(inspect.unwrap(one).__code__) for one in plain if isinstance(one, FunctionType))
-
-
-def _names_mode(code: CodeType | None) -> bool:
-    """Whether a function reads an attribute `training`, or one that it defines does."""
-    if code is None:
-        return True
-    inner = (one for one in code.co_consts if isinstance(one, CodeType))
-    return "training" in (*code.co_names, *code.co_consts) or any(map(_names_mode, inner))
 
 
 def _is_quantised(path: Path) -> bool:

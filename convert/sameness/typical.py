@@ -20,11 +20,14 @@ from ..programs.program import Program
 from ..programs.rounding import Products
 
 RUNS = 6
+FEW = 3  # runs after which it may be enough
 _LEAST = 32  # numbers of a pool; smaller ones are one
 
 
 def pooled(x: Tensor) -> Tensor:
-    """A tensor as pools, [pools, numbers]: channels of maps, rows of vectors; one pool where these are small."""
+    """A tensor as pools, [pools, numbers]: channels of maps, tokens, rows; larger where these are small."""
+    if x.ndim == 3 and x.shape[-1] >= _LEAST:
+        return x.reshape(-1, x.shape[-1])
     pools = x.transpose(0, 1).flatten(1) if x.ndim >= 4 else x.reshape(len(x) if x.ndim > 1 else 1, -1)
     return pools if pools.shape[1] >= _LEAST else x.reshape(1, -1)
 
@@ -132,6 +135,7 @@ def typical(
     *,
     seed: int = 0,
     watched: frozenset[fx.Node] = frozenset(),
+    enough: Callable[[Typical], bool] = lambda _: False,
     progress: Callable[[int], None] = lambda _: None,
 ) -> list[Typical]:
     """Runs a program in float64, and with noise of each precision; equal precisions share their runs.
@@ -143,6 +147,7 @@ def typical(
         precisions: Those of the sides.
         seed: Of the noise.
         watched: Operations whose results are to have a scale, too.
+        enough: Whether what ``FEW`` runs say is enough.
         progress: Called after each run.
     """
     exact = Lifted(graph, watched)
@@ -163,6 +168,9 @@ def typical(
             for node, (value, scale) in beside.items():
                 scale.add(moved.seen[node], value)
             progress(1)
+            if run + 1 == FEW < runs and enough(Typical(truth, scales)):
+                progress(runs - FEW)
+                break
         found[precision] = Typical(truth, scales, beside, frozenset(noise.without_row))
     return [found[precision] for precision in precisions]
 

@@ -1,7 +1,7 @@
 """The verdict of a comparison, with the number, the scale, the operation and what differs there.
 
 same bits     all numbers of the outputs are equal
-rounding      no output is further off than ``THRESHOLD`` times what rounding usually does
+rounding      no output is further off than ``THRESHOLD`` times typical rounding
 not rounding  some output is, or some operation, by ``INNER`` times on the same inputs, whose attributes, weights or
               kind are known to differ: a library's own sigmoid may be far less exact than its last digit
 quantised     a side computes with integers of 8 bits, which is no rounding; their step is told
@@ -17,60 +17,27 @@ import math
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from ..certificate.network.images import P, proof_in_words
-from ..errors import ConversionError
-from ..inputs import scores_of
 from .differences import Parted
-from .typical import Scale, pooled
+from .outputs import THRESHOLD as THRESHOLD
+from .outputs import Changed, Output, by_name
 
-_Value = TypeVar("_Value")
-THRESHOLD = 3.0
 INNER = 20.0
-CHAOS = 0.25  # of the outputs' own spread: noise in the last bit that fills them
 WIDTH = 80
+LESS = "compare outputs before rounding has grown so large: of fewer layers or steps, or of both in higher precision"
+_LISTED = 8  # operations in a report
 LEGEND = (
-    "Difference: the largest. Rounding: the usual root mean square. Ratio: the larger of two, of root mean squares and "
-    "of maxima. A, B: this ratio of each to the float64 reference."
+    "Difference: the largest. Typical: the largest of one as typical rounding makes it. Ratio: their quotient, by root "
+    "mean squares or by maxima, whichever is larger. A, B: this ratio of each to the float64 reference."
 )
 
 Verdict = Literal["same bits", "rounding", "not rounding", "quantised", "cannot say"]
 EXIT_CODES: dict[Verdict, int] = {"same bits": 0, "rounding": 0, "not rounding": 1, "quantised": 1, "cannot say": 5}
-
-
-@dataclass(frozen=True)
-class Output:
-    """An output of both sides.
-
-    Attributes:
-        name: Its name; "" for the only one.
-        shape: Its shape.
-        difference: The largest difference between A and B.
-        typical: What rounding usually does to the difference: a root mean square, the largest over pools.
-        ratio: The difference in these units: the larger of the next two.
-        rms: Ratio of root mean squares, the largest over pools.
-        largest: Ratio of the largest numbers of a pool.
-        a: Distance of A from the truth, in units of A's rounding.
-        b: The same of B.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    difference: float
-    typical: float
-    rms: float
-    largest: float
-    a: float
-    b: float
-
-    @property
-    def ratio(self) -> float:
-        """The difference in units of what rounding usually does."""
-        return max(self.rms, self.largest)
 
 
 @dataclass(frozen=True)
@@ -99,23 +66,6 @@ class Worst:
 
 
 @dataclass(frozen=True)
-class Changed:
-    """The effect of the difference on answers.
-
-    Attributes:
-        answers: Number of answers: images, or pixels.
-        changed: Those whose largest score is another one.
-        ties: Those whose margin is within the threshold, so that any rounding may turn them.
-        margin: The smallest margin over the second largest score, in units of rounding.
-    """
-
-    answers: int
-    changed: int
-    ties: int
-    margin: float
-
-
-@dataclass(frozen=True)
 class Sameness:
     """Whether the difference between two networks is rounding.
 
@@ -134,6 +84,9 @@ class Sameness:
         truth_error: Bound on how far any number of the truth is from exact arithmetic, where it was proved.
         notes: What else was noticed.
         seed: Of the noise.
+        remedy: What would make it judgeable, where it cannot be said.
+        unseen: Operations that did nothing on these inputs, so that a fault in them would not show.
+        turned: Choices, as of a token's expert, that differ between the sides or that rounding turns.
     """
 
     verdict: Verdict
@@ -148,10 +101,13 @@ class Sameness:
     truth_error: float | None = None
     notes: tuple[str, ...] = ()
     seed: int = 0
+    remedy: str = ""
+    unseen: tuple[str, ...] = ()
+    turned: tuple[str, ...] = ()
 
     @property
     def ratio(self) -> float:
-        """The largest difference of an output, in units of what rounding usually does."""
+        """The largest difference of an output, in units of typical rounding."""
         return max((output.ratio for output in self.outputs), default=0.0)
 
     @property
@@ -168,7 +124,7 @@ class Sameness:
         if self.verdict == "cannot say":
             return f"Cannot say: {self.reason}."
         if self.verdict == "rounding":
-            said = f"Rounding: the difference is {format_ratio(self.ratio)} times usual rounding."
+            said = f"Rounding: the difference is {format_ratio(self.ratio)} times typical rounding."
             return " ".join([said, *([f"But the networks are not the same at {self.where[0]}."] if self.where else [])])
         if self.verdict == "quantised":
             return f"Quantised: {self.reason}."
@@ -185,14 +141,14 @@ class Sameness:
     def _inside(self) -> str:
         """The operation that differs by more than rounding, and that the outputs do not show it."""
         first, others = self.where[0], _others(self.where)
-        there = f"on the same inputs, {format_ratio(first.ratio)} times usual rounding"
-        shown = f"The outputs do not show it: they differ by {format_ratio(self.ratio)} times usual rounding."
+        there = f"on the same inputs, {format_ratio(first.ratio)} times typical rounding"
+        shown = f"The outputs do not show it: they differ by {format_ratio(self.ratio)} times typical rounding."
         return f"{first} ({there}).{others} {shown}"
 
     @property
     def _size(self) -> str:
         if math.isfinite(self.ratio):
-            return f"the difference is {format_ratio(self.ratio)} times usual rounding"
+            return f"the difference is {format_ratio(self.ratio)} times typical rounding"
         apart = max(one.difference for one in self.outputs if one.ratio == math.inf)
         return f"numbers differ by {apart:.2g} where rounding changes nothing"
 
@@ -200,19 +156,36 @@ class Sameness:
     def _begins(self) -> list[str]:
         """Where it begins, or why that is not known."""
         if not self.where:
-            return [] if self.only_outputs is None else [f"Only outputs could be compared: {self.only_outputs}."]
+            if self.only_outputs is None:
+                return []
+            compared = "Only outputs could be compared" if self.inner is None else "Operations were compared, too"
+            return [f"{compared}: {self.only_outputs}."]
         return [f"It begins at {self.where[0]}.{_others(self.where)}"]
 
+    @property
+    def advice(self) -> str:
+        """What to do next, in a sentence; "" where there is nothing."""
+        if self.verdict == "cannot say":
+            return f"To judge it, {self.remedy}." if self.remedy else ""
+        if self.verdict == "not rounding" and self.where:
+            return f"Look at `{self.where[0].name}` in both networks."
+        if self.verdict == "not rounding" and self.only_outputs is not None and self.inner is None:
+            return "Operations are compared where both sides are networks, or functions that torch can record."
+        tolerance = max((one.tolerance for one in self.outputs), default=0.0)
+        if self.verdict == "rounding" and tolerance:
+            return f"A test of this passes with rtol=0, atol={rounded_up(tolerance)}."
+        return ""
+
     def table(self) -> list[tuple[str, ...]]:
-        """Each output: name, shape, largest difference, usual rounding, ratio, and each side's ratio to the truth."""
-        header = ("output", "shape", "difference", "rounding", "ratio", "A", "B")
+        """Each output: name, shape, largest difference, typical rounding, ratio, and each side's ratio to the truth."""
+        header = ("output", "shape", "difference", "typical", "ratio", "A", "B")
         return [header, *(_row(output) for output in self.outputs)]
 
     def lines(self) -> list[str]:
         """All that is said beside the table, a sentence each."""
-        found = [self.sentence]
+        found = [self.sentence, *([self.advice] if self.advice else [])]
         if self.worst is not None and self.verdict in ("rounding", "not rounding") and not self.is_hidden:
-            found.append(_worst(self.worst, self.seed))
+            found.append(_worst(self.worst, self.seed, self.outputs))
         if self.truth_error is not None:
             found.append(
                 f"The float64 reference is within {self.truth_error:.2g} of exact arithmetic, which is proved (where "
@@ -220,9 +193,19 @@ class Sameness:
             )
         if self.changed is not None:
             found.append(_changed(self.changed))
-        for place in self.where[1:]:
+        for place in self.where[1:_LISTED]:
             found.append(f"Also {place}.")
-        return [*found, *self.notes]
+        if len(self.where) > _LISTED:
+            found.append(f"And {len(self.where) - _LISTED} more.")
+        return [*found, *self.turned, *self._unseen, *self.notes]
+
+    @property
+    def _unseen(self) -> list[str]:
+        if not self.unseen:
+            return []
+        named, more = ", ".join(self.unseen[:_LISTED]), len(self.unseen) - _LISTED
+        others = f" and {more} more" if more > 0 else ""
+        return [f"A fault in these could not be seen, as they do nothing on these inputs: {named}{others}."]
 
     def __str__(self) -> str:
         """The report, 80 columns wide."""
@@ -253,14 +236,8 @@ def same_bits(sizes: Mapping[str, tuple[int, ...]]) -> Sameness:
 
 def inexact_note(one: Parted) -> str:
     """Note on an operation that is the same on both sides and less exact on one."""
-    differs = f"on the same inputs it differs by {format_ratio(one.ratio)} times usual rounding"
+    differs = f"on the same inputs it differs by {format_ratio(one.ratio)} times typical rounding"
     return f"{one}; {differs}, which the outputs do not show."
-
-
-def by_name(a: Mapping[str, Any], other: Mapping[str, _Value]) -> dict[str, _Value]:
-    """Values by A's names: those of the same name, or of the same place where names differ."""
-    values = [other[name] for name in a] if a.keys() == other.keys() else other.values()
-    return dict(zip(a, values, strict=True))
 
 
 def unpaired(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Sameness | None:
@@ -285,9 +262,10 @@ def without_truth(reasons: list[str], a: Mapping[str, Tensor], b: Mapping[str, T
     largest = max(float(one.double().nan_to_num(0.0, 0.0, 0.0).abs().max()) for one in a.values())
     distance = f"they are {apart:.2g} apart, beside outputs of up to {largest:.2g}"
     refused = any("has no graph" in reason for reason in reasons)
-    remedy = [] if refused else ["give one side as an nn.Module or a program of torch.export"]
-    why = f"neither side has a graph that says the truth: {'; '.join([*reasons, distance, *remedy])}"
-    return Sameness("cannot say", why)
+    without = "give a version of one side without what torch cannot record"
+    remedy = without if refused else "give one side as an nn.Module or a program of torch.export"
+    why = f"neither side has a graph that says the truth: {'; '.join([*reasons, distance])}"
+    return Sameness("cannot say", why, remedy=remedy)
 
 
 def format_ratio(value: float) -> str:
@@ -295,6 +273,12 @@ def format_ratio(value: float) -> str:
     if value < 10:
         return f"{value:.2g}"
     return f"{value:,.0f}" if value < 1e6 else f"{value:.1e}"
+
+
+def rounded_up(value: float) -> str:
+    """A number with two digits that is no smaller."""
+    digits = 1 - math.floor(math.log10(value))
+    return f"{math.ceil(value * 10**digits * (1 - 1e-12)) / 10**digits:.2g}"
 
 
 def _others(where: Sequence[Parted]) -> str:
@@ -305,7 +289,7 @@ def _others(where: Sequence[Parted]) -> str:
 
 def _row(output: Output) -> tuple[str, ...]:
     shape = "x".join(map(str, output.shape)) or "scalar"
-    numbers = (f"{output.difference:.1e}", f"{output.typical:.1e}")
+    numbers = (f"{output.difference:.1e}", f"{output.scale:.1e}")
     return (
         output.name or "output",
         shape,
@@ -323,22 +307,24 @@ def _fit(cell: str, width: int) -> str:
 _PROGRAMS = {"any order": "any order of these operations", "once": "rounding each operation once"}
 
 
-def _worst(worst: Worst, seed: int) -> str:
-    how, largest = _PROGRAMS[worst.hypothesis], f"The largest difference, {worst.difference:.2g}, is more than"
-    if worst.bound is not None and worst.difference > worst.bound:
-        proved = proof_in_words(worst.p, seed)
-        return f"{largest} {how} can do in this precision: at most {worst.bound:.2g}, {proved}."
-    if worst.is_beyond:
-        return f"{largest} {how} can do in this precision, to first order ({worst.estimate:.2g})."
-    estimate = f"To first order, rounding could change the element with the largest difference by {worst.estimate:.2g}"
-    words = proof_in_words(worst.p, seed)
+def _worst(worst: Worst, seed: int, outputs: Sequence[Output]) -> str:
+    """Typical rounding and the worst case of the number that differs most, in one sentence."""
+    row = next((one for one in outputs if one.difference == worst.difference), None)
+    how, largest = _PROGRAMS[worst.hypothesis], f"The largest difference is {worst.difference:.2g}"
+    words, is_beyond_bound = proof_in_words(worst.p, seed), worst.bound is not None and worst.difference > worst.bound
+    if is_beyond_bound or worst.is_beyond:
+        typically = "" if row is None else f"typically {row.scale:.2g}, and "
+        most = f"at most {worst.bound:.2g}, {words}" if is_beyond_bound else f"to first order {worst.estimate:.2g}"
+        return f"{largest}, more than {how} can do in this precision: {typically}{most}."
+    typically = "" if row is None else f"typically by {row.scale:.2g}, and "
+    first = f"at worst, if all errors had the same sign, by {worst.estimate:.2g} to first order"
     proved = "" if worst.bound is None else f"; {how} changes it by at most {worst.bound:.2g}, {words}"
-    return f"{estimate}{proved}."
+    return f"{largest}; rounding changes that element {typically}{first}{proved}."
 
 
 def _changed(changed: Changed) -> str:
     ties = f"{changed.ties} of {changed.answers} are so close that rounding alone may change them"
-    margin = f"the smallest margin is {format_ratio(changed.margin)} times usual rounding"
+    margin = f"the smallest margin is {format_ratio(changed.margin)} times typical rounding"
     return f"{changed.changed} of {changed.answers} predictions change; {ties}; {margin}."
 
 
@@ -348,64 +334,6 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def output_of(name: str, sides: tuple[Tensor, Tensor], truth: Tensor, scales: tuple[Scale, Scale]) -> Output:
-    """An output of A and B beside the truth, infinities at the same places left out."""
-    shape = tuple(truth.shape)
-    if not truth.is_floating_point():
-        return _of_integers(name, sides, truth, scales)
-    a, b = (side.double() for side in sides)
-    difference, both = _minus(a, b), scales[0].beside(scales[1])
-    rms, largest = both.ratios(difference)
-    beside = [max(scale.ratios(_minus(side, truth))) for scale, side in zip(scales, (a, b), strict=True)]
-    top = float(difference.abs().max()) if difference.numel() else 0.0
-    return Output(name, shape, top, float(both.rms.max()), rms, largest, beside[0], beside[1])
-
-
-def _minus(one: Tensor, other: Tensor) -> Tensor:
-    return torch.where(one.isinf() & (one == other), torch.zeros_like(one), one - other)
-
-
-def _of_integers(name: str, sides: tuple[Tensor, Tensor], truth: Tensor, scales: tuple[Scale, Scale]) -> Output:
-    """An output of integers: the share that differs, beside the share that noise turns."""
-    both = scales[0].beside(scales[1])
-
-    def ratio(one: Tensor, other: Tensor, flips: float) -> float:
-        share = float((one != other).double().mean()) if one.numel() else 0.0
-        return share / flips if flips else math.inf if share else 0.0
-
-    apart = float((sides[0].double() - sides[1].double()).abs().max()) if truth.numel() else 0.0
-    ratios = [ratio(side, truth, scale.flips) for side, scale in zip(sides, scales, strict=True)]
-    own = ratio(*sides, both.flips)
-    return Output(name, tuple(truth.shape), apart, 0.0, own, own, *ratios)
-
-
-def is_chaotic(truth: Tensor, scale: Scale) -> bool:
-    """Whether noise in the last bit already fills the range of an output: a root mean square beside its deviation."""
-    if not truth.is_floating_point():
-        return scale.flips / max(scale.runs, 1) > CHAOS
-    pools = pooled(truth.nan_to_num(0.0, 0.0, 0.0))
-    noise, own = float(scale.rms.square().mean().sqrt()), float((pools - pools.mean()).square().mean().sqrt())
-    return noise > 0 and noise > CHAOS * max(own, float(pools.abs().max()) * 1e-3)
-
-
-def changed_answers(
-    a: Mapping[str, Tensor], b: Mapping[str, Tensor], truth: Mapping[str, Tensor], unit: float
-) -> Changed | None:
-    """Classes that change and margins, where one output is known as scores; ``unit`` is the scale of the difference."""
-    try:
-        scores, others, exact = scores_of(a), scores_of(b), scores_of(truth)
-    except ConversionError:
-        return None
-    is_scores = scores.ndim > 1 and scores.shape[1] > 1 and scores.is_floating_point() and scores.shape == exact.shape
-    if not is_scores or scores.shape != others.shape:
-        return None
-    turned = int((scores.argmax(1) != others.argmax(1)).sum())
-    first, second = exact.topk(2, dim=1).values.unbind(1)
-    margins = (first - second) / unit if unit else (first - second) * math.inf
-    margins = margins.nan_to_num(0.0, math.inf)
-    return Changed(first.numel(), turned, int((margins <= THRESHOLD).sum()), float(margins.min()))
 
 
 def not_finite(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Sameness | None:
@@ -420,7 +348,9 @@ def not_finite(a: Mapping[str, Tensor], b: Mapping[str, Tensor]) -> Sameness | N
             )
         if nan[0]:
             return Sameness(
-                "cannot say", f"both sides give NaN at the same {nan[0]:,} of {one.numel():,} places{where}"
+                "cannot say",
+                f"both sides give NaN at the same {nan[0]:,} of {one.numel():,} places{where}",
+                remedy="give inputs on which the outputs are numbers",
             )
         if not torch.equal(_infinities(one), _infinities(other)):
             counts = [int(each.isinf().sum()) for each in (one, other)]

@@ -17,6 +17,7 @@ from PIL import Image
 from torch import nn
 
 from conv2attn.commands.inputs import InputOptions, folder_images
+from conv2attn.commands.same import prepared
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.files.preprocessing import Normalization, Owner, Preprocessing
 from tests.command import Run
@@ -152,8 +153,8 @@ PAIRS: dict[str, tuple[Callable[[], tuple[object, ...]], int, str]] = {
     ),
     "two ONNX files": (
         lambda: (onnx_file(Path("a.onnx")), onnx_file(Path("b.onnx"), factor=1.1)),
-        5,
-        "Cannot say: neither side has a graph that says the truth: A is an ONNX file, which ONNX Runtime runs; B is an",
+        1,
+        "It begins at `a` (convolution): 5 of ",
     ),
     "shapes that differ": (
         lambda: (torch_file(Path("a.pt")), torch_file(Path("b.pt"), channels=3)),
@@ -269,3 +270,13 @@ def test_a_folder_is_compared_with_the_onnx_file_that_export_wrote_of_it(alpha: 
     assert ran.out.startswith(("Rounding: ", "Same bits: "))
     if alpha:  # another function than the CNN's
         assert run("same", "a.pth", "attention.onnx", *arch, "--size", "8x9", "--random", 2).code == 1
+
+
+def test_random_images_are_prepared_as_the_network_s_owner_prepares_pictures() -> None:
+    known = Preprocessing(Normalization((0.2, 0.4, 0.6), (0.1, 0.2, 0.3)))
+    drawn = prepared(torch.randn(2, 3, 8, 9), known, 0)
+    back = drawn * torch.tensor([0.1, 0.2, 0.3]).view(3, 1, 1) + torch.tensor([0.2, 0.4, 0.6]).view(3, 1, 1)
+    assert 0 <= float(back.min()) < 0.1 < 0.9 < float(back.max()) <= 1 + 1e-6
+    for other in (torch.randn(2, 3), torch.randn(2, 4, 8, 9), torch.zeros(2, 3, 8, 9, dtype=torch.int64)):
+        assert prepared(other, known, 0) is other
+    assert prepared(drawn, None, 0) is drawn

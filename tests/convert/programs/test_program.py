@@ -266,3 +266,11 @@ def test_memory_that_is_read_as_another_type_after_a_write_is_refused() -> None:
 
     with pytest.raises(ConversionError, match="another type"):
         Program.of_run(network, (torch.ones(3, 2),))
+
+
+def test_what_is_written_to_a_parameter_is_read_from_then_on() -> None:
+    torch.manual_seed(0)
+    table, ids = nn.Embedding(5, 3, max_norm=0.5), torch.tensor([4, 1, 1])
+    program = Program.of_run(table, (ids,))
+    assert program.writes == ("weight",)
+    assert torch.equal(program.replayed((ids,))[""], copy.deepcopy(table)(ids))

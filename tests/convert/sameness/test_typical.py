@@ -130,7 +130,7 @@ def test_an_operation_whose_rounding_is_not_known_is_named() -> None:
 
     network = nn.Sequential(network, Adding()).eval()
     found = same(network, rounded_once(network), torch.rand(1, 3, 5, 5))
-    assert "Usual rounding is not known of logcumsumexp, and taken for one rounding." in found.notes
+    assert "Typical rounding is not known of logcumsumexp, and taken for one rounding." in found.notes
 
 
 def test_attention_s_softmax_rounds_as_softmax_does() -> None:
