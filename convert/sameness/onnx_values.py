@@ -36,6 +36,12 @@ _WORDS = {
     "Clip": "clamp",
     "MaxPool": "max pool2d",
     "AveragePool": "avg pool2d",
+    "ReduceMean": "mean",
+    "ReduceSum": "sum",
+    "Where": "where",
+    "Transpose": "permute",
+    "Unsqueeze": "unsqueeze",
+    "Gather": "index select",
 }
 _UNTOLD = (
     *("kernel_shape", "keep_aspect_ratio_policy", "antialias", "extrapolation_value", "exclude_outside"),
@@ -103,6 +109,8 @@ class OnnxOperations:
             node: torch.from_numpy(one) for node, one in zip(self.nodes, given, strict=True) if hasattr(one, "dtype")
         }
         self._makers = {node.output: node for node in self.nodes}
+        self._silent = {node.output: node.inputs[0] for node in found if node.op == "Identity"}
+        self._outputs = [one.name for one in model.graph.output][: len(known)]
 
     def path(self, node: OnnxNode) -> str:
         """The module that an operation comes from, or ""."""
@@ -141,6 +149,26 @@ class OnnxOperations:
         weight = _linear(product, [self._read(name) for name in product.inputs])
         is_biased = node.op == "Add"
         return weight | {"bias": next((one for one in inputs if isinstance(one, Tensor)), None) if is_biased else None}
+
+    def operands(self, node: OnnxNode) -> list[OnnxNode | None]:
+        """Operations whose results it reads, in their order, with None for an input of the network."""
+        parts = (*node.parts, node)
+        own = {part.output for part in parts}
+        names = [self._silent.get(name, name) for part in parts for name in part.inputs if name and name not in own]
+        return [self._makers.get(name) for name in names if name not in self._held]
+
+    @property
+    def results(self) -> list[OnnxNode | None]:
+        """The operations that give the outputs, in their order."""
+        return [self._makers.get(self._silent.get(name, name)) for name in self._outputs]
+
+    def numbers(self, node: OnnxNode) -> list[float]:
+        """Numbers among its attributes and inputs."""
+        parts = (*node.parts, node)
+        held = [self._held.get(name) for part in parts for name in part.inputs]
+        found = [float(one) for one in held if isinstance(one, Tensor) and one.numel() == 1 and not one.is_complex()]
+        given = [one for part in parts for one in part.attributes.values()]
+        return found + [float(one) for one in given if isinstance(one, int | float)]
 
     def is_folded(self, node: OnnxNode) -> bool:
         """Whether it is a normalisation whose numbers went into the product before it."""

@@ -3,58 +3,71 @@
 B's values are noted as B computes them. A is walked through in float64, twice at once: plainly, and with noise as large
 as B's rounding usually is. Where the result is as near to B's as noise explains, B's value takes its place: so what
 follows is held against B on B's own inputs, and one wrong operation does not blame its successors. Where it is not, the
-walk goes on with A's value, and the operation is under suspicion until one that reads it agrees again. If that one
-makes up for it, as a batch norm for the convolution that it was folded into, it does not give B's result on B's own
-values, and the suspects are cleared. If it does, the difference is merely too small to be seen behind it, and its
-suspects are named, as is what reaches an output under suspicion.
+operation is computed on what its partner reads in B. If that gives the partner's result, the operation is right: what
+it reads differs, by rounding or by operations that only B has. Else the walk goes on with A's value, and the operation is
+under suspicion until one that reads it agrees again. If that one makes up for it, as a batch norm for the convolution
+that it was folded into, it does not give B's result on B's own values, and the suspects are cleared. If it does, the
+difference is merely too small to be seen behind it, and its suspects are named, as is what reaches an output under
+suspicion.
+
+What is named in one walk takes B's value in the next, where its partner is known for certain (``causes.py``); so faults
+behind it are found on B's own inputs, too.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from ..programs.float64 import evaluated, lift, plainly
 from ..programs.noise import Noise, Precision, noisy
 from ..programs.program import Program
 from ..programs.walk import Walk
-from .differences import Parted, is_named_for_itself, parted
-from .pairing import Operations, Pairs, Traced, source_of
+from .causes import Cause, Causes, Reading
+from .differences import Parted, is_named_for_itself
+from .pairing import Operations, Pairs, Traced, read_by, source_of
 from .sides import Inputs
 from .typical import Scale, Typical
 
 _PROBED = 256  # numbers that tell quickly that two tensors are not near
 _NAMED = 8  # operations that are listed
 _BESIDE = 0.1  # of the largest ratio: below it, a library's own exp or sigmoid is less exact than its last digit
+_WALKS = 4  # each finds what differs behind what the one before found
+_MOVED = 6  # runs with other operands, where no number of a channel changed by noise
 
 
 class Parts(NamedTuple):
     """Where two graphs part.
 
     Attributes:
-        found: Operations whose results rounding does not explain, in the order in which they run.
+        found: Operations whose results rounding does not explain, in the order in which they run; at most eight.
         largest: The largest difference of an operation on the same inputs, in units of what rounding does there;
             None where operations are not compared.
+        differing: The number of all operations whose results rounding does not explain.
+        cleared: Operations of A whose results are not B's, and for which a later one makes up.
     """
 
     found: tuple[Parted, ...]
     largest: float | None
+    differing: int = 0
+    cleared: frozenset[fx.Node] = frozenset()
 
 
 @dataclass(frozen=True)
 class _Twin:
-    """A value of A on B's inputs, plain and with noise; the suspects that it depends on."""
+    """A value of A on B's inputs, plain and with noise; the suspects that it depends on; what noise does to it."""
 
     plain: Any
     noisy: Any
     suspects: frozenset[fx.Node] = frozenset()
+    scale: Scale | None = None
 
 
 class _Beside(Walk):
@@ -65,26 +78,56 @@ class _Beside(Walk):
         precision: B's.
         threshold: Units that rounding may reach.
         seed: Of the noise.
-        is_eager: Whether a suspect with a partner takes the partner's value at once.
+        causes: Causes of differences, by which the walk goes on with B's value at once; None where it does not.
+        taken: Operations of A in whose place B's values are taken.
     """
 
-    def __init__(self, pairs: Pairs, precision: Precision, threshold: float, seed: int, *, is_eager: bool) -> None:
+    def __init__(
+        self,
+        pairs: Pairs,
+        precision: Precision,
+        threshold: float,
+        seed: int,
+        *,
+        causes: Causes,
+        taken: dict[fx.Node, Any],
+        is_eager: bool,
+    ) -> None:
         super().__init__(pairs.a.program.graph, pairs.a.program.tensors)
-        self._pairs, self._threshold, self._is_eager = pairs, threshold, is_eager
+        self._pairs, self._threshold, self._causes, self._is_eager = pairs, threshold, causes, is_eager
         self._noise = Noise(precision, seed)
+        self._taken = taken
         self.suspects: dict[fx.Node, float] = {}
         self.largest = 0.0  # ratio of what agrees
         self.cleared: set[fx.Node] = set()
         self.hidden: set[fx.Node] = set()  # suspects whose difference rounding covers further on
-        self.partners: dict[fx.Node, fx.Node] = {}
+        self.partners: dict[fx.Node, Any] = {}
+        self.readings: dict[fx.Node, Reading] = {}  # what operations read in B that they do not in A
         self.left: frozenset[fx.Node] = frozenset()
+        self.named: dict[fx.Node, Cause] = {}
+        self.behind: dict[fx.Node, tuple[Any, float]] = {}  # B's outputs that are not the partners of A's
         # results of operations that give several, on B's values and on moved ones
         self._several: dict[fx.Node, tuple[Any, Any]] = {}
 
     def output(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """The outputs, which tell the suspects that are left."""
+        """The outputs, which tell the suspects that are left, and what only B has behind them."""
         self.left = _suspects(args)
+        (node,) = self._pairs.a.program.graph.graph.find_nodes(op="output")
+        for own, twin, other in zip(node.args[0], args[0], self._pairs.b.results, strict=False):
+            if isinstance(twin, _Twin) and not twin.suspects and self.partners.get(own, other) is not other:
+                ratio = self._distance(twin, other)
+                if ratio > self._threshold:
+                    self.behind[own] = other, ratio
         return super().output(target, args, kwargs)
+
+    def _distance(self, twin: _Twin, other: Any) -> float:
+        """The distance of a value from that of an operation of B, in units of rounding; 0 where it has none."""
+        value = self._pairs.b.values.get(other)
+        if not isinstance(value, Tensor) or value.shape != twin.plain.shape:
+            return 0.0
+        if twin.scale is None:
+            return 0.0 if bool((value == twin.plain).all()) else math.inf
+        return max(twin.scale.ratios(_apart(lift(value), twin.plain)))
 
     def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """A's value on B's, and with noise."""
@@ -92,39 +135,109 @@ class _Beside(Walk):
         plain = evaluated(node, *_side((args, kwargs), "plain"))
         moved_args, moved_kwargs = _side((args, kwargs), "noisy")
         moved = noisy(node, moved_args, moved_kwargs, self._noise)
-        if not isinstance(plain, Tensor) or not plain.is_floating_point() or not plain.numel():
+        twin = _Twin(plain, moved, suspects)
+        if not isinstance(plain, Tensor) or plain.is_complex() or not plain.numel():
             if suspects and isinstance(plain, list | tuple):
                 self._several[node] = self._on_theirs(node), evaluated(node, moved_args, moved_kwargs)
-            return _Twin(plain, moved, suspects)
-        return self._held(node, _Twin(plain, moved, suspects))
+            return twin
+        return self._held(node, twin) if plain.is_floating_point() else self._counted(node, twin)
 
     def _held(self, node: fx.Node, twin: _Twin) -> _Twin:
         """B's value where it is as near as noise explains; else A's, with one suspect more."""
-        ratio, partner, value = self._nearest(node, twin)
+        scale = Scale.like(twin.plain)
+        scale.add(twin.noisy, twin.plain)
+        ratio, partner, value = self._nearest(node, twin, scale)
         if partner is not None and ratio <= self._threshold:
             self.partners[node] = partner
             self.largest = max(self.largest, ratio)
-            if twin.suspects and (self._is_eager or self._moves(node, twin)):
-                (self.cleared if self._makes_up(node, twin, value) else self.hidden).update(twin.suspects)
-            return _Twin(value, value)
-        if twin.suspects and not self._is_eager:
-            return twin
-        self.suspects[node] = ratio
+            if twin.suspects and self._moves(node, twin):
+                (self.cleared if self._makes_up(node, twin, value, scale) else self.hidden).update(twin.suspects)
+            return _Twin(value, value, scale=scale)
         own = self._pairs.at.get(node)
-        if self._is_eager and own is not None and own in self._pairs.b.values:
-            value = self._pairs.b.values[own]
-            if isinstance(value, Tensor) and value.shape == twin.plain.shape:
-                self.partners[node] = own
-                return _Twin(lift(value), lift(value))
-        return replace(twin, suspects=frozenset([node]))
+        if not twin.suspects and self._pairs.is_of_kind(node, own) and self._is_right(node, own, scale):
+            self.partners[node] = own
+            return _Twin(lift(self._pairs.b.values[own]), lift(self._pairs.b.values[own]), scale=scale)
+        return self._suspected(node, ratio, replace(twin, scale=scale))
 
-    def _makes_up(self, node: fx.Node, twin: _Twin, value: Tensor) -> bool:
+    def _suspected(self, node: fx.Node, ratio: float, twin: _Twin) -> _Twin:
+        """A's value under suspicion, or B's, where the cause of the difference and its place in B are known."""
+        if not twin.suspects:
+            self.suspects[node] = ratio
+            if self._is_eager and node not in self._taken:
+                cause = self._causes.of(node, self.partners, self.readings.get(node))
+                if cause.is_sure and cause.at is not None:
+                    self.named[node] = cause
+                    self._taken[cause.at[0]] = cause.at[1]
+        elif self._is_eager:
+            behind = self._causes.of_norm(node, twin.suspects)
+            if behind is not None and behind[1].at is not None:
+                self.named[behind[0]] = behind[1]
+                self._taken[node] = behind[1].at[1]
+        if node in self._taken:
+            other = self._taken[node]
+            value = lift(self._pairs.b.values[other])
+            if value.shape == twin.plain.shape:
+                self.partners[node] = other
+                return _Twin(value, value, scale=twin.scale)
+        return twin if twin.suspects else replace(twin, suspects=frozenset([node]))
+
+    def _counted(self, node: fx.Node, twin: _Twin) -> _Twin:
+        """B's integers or truth values where they are A's, or noise changes them, too; else A's, under suspicion."""
+        own = self._pairs.at.get(node)
+        value = self._pairs.b.values.get(own)
+        if not self._pairs.is_of_kind(node, own) or not isinstance(value, Tensor) or twin.suspects:
+            return twin
+        if value.shape != twin.plain.shape or value.is_floating_point():
+            return twin
+        theirs = value.to(twin.plain.dtype)
+        if not bool(((theirs != twin.plain) & (twin.noisy == twin.plain)).any()) or self._is_right(node, own, None):
+            self.partners[node] = own
+            return _Twin(theirs, theirs)
+        return twin if node.target is operator.getitem else self._suspected(node, math.inf, twin)
+
+    def _is_right(self, node: fx.Node, own: Any, scale: Scale | None) -> bool:
+        """Whether an operation gives its partner's result on what that one reads, and A reads the same, but for rounding.
+
+        Where it reads something else, this is noted.
+        """
+        theirs, value = self._pairs.b.operands(own), self._pairs.b.values.get(own)
+        leaves, spec = tree_flatten((node.args, dict(node.kwargs)))
+        places = [place for place, one in enumerate(leaves) if one in read_by(node)]
+        if node.target is operator.getitem or len(theirs) != len(places) or not isinstance(value, Tensor):
+            return False
+        apart: list[Reading] = []
+        given = [self.env[one] if isinstance(one, fx.Node) else one for one in leaves]
+        given = [one.plain if isinstance(one, _Twin) else one for one in given]
+        for place, other in zip(places, theirs, strict=True):
+            read = None if other is None else self._pairs.b.values.get(other)
+            if read is None and leaves[place].op == "placeholder":
+                continue
+            if not isinstance(read, Tensor) or read.shape != getattr(given[place], "shape", None):
+                return False
+            known, wide = self.env[leaves[place]], lift(read).to(given[place].dtype)
+            if not torch.equal(wide, given[place]):
+                of = known.scale if isinstance(known, _Twin) else None
+                ratio = math.inf if of is None else max(of.ratios(_apart(wide, given[place])))
+                if ratio > self._threshold:
+                    apart.append(Reading(place, leaves[place], other))
+            given[place] = wide
+        args, kwargs = tree_unflatten(given, spec)
+        found = evaluated(node, args, kwargs)
+        if not isinstance(found, Tensor) or found.shape != value.shape:
+            return False
+        if scale is None:
+            is_same = torch.equal(found, value.to(found.dtype))
+        else:
+            is_same = max(scale.ratios(_apart(lift(value), found))) <= self._threshold
+        if is_same and apart:
+            self.readings[node] = apart[0]
+        return is_same and not apart
+
+    def _makes_up(self, node: fx.Node, twin: _Twin, value: Tensor, scale: Scale) -> bool:
         """Whether an operation that agrees with B on A's values does not on B's, or has none of B's to be tried on."""
         found = self._on_theirs(node)
         if not isinstance(found, Tensor) or found.shape != value.shape:
             return True
-        scale = Scale.like(twin.plain)
-        scale.add(twin.noisy, twin.plain)
         return not max(scale.ratios(_apart(found, value))) <= self._threshold
 
     def _moves(self, node: fx.Node, twin: _Twin) -> bool:
@@ -146,30 +259,84 @@ class _Beside(Walk):
             known = self.env[each]
             theirs[each] = known.plain if isinstance(known, _Twin) else known
             if isinstance(known, _Twin) and known.suspects:
-                value = self._pairs.b.values.get(self._pairs.at.get(each))
-                if not isinstance(value, Tensor) or value.shape != getattr(known.plain, "shape", None):
+                other = self._pairs.at.get(each)
+                value = self._pairs.b.values.get(other)
+                is_one = self._pairs.is_of_kind(each, other)
+                if not is_one or not isinstance(value, Tensor) or value.shape != getattr(known.plain, "shape", None):
                     return None
                 theirs[each] = lift(value)
         return evaluated(node, *fx.node.map_arg((node.args, node.kwargs), theirs.__getitem__))
 
-    def _nearest(self, node: fx.Node, twin: _Twin) -> tuple[float, fx.Node | None, Any]:
+    def _nearest(self, node: fx.Node, twin: _Twin, scale: Scale) -> tuple[float, fx.Node | None, Any]:
         """The ratio of the partner, or of the first of those nearby that is near enough."""
-        scale = Scale.like(twin.plain)
-        scale.add(twin.noisy, twin.plain)
-        own: tuple[float, fx.Node | None, Any] = (math.inf, None, None)
-        for place, other in enumerate(self._pairs.nearby(node)):
+        mine: tuple[float, fx.Node | None, Any] = (math.inf, None, None)
+        own = self._pairs.at.get(node)
+        others = self._pairs.nearby(node)
+        if self._pairs.is_of_kind(node, own) and self._does_nothing(node, twin, scale):
+            others = [own]
+        for place, other in enumerate(others):
             value = self._pairs.b.values.get(other)
             if not isinstance(value, Tensor) or value.shape != twin.plain.shape or not value.is_floating_point():
                 continue
             if place and not _is_near(value, twin, self._threshold):
                 continue
             wide = lift(value)
-            ratio = max(scale.ratios(_apart(wide, twin.plain)))
+            apart = _apart(wide, twin.plain)
+            ratio = max(scale.ratios(apart))
+            if ratio == math.inf and self._fills(node, scale, apart):
+                ratio = max(scale.ratios(apart))
             if ratio <= self._threshold:
                 return ratio, other, wide
-            if other is self._pairs.at.get(node):
-                own = ratio, other, wide
-        return own
+            if other is own:
+                mine = ratio, other, wide
+        return mine
+
+    def _does_nothing(self, node: fx.Node, twin: _Twin, scale: Scale) -> bool:
+        """Whether an operation gives what it reads, but for rounding."""
+        for each in node.all_input_nodes:
+            known = self.env[each]
+            value = known.plain if isinstance(known, _Twin) else known
+            if isinstance(value, Tensor) and value.shape == twin.plain.shape and value.is_floating_point():
+                wide = lift(value)
+                if (
+                    _is_near(wide, twin, self._threshold)
+                    and max(scale.ratios(_apart(wide, twin.plain))) <= self._threshold
+                ):
+                    return True
+        return False
+
+    def _fills(self, node: fx.Node, scale: Scale, apart: Tensor) -> bool:
+        """Whether moved operands give a scale to channels that noise left as they are, as a rectifier's that are 0.
+
+        The operands are moved by as much as the largest number of a channel may be off, not only by what the one noisy
+        run drew.
+        """
+        if not bool(apart.isfinite().all()):
+            return False
+        generator = torch.Generator(apart.device).manual_seed(len(self.env))
+        found = Scale.like(apart)
+        plain = {each: getattr(self.env[each], "plain", self.env[each]) for each in node.all_input_nodes}
+        truth = evaluated(node, *fx.node.map_arg((node.args, node.kwargs), plain.__getitem__))
+        for _ in range(_MOVED):
+            moved = {each: _moved(self.env[each], generator) for each in plain}
+            found.add(evaluated(node, *fx.node.map_arg((node.args, node.kwargs), moved.__getitem__)), truth)
+        dead = scale.squares == 0
+        if not bool((found.squares[dead] > 0).any()):
+            return False
+        scale.squares[dead] = found.squares[dead] * (scale.runs / found.runs)
+        scale.largest[dead] = found.largest[dead]
+        return True
+
+
+def _moved(known: Any, generator: torch.Generator) -> Any:
+    """A value moved by normal numbers, as large as the largest that rounding gives its channel."""
+    if not isinstance(known, _Twin) or known.scale is None:
+        return getattr(known, "plain", known)
+    plain: Tensor = known.plain
+    top, channels = known.scale.top, 1 if plain.ndim >= 4 else 0
+    if len(top) > 1:
+        top = top.reshape([-1 if place == channels else 1 for place in range(plain.ndim)])
+    return plain + top * torch.empty_like(plain).normal_(generator=generator)
 
 
 def _apart(one: Tensor, other: Tensor) -> Tensor:
@@ -225,27 +392,50 @@ def where_graphs_part(
         names: Those of the two sides.
     """
     pairs = Pairs(Traced(a), b, names)
-    walk = _walked(pairs, inputs, precision, threshold, seed, is_eager=False)
-    left = [node for node in walk.suspects if node in walk.left | walk.hidden and node not in walk.cleared]
-    if left and not walk.cleared:  # so operations are the same one by one, and each can be held against its partner
-        walk = _walked(pairs, inputs, precision, threshold, seed, is_eager=True)
-        left = [node for node in walk.suspects if node not in walk.cleared]
-    named = [node for place, node in enumerate(left) if not place or is_named_for_itself(node, pairs)]
-    named = list({source_of(node): node for node in reversed(named)}.values())[::-1]  # one result of several
-    found = [parted(node, walk.suspects[node], pairs, walk.partners) for node in named]
-    largest = max((one.ratio for one in found), default=0.0)
-    told = [one for one in found if one.why_is_known or one.ratio >= _BESIDE * largest]
-    paired = (walk.suspects[node] for node in named if pairs.partner(node) is not None)
-    return Parts(tuple(told[:_NAMED]), max(walk.largest, *paired, 0.0))
+    causes = Causes(pairs, a.inputs(inputs.args, inputs.kwargs), precision, threshold, seed)
+    named: dict[fx.Node, Cause] = {}
+    taken: dict[fx.Node, Any] = {}
+    largest, ratios, behind = 0.0, dict[fx.Node, float](), list[Parted]()
+    for turn in range(_WALKS):
+        walk = _Beside(pairs, precision, threshold, seed, causes=causes, taken=dict(taken), is_eager=turn > 0)
+        with torch.no_grad(), plainly():
+            walk.run(*pairs.a.program.inputs(inputs.args, inputs.kwargs))
+        largest = max(largest, walk.largest) if turn else walk.largest
+        ratios |= {node: ratio for node, ratio in walk.suspects.items() if node not in ratios}
+        left = [n for n in walk.suspects if n in walk.left | walk.hidden and n not in walk.cleared | named.keys()]
+        found = walk.named | {
+            node: causes.of(node, walk.partners, walk.readings.get(node)) for node in left if node not in walk.named
+        }
+        found = {node: cause for node, cause in found.items() if node not in named}
+        behind = [causes.behind(own, other, ratio, walk.partners) for own, (other, ratio) in walk.behind.items()]
+        named |= found
+        causes.are_weights_sure = not walk.cleared
+        places = {one.at[0]: one.at[1] for one in found.values() if one.at is not None and one.at[0] not in taken}
+        taken |= places
+        if not places:
+            break
+    return _parts(named, ratios, behind, pairs, largest, frozenset(walk.cleared))
 
 
-def _walked(
-    pairs: Pairs, inputs: Inputs, precision: Precision, threshold: float, seed: int, *, is_eager: bool
-) -> _Beside:
-    walk = _Beside(pairs, precision, threshold, seed, is_eager=is_eager)
-    with torch.no_grad(), plainly():
-        walk.run(*pairs.a.program.inputs(inputs.args, inputs.kwargs))
-    return walk
+def _parts(
+    named: Mapping[fx.Node, Cause],
+    ratios: Mapping[fx.Node, float],
+    behind: Sequence[Parted],
+    pairs: Pairs,
+    largest: float,
+    cleared: frozenset[fx.Node],
+) -> Parts:
+    """What is told of the operations that were named, in the order in which they run."""
+    order = [node for node in pairs.a.nodes if node in named]
+    order = [node for place, node in enumerate(order) if not place or is_named_for_itself(node, pairs)]
+    order = list({source_of(node): node for node in reversed(order)}.values())[::-1]  # one result of several
+    found = [*(named[node].parted(ratios[node]) for node in order), *behind]
+    finite = [one.ratio for one in found if math.isfinite(one.ratio)]
+    most = max(finite, default=0.0)
+    told = [one for one in found if one.why_is_known or one.ratio >= _BESIDE * most]
+    told = list({(one.name, one.kind, one.why): one for one in told}.values())
+    paired = (ratios[node] for node in order if pairs.partner(node) is not None)
+    return Parts(tuple(told[:_NAMED]), max(largest, *paired, 0.0), len(told), cleared)
 
 
 def where_modules_part(

@@ -317,7 +317,14 @@ class _Comparison:
         if basis.ratio <= THRESHOLD:
             return self._within(basis, graph)
         parts, why = self._where(graph, found[1 - self.exact])
-        return replace(basis, verdict="not rounding", where=parts.found, inner=parts.largest, only_outputs=why)
+        return replace(
+            basis,
+            verdict="not rounding",
+            where=parts.found,
+            inner=parts.largest,
+            only_outputs=why,
+            differing=parts.differing,
+        )
 
     def _within(self, basis: Sameness, graph: Program) -> Sameness:
         """The verdict where the outputs differ by rounding: so must each operation's result on the same inputs."""
@@ -328,7 +335,8 @@ class _Comparison:
         certain = tuple(one for one in parts.found if one.is_certain)
         basis = replace(basis, inner=parts.largest)
         if certain:
-            return replace(basis, verdict="not rounding", where=certain)
+            count = parts.differing - len(parts.found) + len(certain)
+            return replace(basis, verdict="not rounding", where=certain, differing=count)
         inexact = map(inexact_note, (one for one in parts.found if not one.why_is_known))
         return replace(basis, where=self._unlike(), notes=(*basis.notes, *inexact))
 

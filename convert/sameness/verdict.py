@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeVar
 
@@ -134,6 +134,7 @@ class Sameness:
         truth_error: Bound on how far any number of the truth is from exact arithmetic, where it was proved.
         notes: What else was noticed.
         seed: Of the noise.
+        differing: Number of operations that differ, of which ``where`` lists at most eight; 0 where it lists all.
     """
 
     verdict: Verdict
@@ -148,6 +149,7 @@ class Sameness:
     truth_error: float | None = None
     notes: tuple[str, ...] = ()
     seed: int = 0
+    differing: int = 0
 
     @property
     def ratio(self) -> float:
@@ -184,7 +186,7 @@ class Sameness:
     @property
     def _inside(self) -> str:
         """The operation that differs by more than rounding, and that the outputs do not show it."""
-        first, others = self.where[0], _others(self.where)
+        first, others = self.where[0], _others(max(self.differing, len(self.where)))
         there = f"on the same inputs, {format_ratio(first.ratio)} times usual rounding"
         shown = f"The outputs do not show it: they differ by {format_ratio(self.ratio)} times usual rounding."
         return f"{first} ({there}).{others} {shown}"
@@ -201,7 +203,7 @@ class Sameness:
         """Where it begins, or why that is not known."""
         if not self.where:
             return [] if self.only_outputs is None else [f"Only outputs could be compared: {self.only_outputs}."]
-        return [f"It begins at {self.where[0]}.{_others(self.where)}"]
+        return [f"It begins at {self.where[0]}.{_others(max(self.differing, len(self.where)))}"]
 
     def table(self) -> list[tuple[str, ...]]:
         """Each output: name, shape, largest difference, usual rounding, ratio, and each side's ratio to the truth."""
@@ -297,9 +299,9 @@ def format_ratio(value: float) -> str:
     return f"{value:,.0f}" if value < 1e6 else f"{value:.1e}"
 
 
-def _others(where: Sequence[Parted]) -> str:
+def _others(count: int) -> str:
     """How many operations differ besides the first."""
-    more = len(where) - 1
+    more = count - 1
     return f" {more} more operation{'s differ' if more > 1 else ' differs'}." if more else ""
 
 
