@@ -27,6 +27,20 @@ _REACH = 20  # operations on either side that may belong to one function
 _CHAIN = 6  # operations that B may have before what an operation reads
 _OPERANDS = 4  # of a run of operations, which are tried
 _LIKELY = 1.5  # times the distance of the nearest variant: among these, the usual one
+_LARGE = 20.0  # units of rounding from which an operation may be another one, and not only less exact
+_FINAL = (
+    "norm",
+    "gelu",
+    "relu",
+    "silu",
+    "softmax",
+    "pool",
+    "convolution",
+    "upsample",
+    "attention",
+    "hardtanh",
+    "clamp",
+)
 _WINDOWS = ("convolution", "max pool2d", "avg pool2d")
 _ROTATED = 64  # units that lengths of rotated pairs may be off
 
@@ -91,11 +105,22 @@ class Causes:
         self._places = {node: place for place, node in enumerate(pairs.a.nodes)}
         self._theirs = {node: place for place, node in enumerate(pairs.b.nodes)}
 
-    def of(self, node: fx.Node, partners: Mapping[fx.Node, Any], reading: Reading | None) -> Cause:
+    def is_final(self, node: fx.Node, partners: Mapping[fx.Node, Any]) -> bool:
+        """Whether nothing can make up for an operation that differs from its partner on the same operands.
+
+        So it is where both are the same, and where a norm or an activation has another attribute; but another factor
+        or weight may be made up for.
+        """
+        found = differences(node, self.pairs.partner(node), self.pairs, partners)
+        kind = self.pairs.a.kind(node)
+        return not found.text or (bool(found.attributes) and any(one in kind for one in _FINAL))
+
+    def of(self, node: fx.Node, ratio: float, partners: Mapping[fx.Node, Any], reading: Reading | None) -> Cause:
         """The cause of a difference at an operation of A.
 
         Args:
             node: The operation, whose operands are B's values.
+            ratio: Its difference, in units of rounding.
             partners: The operations of B whose values are near those of A's.
             reading: What its partner reads otherwise, if that alone differs.
         """
@@ -110,14 +135,14 @@ class Causes:
         with torch.no_grad():
             if found.attributes and self.pairs.a.kind(node) not in _WINDOWS:
                 return replace(basis, why=found.text, is_certain=True, is_sure=True, at=at)
-            variant = next(self._variants(node, local), None)
+            variant = next(self._variants(node, local), None) if ratio >= _LARGE else None
             if variant is not None:
                 why, other = variant
                 return replace(basis, why=why, is_certain=True, is_sure=True, at=(node, other))
             if found.attributes or found.weights:
                 is_sure = self.are_weights_sure or bool(found.attributes)
                 return replace(basis, why=found.text, is_certain=True, is_sure=is_sure, at=at)
-            written = self._written_out(node, local)
+            written = self._written_out(node, local) if ratio >= self.threshold else None
             if written is not None:
                 return written
         if reading is not None and is_one:

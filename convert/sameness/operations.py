@@ -153,19 +153,30 @@ class _Beside(Walk):
             if twin.suspects and self._moves(node, twin):
                 (self.cleared if self._makes_up(node, twin, value, scale) else self.hidden).update(twin.suspects)
             return _Twin(value, value, scale=scale)
-        own = self._pairs.at.get(node)
-        if not twin.suspects and self._pairs.is_of_kind(node, own) and self._is_right(node, own, scale):
-            self.partners[node] = own
-            return _Twin(lift(self._pairs.b.values[own]), lift(self._pairs.b.values[own]), scale=scale)
-        return self._suspected(node, ratio, replace(twin, scale=scale))
+        own, found = self._pairs.at.get(node), None
+        if not twin.suspects and self._pairs.is_of_kind(node, own):
+            found = self._on_own(node, own, scale)
+        if found == "right":
+            self.partners[node], value = own, lift(self._pairs.b.values[own])
+            return _Twin(value, value, scale=scale)
+        return self._suspected(node, ratio, replace(twin, scale=scale), is_wrong=found == "wrong")
 
-    def _suspected(self, node: fx.Node, ratio: float, twin: _Twin) -> _Twin:
-        """A's value under suspicion, or B's, where the cause of the difference and its place in B are known."""
+    def _suspected(self, node: fx.Node, ratio: float, twin: _Twin, *, is_wrong: bool = False) -> _Twin:
+        """A's value under suspicion, or B's, where the cause of the difference and its place in B are known.
+
+        Args:
+            node: The operation.
+            ratio: Its difference, in units of rounding.
+            twin: Its value.
+            is_wrong: Whether it differs from its partner on what that one reads.
+        """
         if not twin.suspects:
             self.suspects[node] = ratio
-            if self._is_eager and node not in self._taken:
-                cause = self._causes.of(node, self.partners, self.readings.get(node))
-                if cause.is_sure and cause.at is not None:
+            if node not in self._taken and (
+                self._is_eager or (is_wrong and self._causes.is_final(node, self.partners))
+            ):
+                cause = self._causes.of(node, ratio, self.partners, self.readings.get(node))
+                if cause.at is not None and (cause.is_sure or not self._is_eager):
                     self.named[node] = cause
                     self._taken[cause.at[0]] = cause.at[1]
         elif self._is_eager:
@@ -190,21 +201,26 @@ class _Beside(Walk):
         if value.shape != twin.plain.shape or value.is_floating_point():
             return twin
         theirs = value.to(twin.plain.dtype)
-        if not bool(((theirs != twin.plain) & (twin.noisy == twin.plain)).any()) or self._is_right(node, own, None):
+        if (
+            not bool(((theirs != twin.plain) & (twin.noisy == twin.plain)).any())
+            or self._on_own(node, own, None) == "right"
+        ):
             self.partners[node] = own
             return _Twin(theirs, theirs)
         return twin if node.target is operator.getitem else self._suspected(node, math.inf, twin)
 
-    def _is_right(self, node: fx.Node, own: Any, scale: Scale | None) -> bool:
-        """Whether an operation gives its partner's result on what that one reads, and A reads the same, but for rounding.
+    def _on_own(self, node: fx.Node, own: Any, scale: Scale | None) -> str:
+        """What an operation is on what its partner reads.
 
-        Where it reads something else, this is noted.
+        Returns:
+            "right" where it gives the partner's result, and both read the same but for rounding; "moved" where they
+            read something else, which is noted; "wrong" where the result is another; "" where it cannot be tried.
         """
         theirs, value = self._pairs.b.operands(own), self._pairs.b.values.get(own)
         leaves, spec = tree_flatten((node.args, dict(node.kwargs)))
         places = [place for place, one in enumerate(leaves) if one in read_by(node)]
         if node.target is operator.getitem or len(theirs) != len(places) or not isinstance(value, Tensor):
-            return False
+            return ""
         apart: list[Reading] = []
         given = [self.env[one] if isinstance(one, fx.Node) else one for one in leaves]
         given = [one.plain if isinstance(one, _Twin) else one for one in given]
@@ -213,7 +229,7 @@ class _Beside(Walk):
             if read is None and leaves[place].op == "placeholder":
                 continue
             if not isinstance(read, Tensor) or read.shape != getattr(given[place], "shape", None):
-                return False
+                return ""
             known, wide = self.env[leaves[place]], lift(read).to(given[place].dtype)
             if not torch.equal(wide, given[place]):
                 of = known.scale if isinstance(known, _Twin) else None
@@ -224,14 +240,14 @@ class _Beside(Walk):
         args, kwargs = tree_unflatten(given, spec)
         found = evaluated(node, args, kwargs)
         if not isinstance(found, Tensor) or found.shape != value.shape:
-            return False
+            return ""
         if scale is None:
             is_same = torch.equal(found, value.to(found.dtype))
         else:
             is_same = max(scale.ratios(_apart(lift(value), found))) <= self._threshold
         if is_same and apart:
             self.readings[node] = apart[0]
-        return is_same and not apart
+        return ("moved" if apart else "right") if is_same else "" if apart else "wrong"
 
     def _makes_up(self, node: fx.Node, twin: _Twin, value: Tensor, scale: Scale) -> bool:
         """Whether an operation that agrees with B on A's values does not on B's, or has none of B's to be tried on."""
@@ -404,14 +420,16 @@ def where_graphs_part(
         ratios |= {node: ratio for node, ratio in walk.suspects.items() if node not in ratios}
         left = [n for n in walk.suspects if n in walk.left | walk.hidden and n not in walk.cleared | named.keys()]
         found = walk.named | {
-            node: causes.of(node, walk.partners, walk.readings.get(node)) for node in left if node not in walk.named
+            node: causes.of(node, walk.suspects[node], walk.partners, walk.readings.get(node))
+            for node in left
+            if node not in walk.named
         }
         found = {node: cause for node, cause in found.items() if node not in named}
         behind = [causes.behind(own, other, ratio, walk.partners) for own, (other, ratio) in walk.behind.items()]
         named |= found
         causes.are_weights_sure = not walk.cleared
-        places = {one.at[0]: one.at[1] for one in found.values() if one.at is not None and one.at[0] not in taken}
-        taken |= places
+        taken |= {one.at[0]: one.at[1] for one in found.values() if one.at is not None}
+        places = [node for node in left if found[node].at is not None]
         if not places:
             break
     return _parts(named, ratios, behind, pairs, largest, frozenset(walk.cleared))
