@@ -1,4 +1,4 @@
-"""Why an operation of A is not B's: what its partner has otherwise, what B has before it, or another form of a function.
+"""Why an operation of A is not B's: what its partner has otherwise, what B has before it, or another function.
 
 Tried in this order: attributes and weights of a partner of the same kind; forms of functions that a run of operations
 computes, in A and in B (``forms.py``); operations that B alone has before what the partner reads; variants of a single
@@ -70,6 +70,7 @@ class Cause:
         is_certain: As in ``Parted``.
         is_sure: Whether no later operation can make up for it.
         at: An operation of A, and that of B which has its place: behind it, both read the same.
+        ratio: The difference there, in units of rounding, where it is not that of the operation itself.
     """
 
     name: str
@@ -78,10 +79,12 @@ class Cause:
     is_certain: bool = False
     is_sure: bool = False
     at: tuple[fx.Node, Any] | None = None
+    ratio: float | None = None
 
     def parted(self, ratio: float) -> Parted:
         """The operation as it is told, with its difference in units of rounding."""
-        return Parted(self.name, self.kind, ratio, self.why, is_certain=self.is_certain)
+        own = ratio if self.ratio is None else self.ratio
+        return Parted(self.name, self.kind, own, self.why, is_certain=self.is_certain)
 
 
 class Causes:
@@ -137,8 +140,8 @@ class Causes:
                 return replace(basis, why=found.text, is_certain=True, is_sure=True, at=at)
             variant = next(self._variants(node, local), None) if ratio >= _LARGE else None
             if variant is not None:
-                why, other = variant
-                return replace(basis, why=why, is_certain=True, is_sure=True, at=(node, other))
+                why, other, apart = variant
+                return replace(basis, why=why, is_certain=True, is_sure=True, at=(node, other), ratio=apart)
             if found.attributes or found.weights:
                 is_sure = self.are_weights_sure or bool(found.attributes)
                 return replace(basis, why=found.text, is_certain=True, is_sure=is_sure, at=at)
@@ -151,9 +154,11 @@ class Causes:
                 why = f"{self.pairs.names[1]} has {chain} before it"
                 return replace(basis, why=why, is_certain=True, is_sure=True, at=at)
         if is_one:
-            is_typed = bool(found.types)
-            return replace(basis, why=found.text or UNKNOWN, is_certain=is_typed, is_sure=is_typed, at=at)
-        return replace(basis, **self._of_another_kind(node, own))
+            is_typed, told = bool(found.types), self.pairs.b.described(own)
+            unknown = f"{UNKNOWN} ({self.pairs.names[1]}: {told})" if told else UNKNOWN
+            return replace(basis, why=found.text or unknown, is_certain=is_typed, is_sure=is_typed, at=at)
+        missed = self._missed(node, partners) if own is None else None
+        return replace(basis, **self._of_another_kind(node, own)) if missed is None else missed
 
     def of_norm(self, node: fx.Node, suspects: frozenset[fx.Node]) -> tuple[fx.Node, Cause] | None:
         """The cause at a normalisation behind a single suspect which B has in one operation with it; else None."""
@@ -206,6 +211,17 @@ class Causes:
         ]
         return {"why": f"{names[1]} computes it in other operations" if others else f"{names[1]} has no such operation"}
 
+    def _missed(self, node: fx.Node, partners: Mapping[fx.Node, Any]) -> Cause | None:
+        """The cause at the operation that reads a result which B does not compute, and reads another operand twice."""
+        for user in _after(node, self.pairs.a.nodes[self._places[node] : self._places[node] + _REACH])[::-1]:
+            own = self.pairs.at.get(user)
+            if user is not node and self.pairs.is_of_kind(user, own):
+                again = [text for text in differences(user, own, self.pairs, partners).operands if " again in " in text]
+                if again:
+                    kind = self.pairs.a.kind(user)
+                    return Cause(self._name(user), kind, again[0], is_certain=True, is_sure=True, at=(user, own))
+        return None
+
     # Operations that only B has.
 
     def _chain(self, other: Any, expected: Any) -> str:
@@ -240,8 +256,8 @@ class Causes:
 
     # Variants of one operation.
 
-    def _variants(self, node: fx.Node, local: _Local) -> Iterator[tuple[str, Any]]:
-        """What differs in words, and B's operation, for variants of an operation that B computes."""
+    def _variants(self, node: fx.Node, local: _Local) -> Iterator[tuple[str, Any, float]]:
+        """What differs in words, B's operation and its difference, for variants of an operation that B computes."""
         tried = list(self._tried(node, local))
         if not tried:
             return
@@ -249,22 +265,22 @@ class Causes:
         noise = float((local.noisy(node) - plain).square().mean().sqrt())
         for why, value in tried:
             for other in self._candidates(node, plain.shape):
-                distance = float((lift(self.pairs.b.values[other]) - value).square().mean().sqrt())
+                theirs = lift(self.pairs.b.values[other])
+                distance, apart = (float((theirs - one).square().mean().sqrt()) for one in (value, plain))
                 if distance <= self.threshold * noise:
-                    yield why, other
+                    yield why, other, apart / noise
 
     def _tried(self, node: fx.Node, local: _Local) -> Iterator[tuple[str, Tensor]]:
         """Variants of an operation, in words, and what they give."""
         kind, given = self.pairs.a.kind(node), arguments_of(node)
         if kind in _WINDOWS and isinstance(given.get("padding"), list | tuple) and given.get("ceil_mode") is not True:
-            (read, *_) = read_by(node)
-            x, fill = local.plain(read), 0.0 if kind != "max pool2d" else -torch.inf
+            x, fill = local.plain(node.all_input_nodes[0]), 0.0 if kind != "max pool2d" else -torch.inf
             padding = [int(one) for one in given["padding"]]
             padding = padding * (x.ndim - 2) if len(padding) == 1 else padding
             for words, value in moved(x, padding, lambda one: local.without_padding(node, one), fill):
                 is_moved = words.startswith("the map")
-                yield words if is_moved else self.pairs.both("padding with zeros", words), value
-        elif kind.startswith("upsample"):
+                yield words if is_moved else f"padded {self.pairs.both('with zeros', words)}", value
+        elif kind.startswith("upsample") and not self._is_named(node, "upsample"):
             yield from self._resized(node, local)
         elif kind in ("add", "sub") and len(read_by(node)) == 2:
             one, two = (local.plain(each) for each in read_by(node))
@@ -275,10 +291,15 @@ class Causes:
         elif kind == "attention":
             yield from self._attended(node, given, local)
 
+    def _is_named(self, node: fx.Node, kind: str) -> bool:
+        """Whether the partner has a name of its own for another operation of this kind."""
+        own = self.pairs.at.get(node)
+        return own is not None and self.pairs.b.kind(own).startswith(kind) and not self.pairs.is_of_kind(node, own)
+
     def _resized(self, node: fx.Node, local: _Local) -> Iterator[tuple[str, Tensor]]:
         """An interpolation by another kernel, coefficient or grid."""
         plain = local.plain(node)
-        variants = list(resized(local.plain(read_by(node)[0]), plain.shape[2:]))
+        variants = list(resized(local.plain(node.all_input_nodes[0]), plain.shape[2:]))
         own = next((words for words, value in variants if _is_exact(value, plain)), None)
         if own is None:
             return
@@ -325,6 +346,11 @@ class Causes:
             if isinstance(value, Tensor) and value.shape == shape and value.is_floating_point()
         ]
 
+    def _others(self, node: fx.Node, shape: torch.Size, x: Tensor) -> list[Any]:
+        """The same, without those that give what is read as it is."""
+        found = ((one, lift(self.pairs.b.values[one])) for one in self._candidates(node, shape))
+        return [one for one, value in found if x.shape != shape or not torch.equal(value, x)]
+
     # Functions that are written out.
 
     def _written_out(self, node: fx.Node, local: _Local) -> Cause | None:
@@ -338,7 +364,7 @@ class Causes:
         x, plain = local.plain(read), local.plain(end)
         probe = Probe(plain.shape, plain.device)
         noise = float((probe(local.noisy(end)) - probe(plain)).square().mean().sqrt())
-        others = self._candidates(end, plain.shape)
+        others = self._others(end, plain.shape, x)
         if not others or not noise:
             return None
         theirs = torch.stack([probe(lift(self.pairs.b.values[one])) for one in others])
@@ -357,7 +383,8 @@ class Causes:
         if not why:
             return None
         kind = self.pairs.a.kind(node) if end is node else form.name
-        return Cause(self._name(end), kind, why, is_certain=True, is_sure=True, at=(end, other))
+        apart = float((probe(lift(self.pairs.b.values[other])) - probe(plain)).square().mean().sqrt()) / noise
+        return Cause(self._name(end), kind, why, is_certain=True, is_sure=True, at=(end, other), ratio=apart)
 
     def _region(self, node: fx.Node) -> list[fx.Node]:
         """The operations around one that run one after another in the same module."""

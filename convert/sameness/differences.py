@@ -151,6 +151,10 @@ def differences(one: fx.Node, other: Any, pairs: Pairs, found: Mapping[fx.Node, 
     told: dict[str, list[str]] = {"attributes": [], "weights": [], "operands": []}
     for name in (name for name in mine if name in theirs):
         texts = _compared(name, mine[name], theirs[name], pairs, found)
+        again = [each for each in mine if each != name and theirs.get(each) is theirs[name]]
+        if again and _is_operation(theirs[name], pairs) and mine[again[0]] is not mine[name]:
+            is_its = isinstance(mine[name], fx.Node) and found.get(mine[name]) is theirs[name]
+            texts = [] if is_its else [f"{name} is {again[0]} again in {pairs.names[1]}"]
         told[_sort(mine[name], theirs[name], pairs)] += texts
     return Differences(tuple(told["attributes"]), tuple(told["weights"]), typed, tuple(told["operands"]))
 
@@ -252,7 +256,7 @@ def _tensors(name: str, one: Tensor, other: Tensor, pairs: Pairs) -> list[str]:
         return []
     order = permutation(a, b)
     if order is not None:
-        return [f"rows of {name} {order}"]
+        return [f"{'rows' if one.ndim > 1 else 'elements'} of {name} {order}"]
     form = "" if one.dtype == other.dtype else f", {pairs.both(_short(one.dtype), _short(other.dtype))}"
     return [f"{count:,} of {one.numel():,} elements of {name} differ, by {float(apart.max()):.2g} at most{form}"]
 

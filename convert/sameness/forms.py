@@ -31,7 +31,7 @@ class Form:
     Attributes:
         kind: Its family, such as "layer norm".
         constants: What differs within the family, in words, by name; "" names the function itself.
-        place: What two norms must have in common to be compared: axes and groups.
+        place: What two norms must have in common to be compared: axes, groups, and how they are scaled.
     """
 
     kind: str
@@ -161,7 +161,7 @@ def _norms(
 ) -> Iterator[tuple[Form, Tensor]]:
     chosen = [c for c in constants if 0 <= c < _LARGEST]
     for kind in _kinds(x):
-        if like is not None and kind.place != like.place:
+        if like is not None and not like.place.startswith(f"{kind.place} "):
             continue
         y = x.unflatten(1, (kind.groups, -1)).flatten(2) if kind.groups else x
         fitting = [probe(one) for each in tensors if (one := _broadcast(each, x, kind)) is not None]
@@ -171,9 +171,12 @@ def _norms(
                 if values is None:
                     continue
                 where = "" if not eps else " inside the root" if is_inside else " outside it"
-                form = Form(kind.name, {"eps": f"{eps:g}{where}", "correction": str(correction)}, kind.place)
-                for value in _scaled(probe(values.reshape(x.shape)), fitting, is_centred=kind.is_centred):
-                    yield form, value
+                words = {"eps": f"{eps:g}{where}", "correction": str(correction)}
+                scaled = _scaled(probe(values.reshape(x.shape)), fitting, is_centred=kind.is_centred)
+                for place, value in enumerate(scaled):
+                    form = Form(kind.name, words, f"{kind.place} {place}")
+                    if like is None or like.place == form.place:
+                        yield form, value
 
 
 def _normalised(y: Tensor, kind: _Norm, eps: float, correction: int, is_inside: bool) -> Tensor | None:
@@ -250,8 +253,8 @@ def moved(
         yield f"the map is moved by ({', '.join(map(str, shift))})", apply(F.pad(x, pads, value=fill))
     if any(padding) and all(p < n for p, n in zip(padding, x.shape[2:], strict=True)):
         pads = [end for p in reversed(padding) for end in (p, p)]
-        for mode, words in (("reflect", "reflected"), ("replicate", "repeated"), ("circular", "circular")):
-            yield f"padding {words}", apply(F.pad(x, pads, mode=mode))
+        for mode, words in (("reflect", "by reflection"), ("replicate", "by repetition"), ("circular", "circularly")):
+            yield words, apply(F.pad(x, pads, mode=mode))
 
 
 _MODES: dict[str, Callable[[Tensor, int, int], Tensor]] = {
@@ -281,7 +284,8 @@ def _resized_axis(
     n = x.shape[axis]
     at = coordinates(torch.arange(m, dtype=torch.float64, device=x.device), n, m)
     if kernel == "nearest":
-        rows = [(at.add(0.5).floor(), torch.ones_like(at))]
+        shift = 0.0 if coordinates is _MODES["asymmetric"] else 0.5
+        rows = [((at + shift).floor(), torch.ones_like(at))]
     else:
         if kernel == "linear":
             at = at.clamp(min=0)
@@ -321,5 +325,5 @@ def permutation(one: Tensor, other: Tensor) -> str | None:
         pairs = view.unflatten(1, (2, -1)).transpose(1, 2).flatten(1, 2).flatten(0, 1)
         if torch.equal(halves, other) or torch.equal(pairs, other):
             return "are permuted as for the other RoPE layout"
-    order = [torch.argsort(each.double().flatten(1).sum(1), stable=True) for each in (one, other)]
+    order = [torch.argsort(each.double().reshape(rows, -1).sum(1), stable=True) for each in (one, other)]
     return "are in another order" if torch.equal(one[order[0]], other[order[1]]) else None

@@ -4,11 +4,11 @@ B's values are noted as B computes them. A is walked through in float64, twice a
 as B's rounding usually is. Where the result is as near to B's as noise explains, B's value takes its place: so what
 follows is held against B on B's own inputs, and one wrong operation does not blame its successors. Where it is not, the
 operation is computed on what its partner reads in B. If that gives the partner's result, the operation is right: what
-it reads differs, by rounding or by operations that only B has. Else the walk goes on with A's value, and the operation is
-under suspicion until one that reads it agrees again. If that one makes up for it, as a batch norm for the convolution
-that it was folded into, it does not give B's result on B's own values, and the suspects are cleared. If it does, the
-difference is merely too small to be seen behind it, and its suspects are named, as is what reaches an output under
-suspicion.
+it reads differs, by rounding or by operations that only B has. Else the walk goes on with A's value, and the operation
+is under suspicion until one that reads it agrees again. If that one makes up for it, as a batch norm for the
+convolution that it was folded into, it does not give B's result on B's own values, and the suspects are cleared. If it
+does, the difference is merely too small to be seen behind it, and its suspects are named, as is what reaches an output
+under suspicion.
 
 What is named in one walk takes B's value in the next, where its partner is known for certain (``causes.py``); so faults
 behind it are found on B's own inputs, too.
