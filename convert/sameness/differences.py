@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,7 +14,6 @@ from ..programs.noise import UNITS
 from .forms import permutation
 from .pairing import Pairs
 
-_TOLD = 3  # operations that are not alike, and whose difference is rounding all the same
 UNKNOWN = "the operation is the same, and its result is not"
 
 
@@ -73,38 +71,6 @@ class Differences:
 def is_one_kind(node: fx.Node, partner: Any, pairs: Pairs) -> bool:
     """Whether an operation of B is there and of the kind of one of A."""
     return partner is not None and pairs.is_of_kind(node, partner)
-
-
-def unlike(pairs: Pairs) -> tuple[Parted, ...]:
-    """Operations whose attributes or tensors differ, in two programs of the same operations one by one; else none.
-
-    The ratio of each is 0: what it does to the outputs is not asked.
-    """
-    sides = [[(side.kind(node), side.key(node)[1]) for node in side.nodes] for side in (pairs.a, pairs.b)]
-    if sides[0] != sides[1]:
-        return ()
-    told = {
-        node: "; ".join(_held_differences(node, other, pairs))
-        for node, other in zip(pairs.a.nodes, pairs.b.nodes, strict=True)
-        if node.target is not operator.getitem
-    }
-    found = (Parted(pairs.a.path(node) or node.name, pairs.a.kind(node), 0.0, why) for node, why in told.items() if why)
-    return tuple(found)[:_TOLD]
-
-
-def _held_differences(one: fx.Node, other: Any, pairs: Pairs) -> list[str]:
-    """Differences in what two operations have beside the results that they read."""
-    mine, theirs = pairs.a.arguments(one), pairs.b.arguments(other)
-    return [
-        text
-        for name in mine.keys() & theirs.keys()
-        if not any(isinstance(each, fx.Node) or _lists_nodes(each) for each in (mine[name], theirs[name]))
-        for text in _compared(name, mine[name], theirs[name], pairs, {})
-    ]
-
-
-def _lists_nodes(value: Any) -> bool:
-    return isinstance(value, list | tuple) and _holds_nodes(value)
 
 
 def is_named_for_itself(node: fx.Node, pairs: Pairs) -> bool:

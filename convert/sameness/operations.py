@@ -37,7 +37,7 @@ from .sides import Inputs
 from .typical import Scale, Typical
 
 _PROBED = 256  # numbers that tell quickly that two tensors are not near
-_NAMED = 8  # operations that are listed
+NAMED = 8  # operations that are listed
 _BESIDE = 0.1  # of the largest ratio: below it, a library's own exp or sigmoid is less exact than its last digit
 _WALKS = 4  # each finds what differs behind what the one before found
 _MOVED = 6  # runs with other operands, where no number of a channel changed by noise
@@ -453,7 +453,7 @@ def _parts(
     told = [one for one in found if one.why_is_known or one.ratio >= _BESIDE * most]
     told = list({(one.name, one.kind, one.why): one for one in told}.values())
     paired = (ratios[node] for node in order if pairs.partner(node) is not None)
-    return Parts(tuple(told[:_NAMED]), max(largest, *paired, 0.0), len(told), cleared)
+    return Parts(tuple(told[:NAMED]), max(largest, *paired, 0.0), len(told), cleared)
 
 
 def where_modules_part(

@@ -30,6 +30,7 @@ _Placed = tuple[str, Key]  # with the module
 _HOW = frozenset(  # arguments that say how torch computes, not what
     ("cudnn_enabled", "benchmark", "deterministic", "allow_tf32", "memory_format", "pin_memory", "non_blocking")
 )
+_SHARED = 0.75  # of the modules of one name must have an operation in common
 _NEARBY = 12  # operations on either side of the own place that may be a partner
 _SAME = {
     **{f"conv{axes}d": "convolution" for axes in (1, 2, 3)},
@@ -109,12 +110,18 @@ class Traced:
 
     Args:
         program: The program.
-        inputs: What it runs on, where what its operations give is asked for.
+        inputs: What it runs on.
+        is_run: Whether it runs, so that it is known what its operations give in the network's own precision.
+
+    Attributes:
+        inputs: The tensors of the call, by the graph's nodes.
     """
 
-    def __init__(self, program: Program, inputs: Inputs | None = None) -> None:
+    def __init__(self, program: Program, inputs: Inputs | None = None, *, is_run: bool = True) -> None:
         self.program, self.nodes = program, program.nodes
-        self.values: dict[Any, Any] = {} if inputs is None else _values(program, inputs)
+        given = [] if inputs is None else program.inputs(inputs.args, inputs.kwargs)
+        self.inputs = dict(zip(program.graph.graph.find_nodes(op="placeholder"), given, strict=False))
+        self.values: dict[Any, Any] = {} if inputs is None or not is_run else _values(program, inputs)
 
     def path(self, node: fx.Node) -> str:
         """The module that an operation is in, or ""."""
@@ -214,7 +221,7 @@ class Pairs:
 
     def __post_init__(self) -> None:
         ours, theirs = self.a.nodes, self.b.nodes
-        paths = {self.a.path(node) for node in ours} & {self.b.path(node) for node in theirs} - {""}
+        paths = self._shared_paths(ours, theirs)
         keys = self._keyed(self.a, ours, paths), self._keyed(self.b, theirs, paths)
         matcher = difflib.SequenceMatcher(None, *keys, autojunk=False)
         for _, i, i_end, j, j_end in matcher.get_opcodes():
@@ -225,6 +232,19 @@ class Pairs:
             else:
                 self._unequal(ours[i:i_end], theirs[j:j_end])
         self._of_one_module(ours, theirs, keys)
+
+    def _shared_paths(self, ours: list[fx.Node], theirs: list[Any]) -> set[str]:
+        """The modules that both sides have, with operations of the same kinds; none where names mean something else.
+
+        In a sequence that lost a layer, the numbers of those behind it name others.
+        """
+        held: tuple[dict[str, set[Key]], ...] = (defaultdict(set), defaultdict(set))
+        for side, nodes, found in zip((self.a, self.b), (ours, theirs), held, strict=True):
+            for node in nodes:
+                found[side.path(node)].add(side.key(node))
+        named = (held[0].keys() & held[1].keys()) - {""}
+        shared = {path for path in named if not held[0][path].isdisjoint(held[1][path])}
+        return shared if len(shared) >= _SHARED * len(named) else set()
 
     def _keyed(self, side: Operations, nodes: list[Any], paths: set[str]) -> list[_Placed]:
         """Module, kind and shape of each operation; the module where both sides have it."""
