@@ -16,11 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
 
-from ..programs.float64 import CASTS, evaluated, lift
+from ..programs.float64 import CASTS, evaluated, first_of, lift, lifted_arguments
 from ..programs.noise import UNITS, Noise, Precision, noisy
 from ..programs.walk import arguments_of, name_of
 from .differences import UNKNOWN, Differences, Parted, differences, folded, is_one_kind
-from .forms import EXACT, Form, Probe, forms, layout, moved, resized
+from .forms import EPS, EXACT, LARGEST_EPS, Form, Probe, forms, layout, moved, resized
 from .pairing import Pairs, read_by, source_of
 
 _REACH = 20  # operations on either side that may belong to one function
@@ -116,6 +116,8 @@ class Causes:
         """
         found = differences(node, self.pairs.partner(node), self.pairs, partners)
         kind = self.pairs.a.kind(node)
+        if found.weights or folded(node, self.pairs) is not None:
+            return False
         return not found.text or (bool(found.attributes) and any(one in kind for one in _FINAL))
 
     def of(self, node: fx.Node, ratio: float, partners: Mapping[fx.Node, Any], reading: Reading | None) -> Cause:
@@ -129,10 +131,13 @@ class Causes:
         """
         basis = Cause(self._name(node), self.pairs.a.kind(node), "")
         norm = folded(node, self.pairs)
-        if norm is not None:
-            return self._of_folded(node, norm, basis)
         own, local = self.pairs.partner(node), _Local(self, partners)
-        is_one = is_one_kind(node, own, self.pairs)
+        if norm is not None:
+            with torch.no_grad():
+                return self._of_folded(node, norm, basis, local)
+        is_one = is_one_kind(node, own, self.pairs) and (
+            self.pairs.a.path(node) == self.pairs.b.path(own) or self._is_as_large(node, own)
+        )
         found = differences(node, own, self.pairs, partners) if is_one else Differences()
         at = (node, self.pairs.at.get(node)) if is_one and node in self.pairs.at else None
         with torch.no_grad():
@@ -160,14 +165,17 @@ class Causes:
         missed = self._missed(node, partners) if own is None else None
         return replace(basis, **self._of_another_kind(node, own)) if missed is None else missed
 
-    def of_norm(self, node: fx.Node, suspects: frozenset[fx.Node]) -> tuple[fx.Node, Cause] | None:
+    def of_norm(
+        self, node: fx.Node, suspects: frozenset[fx.Node], partners: Mapping[fx.Node, Any]
+    ) -> tuple[fx.Node, Cause] | None:
         """The cause at a normalisation behind a single suspect which B has in one operation with it; else None."""
         if len(suspects) != 1:
             return None
         (suspect,) = suspects
         if folded(suspect, self.pairs) is not node:
             return None
-        cause = self._of_folded(suspect, node, Cause(self._name(suspect), self.pairs.a.kind(suspect), ""))
+        basis = Cause(self._name(suspect), self.pairs.a.kind(suspect), "")
+        cause = self._of_folded(suspect, node, basis, _Local(self, partners))
         return None if cause.at is None else (suspect, cause)
 
     def behind(self, node: fx.Node, other: Any, ratio: float, partners: Mapping[fx.Node, Any]) -> Parted:
@@ -180,15 +188,40 @@ class Causes:
     def _name(self, node: fx.Node) -> str:
         return self.pairs.a.path(node) or source_of(node).name
 
-    def _of_folded(self, node: fx.Node, norm: fx.Node, basis: Cause) -> Cause:
+    def _of_folded(self, node: fx.Node, norm: fx.Node, basis: Cause, local: _Local) -> Cause:
         """The cause at a product and the normalisation behind it, which B has in one operation."""
         where = self.pairs.a.path(norm) or norm.name
         why = f"{self.pairs.names[1]} has both in one operation, whose result differs"
         own = self.pairs.at.get(node)
-        is_one = self.pairs.is_of_kind(node, own)
+        is_one = self.pairs.is_of_kind(node, own) and self._is_as_large(node, own)
         result = next((one for one in norm.users if one.target is operator.getitem), norm)
         kind = f"{basis.kind} and {self.pairs.a.kind(norm)} `{where}`"
+        found = self._of_another_eps(norm, result, local)
+        if found is not None:
+            eps, own, apart = found
+            why = f"{eps} ({self.pairs.names[1]} has both in one operation)"
+            return replace(basis, kind=kind, why=why, is_certain=True, is_sure=True, at=(result, own), ratio=apart)
         return replace(basis, kind=kind, why=why, is_certain=True, at=(result, own) if is_one else None)
+
+    def _of_another_eps(self, norm: fx.Node, result: fx.Node, local: _Local) -> tuple[str, Any, float] | None:
+        """The eps of a batch norm, in words, with which it gives the result of an operation of B; None where none does."""
+        given, plain = arguments_of(norm), local.plain(result)
+        own, others = float(given.get("eps") or 0.0), self._candidates(result, plain.shape)
+        noise = float((local.noisy(result) - plain).square().mean().sqrt())
+        for eps in dict.fromkeys((*EPS, *self._numbers_near(norm))):
+            value = first_of(local.with_arguments(norm, {"eps": eps})) if 0 < eps < LARGEST_EPS and eps != own else None
+            for other in others if value is not None else ():
+                theirs = lift(self.pairs.b.values[other])
+                distance, apart = (float((theirs - one).square().mean().sqrt()) for one in (value, plain))
+                if distance <= self.threshold * noise and distance < apart / _LIKELY:
+                    return f"eps {self.pairs.both(f'{own:g}', f'{eps:g}')}", other, apart / noise
+        return None
+
+    def _is_as_large(self, node: fx.Node, own: Any) -> bool:
+        """Whether the weights of two operations have the same shape."""
+        weights = [side.arguments(one).get("weight") for side, one in ((self.pairs.a, node), (self.pairs.b, own))]
+        shapes = {one.shape for one in weights if isinstance(one, Tensor)}
+        return len(shapes) <= 1
 
     def _of_another_kind(self, node: fx.Node, own: Any) -> dict[str, Any]:
         """What is said where no operation of the same kind is at its place in B."""
@@ -519,14 +552,19 @@ class _Local:
 
     def without_padding(self, node: fx.Node, x: Tensor) -> Tensor:
         """The result of a window that slides over a map which is padded already."""
-        target: Any = node.target
-        names = [one.name for one in target._schema.arguments]
-        args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.plain)
-        given = dict(zip(names, args, strict=False)) | dict(kwargs)
-        (first, *_) = names
-        given |= {first: x, "padding": [0] * (x.ndim - 2)}
-        found: Tensor = lift(target(**{name: lift(value) for name, value in given.items()}))
+        name = node.target._schema.arguments[0].name  # type: ignore[union-attr]
+        found: Tensor = self.with_arguments(node, {name: x, "padding": [0] * (x.ndim - 2)})
         return found
+
+    def with_arguments(self, node: fx.Node, changed: Mapping[str, Any]) -> Any:
+        """The result of an operation with other arguments."""
+        target: Any = node.target
+        given = fx.node.map_arg(arguments_of(node), self.plain) | dict(changed)
+        schema = target._schema.arguments
+        placed = [lift(given[one.name]) for one in schema if not one.kwarg_only]
+        return lifted_arguments(
+            target(*placed, **{one.name: lift(given[one.name]) for one in schema if one.kwarg_only})
+        )
 
 
 def _after(node: fx.Node, region: Sequence[fx.Node]) -> list[fx.Node]:

@@ -19,8 +19,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 EXACT = 1e-10  # relative distance of A's result from a form in float64
-_EPS = (1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 1e-4, 1e-2, 0.0)
-_LARGEST = 0.2  # of numbers that are taken for an eps
+EPS = (1e-5, 1e-6, 1e-12, 1e-3, 1e-8, 1e-7, 1e-4, 1e-2, 0.0)
+LARGEST_EPS = 0.2  # of numbers that are taken for an eps
 PROBED = 2048  # numbers that tell what function it is
 
 
@@ -159,13 +159,13 @@ def _kinds(x: Tensor) -> list[_Norm]:
 def _norms(
     x: Tensor, probe: Probe, constants: Sequence[float], tensors: Sequence[Tensor], like: Form | None
 ) -> Iterator[tuple[Form, Tensor]]:
-    chosen = [c for c in constants if 0 <= c < _LARGEST]
+    chosen = [c for c in constants if 0 <= c < LARGEST_EPS]
     for kind in _kinds(x):
         if like is not None and not like.place.startswith(f"{kind.place} "):
             continue
         y = x.unflatten(1, (kind.groups, -1)).flatten(2) if kind.groups else x
         fitting = [probe(one) for each in tensors if (one := _broadcast(each, x, kind)) is not None]
-        for eps in dict.fromkeys((*chosen, *_EPS) if like is not None or not chosen else chosen):
+        for eps in dict.fromkeys((*chosen, *EPS) if like is not None or not chosen else chosen):
             for correction, is_inside in itertools.product((0, 1), (True, False)):
                 values = _normalised(y, kind, eps, correction, is_inside)
                 if values is None:

@@ -180,7 +180,7 @@ class _Beside(Walk):
                     self.named[node] = cause
                     self._taken[cause.at[0]] = cause.at[1]
         elif self._is_eager:
-            behind = self._causes.of_norm(node, twin.suspects)
+            behind = self._causes.of_norm(node, twin.suspects, self.partners)
             if behind is not None and behind[1].at is not None:
                 self.named[behind[0]] = behind[1]
                 self._taken[node] = behind[1].at[1]
