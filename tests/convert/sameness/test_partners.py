@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
@@ -10,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.convert.sameness.test_causes import Blocks, Rotary, Stem, compared, permuted, spread
+from tests.convert.sameness.written import compared, spread
 
 
 class Language(nn.Module):
@@ -87,10 +86,3 @@ def test_of_projections_that_run_in_another_order_the_wrong_rows_are_counted() -
         b.get_submodule("v").weight[3] *= 1.5  # type: ignore[operator,index]
     (place,) = compared(a, b, ids).where
     assert (place.name, "32 of 1,024 elements of weight differ" in place.why) == ("v", True)
-
-
-def with_folded(network: nn.Module) -> nn.Module:
-    return network
-
-
-HONEST: dict[str, Callable[[], tuple[nn.Module, nn.Module, Tensor]]] = {}
