@@ -105,6 +105,7 @@ class Causes:
             variant = next(variants(self.search, node, local), None) if ratio >= _LARGE else None
             if variant is not None:
                 why, other, apart = variant
+                why += self._as_described(other)
                 return replace(basis, why=why, is_certain=True, is_sure=True, at=(node, other), ratio=apart)
             if found.attributes or found.weights:
                 is_sure = self.are_weights_sure or bool(found.attributes)
@@ -118,9 +119,14 @@ class Causes:
                 why = f"{self.pairs.names[1]} has {chain} before it"
                 return replace(basis, why=why, is_certain=True, is_sure=True, at=at)
         if is_one:
-            is_typed, told = bool(found.types), self.pairs.b.described(own)
-            unknown = f"{UNKNOWN} ({self.pairs.names[1]}: {told})" if told else UNKNOWN
-            return replace(basis, why=found.text or unknown, is_certain=is_typed, is_sure=is_typed, at=at)
+            is_typed = bool(found.types)
+            return replace(
+                basis,
+                why=found.text or f"{UNKNOWN}{self._as_described(own)}",
+                is_certain=is_typed,
+                is_sure=is_typed,
+                at=at,
+            )
         missed = self._missed(node, partners) if own is None else None
         return replace(basis, **self._of_another_kind(node, own)) if missed is None else missed
 
@@ -161,6 +167,11 @@ class Causes:
             return replace(basis, kind=kind, why=why, is_certain=True, is_sure=True, at=(result, own), ratio=apart)
         return replace(basis, kind=kind, why=why, is_certain=True, at=(result, own) if is_one else None)
 
+    def _as_described(self, other: Any) -> str:
+        """An operation of B with its attributes, where they have no name in torch, in brackets; else ""."""
+        told = self.pairs.b.described(other)
+        return f" ({self.pairs.names[1]}: {told})" if told else ""
+
     def _is_as_large(self, node: fx.Node, own: Any) -> bool:
         """Whether the weights of two operations have the same shape."""
         weights = [side.arguments(one).get("weight") for side, one in ((self.pairs.a, node), (self.pairs.b, own))]
@@ -171,11 +182,10 @@ class Causes:
         """What is said where no operation of the same kind is at its place in B."""
         names, b, kind = self.pairs.names, self.pairs.b, self.pairs.a.kind(node)
         if own is not None:
-            told = b.described(own)
-            said = f" ({names[1]}: {told})" if told else ""
+            told = self._as_described(own)
             at = (node, self.pairs.at[node]) if node in self.pairs.at else None
             return {
-                "why": f"{kind} in {names[0]}, {b.kind(own)} in {names[1]}{said}",
+                "why": f"{kind} in {names[0]}, {b.kind(own)} in {names[1]}{told}",
                 "is_certain": not told,
                 "at": at if not told else None,
             }

@@ -259,6 +259,7 @@ def moved(
 
 _MODES: dict[str, Callable[[Tensor, int, int], Tensor]] = {
     "half pixels": lambda at, n, m: (at + 0.5) * (n / m) - 0.5,
+    "half pixels, of one pixel 0": lambda at, n, m: (at + 0.5) * (n / m) - 0.5 if m > 1 else at * 0,
     "aligned corners": lambda at, n, m: at * ((n - 1) / max(m - 1, 1)),
     "asymmetric": lambda at, n, m: at * (n / m),
 }
@@ -266,7 +267,8 @@ _MODES: dict[str, Callable[[Tensor, int, int], Tensor]] = {
 
 def resized(x: Tensor, size: Sequence[int]) -> Iterator[tuple[dict[str, str], Tensor]]:
     """A map, [batch, channels, *sizes], resized in each usual way, with its words."""
-    for name, coordinates in _MODES.items():
+    modes = {name: one for name, one in _MODES.items() if min(size) == 1 or "of one pixel" not in name}
+    for name, coordinates in modes.items():
         for kernel, coefficient in (("cubic", -0.75), ("cubic", -0.5), ("linear", None), ("nearest", None)):
             found = x
             for axis, m in enumerate(size):

@@ -43,10 +43,8 @@ _WORDS = {
     "Unsqueeze": "unsqueeze",
     "Gather": "index select",
 }
-_UNTOLD = (
-    *("kernel_shape", "keep_aspect_ratio_policy", "antialias", "extrapolation_value", "exclude_outside"),
-    *("cubic_coeff_a", "nearest_mode"),
-)
+_UNTOLD = ("kernel_shape", "keep_aspect_ratio_policy", "extrapolation_value", "nearest_mode")
+_USUAL = (("group", 1), ("auto_pad", "NOTSET"), ("allowzero", 0), ("antialias", 0), ("exclude_outside", 0))
 _SILENT = ("Constant", "Shape", "Identity")  # operations that compute nothing
 
 
@@ -224,7 +222,7 @@ def _described(node: OnnxNode) -> str:
 def _is_usual(name: str, value: Any) -> bool:
     if name in ("strides", "dilations"):
         return set(value) == {1}
-    return name in _UNTOLD or (name, value) in (("group", 1), ("auto_pad", "NOTSET"), ("allowzero", 0))
+    return name in _UNTOLD or (name, value) in _USUAL
 
 
 def _is_constant(node: OnnxNode) -> bool:

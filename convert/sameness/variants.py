@@ -68,8 +68,9 @@ def _resized(search: Search, node: fx.Node, local: Local) -> Iterator[tuple[str,
     own = next((words for words, value in variants if _is_exact(value, plain)), None)
     if own is None:
         return
-    for words, value in variants:
-        names = [name for name in own if words.get(name, own[name]) != own[name]]
+    apart = [(words, [name for name in own if words.get(name, own[name]) != own[name]]) for words, _ in variants]
+    order = sorted(zip(apart, variants, strict=True), key=lambda one: len(one[0][1]))
+    for (words, names), (_, value) in order:
         if names:
             yield "; ".join(f"{name} {search.pairs.both(own[name], words[name])}" for name in names), value
 
