@@ -8,21 +8,19 @@ operation. All that is tried is tried on B's own values.
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx
 
-from ..programs.float64 import CASTS
-from ..programs.walk import name_of
+from .chains import chain, described
 from .differences import UNKNOWN, Differences, Parted, differences, folded, is_one_kind
 from .runs import Cause, written_out
 from .search import REACH, Local, Search, after
 from .variants import WINDOWS, of_another_eps, variants
 
-_CHAIN = 6  # operations that B may have before what an operation reads
 _LARGE = 20.0  # units of rounding from which an operation may be another one, and not only less exact
 _FINAL = (
     "norm",
@@ -114,9 +112,9 @@ class Causes:
             if written is not None:
                 return written
         if reading is not None and is_one:
-            chain = self._chain(reading.other, partners.get(reading.mine))
-            if chain:
-                why = f"{self.pairs.names[1]} has {chain} before it"
+            between = chain(self.pairs, reading.other, partners.get(reading.mine))
+            if between:
+                why = f"{self.pairs.names[1]} has {between} before it"
                 return replace(basis, why=why, is_certain=True, is_sure=True, at=at)
         if is_one:
             is_typed = bool(found.types)
@@ -145,8 +143,8 @@ class Causes:
 
     def behind(self, node: fx.Node, other: Any, ratio: float, partners: Mapping[fx.Node, Any]) -> Parted:
         """What B has behind A's last operation."""
-        chain = self._chain(other, partners.get(node)) or self._described([other])
-        why = f"{self.pairs.names[1]} has {chain} behind it"
+        between = chain(self.pairs, other, partners.get(node)) or described(self.pairs, [other])
+        why = f"{self.pairs.names[1]} has {between} behind it"
         name, kind = (
             (self.search.name(node), self.pairs.a.kind(node)) if node.op == "call_function" else ("output", "input")
         )
@@ -208,35 +206,3 @@ class Causes:
                     kind = self.pairs.a.kind(user)
                     return Cause(self.search.name(user), kind, again[0], is_certain=True, is_sure=True, at=(user, own))
         return None
-
-    # Operations that only B has.
-
-    def _chain(self, other: Any, expected: Any) -> str:
-        """The operations of B that lead from one of them to another, in words; "" where none do."""
-        paths: list[list[Any]] = [[other]]
-        for _ in range(_CHAIN):
-            longer: list[list[Any]] = []
-            for path in paths:
-                if path[-1] is expected:
-                    return self._described(path[-2::-1])
-                before = [None] if path[-1] is None else self.pairs.b.operands(path[-1])
-                longer += [[*path, one] for one in before if one is not None or expected is None]
-            paths = longer[:REACH]
-        return ""
-
-    def _described(self, nodes: Sequence[Any]) -> str:
-        """Operations of B in words: casts by what they cast to, others with their numbers."""
-        found: list[str] = []
-        for node in nodes:
-            if self._is_cast(node):
-                found.append(f"a cast to {str(self.pairs.b.dtype(node)).removeprefix('torch.')}")
-            else:
-                numbers = ", ".join(f"{one:g}" for one in self.pairs.b.numbers(node))
-                found.append(f"{self.pairs.b.kind(node)}{f' ({numbers})' if numbers else ''}")
-        casts = [one for one in found if one.startswith("a cast")]
-        if len(casts) == len(found) and len(casts) > 1:
-            found = casts[:1]  # and back
-        return ", ".join(found)
-
-    def _is_cast(self, node: Any) -> bool:
-        return name_of(node) in CASTS if isinstance(node, fx.Node) else self.pairs.b.kind(node) == "cast"

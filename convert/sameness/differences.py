@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, fx
 
 from ..programs.noise import UNITS
+from .chains import described, of_own
 from .forms import permutation
 from .pairing import Pairs
 
@@ -117,12 +118,27 @@ def differences(one: fx.Node, other: Any, pairs: Pairs, found: Mapping[fx.Node, 
     told: dict[str, list[str]] = {"attributes": [], "weights": [], "operands": []}
     for name in (name for name in mine if name in theirs):
         texts = _compared(name, mine[name], theirs[name], pairs, found)
+        made = _made(name, mine[name], theirs[name], pairs)
+        if made is not None:
+            told["weights"] += made
+            continue
         again = [each for each in mine if each != name and theirs.get(each) is theirs[name]]
         if again and _is_operation(theirs[name], pairs) and mine[again[0]] is not mine[name]:
             is_its = isinstance(mine[name], fx.Node) and found.get(mine[name]) is theirs[name]
             texts = [] if is_its else [f"{name} is {again[0]} again in {pairs.names[1]}"]
         told[_sort(mine[name], theirs[name], pairs)] += texts
     return Differences(tuple(told["attributes"]), tuple(told["weights"]), typed, tuple(told["operands"]))
+
+
+def _made(name: str, one: Any, other: Any, pairs: Pairs) -> list[str] | None:
+    """Differences of a tensor that A holds from one that B makes of its own; None where it is anything else."""
+    if not isinstance(one, Tensor) or not _is_operation(other, pairs):
+        return None
+    made, value = of_own(pairs, other), pairs.b.values.get(other)
+    if made is None or not isinstance(value, Tensor):
+        return None
+    before = f"{pairs.names[1]} has {described(pairs, made)} before it"
+    return [f"{text}; {before}" for text in _tensors(name, one, value, pairs)]
 
 
 def _sort(one: Any, other: Any, pairs: Pairs) -> str:
@@ -149,7 +165,9 @@ def _short(value: Any) -> str:
 def _compared(name: str, one: Any, other: Any, pairs: Pairs, found: Mapping[fx.Node, Any]) -> list[str]:
     """Differences in an argument: a tensor that a side holds, another operation's result, or an attribute."""
     if (one is None) != (other is None):
-        return [f"no {name} in {pairs.names[0 if one is None else 1]}"]
+        value = other if one is None else one
+        beside = f", {value} in {pairs.names[1 if one is None else 0]}" if isinstance(value, int | float) else ""
+        return [f"no {name} in {pairs.names[0 if one is None else 1]}{beside}"]
     if isinstance(one, list | tuple) and isinstance(other, list | tuple) and _holds_nodes(one):
         return _listed(name, list(one), list(other), pairs, found)
     if all(isinstance(each, list | tuple) and _holds_tensors(each) for each in (one, other)):

@@ -39,7 +39,7 @@ class Language(nn.Module):
         logits: Tensor = self.head(x) / self.changed.get("temperature", 1.0)
         if self.changed.get("cast"):
             logits = logits.bfloat16().float()
-        return logits * self.changed["factor"] if "factor" in self.changed else logits
+        return logits * float(str(self.changed["factor"])) if "factor" in self.changed else logits
 
 
 def language(**changed: object) -> tuple[nn.Module, nn.Module, Tensor]:

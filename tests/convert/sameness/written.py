@@ -24,8 +24,8 @@ def spread(network: nn.Module) -> nn.Module:
                 if isinstance(module, nn.LayerNorm | nn.GroupNorm | nn.BatchNorm2d | Norm):
                     one.copy_(1 + 0.2 * torch.randn(one.shape) if name == "weight" else 0.2 * torch.randn(one.shape))
             if isinstance(module, nn.BatchNorm2d):
-                module.running_var.uniform_(0.05, 3.0)
-                module.running_mean.normal_()  # type: ignore[union-attr]
+                module.get_buffer("running_var").uniform_(0.05, 3.0)
+                module.get_buffer("running_mean").normal_()
     return network.eval()
 
 
@@ -112,18 +112,24 @@ def as_tanh(x: Tensor) -> Tensor:
 class Rotary(nn.Module):
     """Attention with rotary positions, of neighbours or of halves: [batch, 9, 32] to the same."""
 
-    def __init__(self, pairs: str = "neighbours") -> None:
+    frequencies: Tensor
+
+    def __init__(self, pairs: str = "neighbours", *, is_cut: bool = False) -> None:
         super().__init__()
+        self.register_buffer("frequencies", 10000 ** (-torch.arange(4) / 4))
+        self.is_cut = is_cut
         self.q, self.k, self.v, self.out = (nn.Linear(32, 32, bias=False) for _ in range(4))
         self.pairs = pairs
 
     def rotated(self, x: Tensor) -> Tensor:
         """[batch, heads, tokens, 8], rotated."""
-        angle = torch.arange(x.shape[-2])[:, None] * 10000 ** (-torch.arange(4) / 4)
+        frequencies = self.frequencies.bfloat16().float() if self.is_cut else self.frequencies
+        angle = torch.arange(x.shape[-2])[:, None] * frequencies
         cos, sin = angle.cos(), angle.sin()
         if self.pairs == "neighbours":
             a, b = x[..., 0::2], x[..., 1::2]
-            return torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
+            turned: Tensor = torch.stack([a * cos - b * sin, a * sin + b * cos], -1).flatten(-2)
+            return turned
         a, b = x.chunk(2, -1)
         return torch.cat([a * cos - b * sin, a * sin + b * cos], -1)
 
@@ -137,7 +143,8 @@ class Rotary(nn.Module):
 
 def in_halves(weight: Tensor) -> Tensor:
     """Rows of neighbours, in halves of each head of 8."""
-    return weight.unflatten(0, (-1, 4, 2)).transpose(1, 2).flatten(0, 2).clone()
+    found: Tensor = weight.unflatten(0, (-1, 4, 2)).transpose(1, 2).flatten(0, 2).clone()
+    return found
 
 
 def permuted(network: nn.Module, *names: str) -> nn.Module:
@@ -201,6 +208,32 @@ def cubic(n: int, m: int, a: float) -> Tensor:
     return found
 
 
+class Options(nn.Module):
+    """A pool, a norm, a sum and a norm over channels, with options: [batch, 3, 10, 14] to [batch, 5]."""
+
+    def __init__(
+        self,
+        *,
+        eps: float = 1e-6,
+        alpha: float = 10,
+        divisor: int | None = None,
+        last: float = 1e-12,
+        form: str = "tanh",
+    ) -> None:
+        super().__init__()
+        self.first, self.norm = nn.Conv2d(3, 8, 3, padding=1), nn.GroupNorm(2, 8, eps=eps)
+        self.pool = nn.AvgPool2d(3, 2, 1, ceil_mode=True, divisor_override=divisor)
+        self.act, self.last, self.head = nn.GELU(approximate=form), nn.LayerNorm(8, eps=last), nn.Linear(8, 5)
+        self.alpha = alpha
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The network."""
+        y = 0.02 * self.first(x)
+        y = torch.add(self.norm(y), y, alpha=self.alpha)
+        found: Tensor = self.head(self.last(self.act(self.pool(y)).mean((2, 3))))
+        return found
+
+
 class Case(NamedTuple):
     """A pair of networks.
 
@@ -241,6 +274,13 @@ def with_weights_moved(network: nn.Module) -> None:
         network.get_submodule("fc1").weight.div_(scale)  # type: ignore[operator]
 
 
+def with_plain_rows(network: nn.Module) -> None:
+    """Puts the rows of `k` back to the order for neighbours."""
+    weight = network.get_parameter("k.weight").data
+    weight.copy_(weight.unflatten(0, (-1, 2, 4)).transpose(1, 2).flatten(0, 2).clone())
+
+
+IMAGE = (3, 10, 14)
 NORMS, OWN = ("norm1", "norm2"), ("stem.1", "norm")
 CASES = {
     "R2": Case(Channels, lambda: Channels("bessel"), (3, 16, 16), "stem.1", ("correction 0 in A, 1 in B", "norm"), OWN),
@@ -285,9 +325,7 @@ CASES = {
         "k",
         ("rows of weight are permuted as for the other RoPE layout",),
         ("k",),
-        lambda network: network.get_submodule("k").weight.data.copy_(  # type: ignore[operator,union-attr]
-            network.get_submodule("k").weight.data.unflatten(0, (-1, 2, 4)).transpose(1, 2).flatten(0, 2)  # type: ignore[operator,union-attr]
-        ),
+        with_plain_rows,
     ),
     "R7": Case(Positions, lambda: Positions(shortcut=True), (3, 12, 12), "add", ("other", "self again in B")),
     "R9": Case(Stem, lambda: Stem((2, 3, 2, 3)), (3, 32, 40), "conv1", ("moved by (1, 1)",)),
@@ -298,7 +336,25 @@ CASES = {
         "upsample_bicubic2d",
         ("coefficient -0.75 in A, -0.5 in B",),
     ),
+    "R1": Case(Options, lambda: Options(eps=1e-5), IMAGE, "norm", ("eps 1e-06 in A, 1e-05 in B",)),
+    "R3": Case(Options, lambda: Options(form="none"), IMAGE, "act", ("approximate tanh in A, none in B",)),
+    "R5": Case(Rotary, lambda: Rotary(is_cut=True), (9, 32), "mul", ("a cast to bfloat16",), ("mul", "mul_5")),
+    "R6": Case(Options, lambda: Options(divisor=9), IMAGE, "pool", ("divisor_override",)),
+    "R8": Case(Options, lambda: Options(last=1e-5), IMAGE, "last", ("eps 1e-12 in A, 1e-05 in B",)),
+    "R12": Case(Options, lambda: Options(alpha=1), IMAGE, "add", ("alpha 10 in A, 1 in B",)),
 }
+"""Wrong networks: those of the public threads R1 to R12, and N4 where it is wrong."""
+
+HONEST = {
+    "N4": Case(Rotary, lambda: Rotary("halves"), (9, 32), "", change=lambda network: permuted(network, "q", "k")),
+    "N7": Case(lambda: Blocks(act=as_tanh), lambda: Blocks(act=by_tanh), (7, 16), ""),
+    "a norm written out in B": Case(Blocks, lambda: Blocks(how="written"), (7, 16), ""),
+    "a norm written out in A": Case(lambda: Blocks(how="written"), Blocks, (7, 16), ""),
+    "a norm over channels": Case(Channels, lambda: Channels("written"), (3, 16, 16), ""),
+    "padding before the convolution": Case(Stem, lambda: Stem((3, 3, 3, 3)), (3, 32, 40), ""),
+    "weights that cancel": Case(Blocks, Blocks, (7, 16), "", change=with_weights_moved),
+}
+"""The same networks, written otherwise."""
 
 
 def compared(a: nn.Module, b: object, x: Tensor) -> Sameness:
