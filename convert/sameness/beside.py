@@ -147,6 +147,8 @@ class Beside(Walk):
             twin: Its value.
             is_wrong: Whether it differs from its partner on what that one reads.
         """
+        if not twin.suspects and node not in self._taken and self._causes.search.is_inner(node):
+            return twin
         if not twin.suspects:
             self.suspects[node] = ratio
             if node not in self._taken and (
@@ -267,11 +269,12 @@ class Beside(Walk):
         others = self._pairs.nearby(node)
         if self._pairs.is_of_kind(node, own) and self._does_nothing(node, twin, scale):
             others = [own]
+        others += self._causes.search.held(node)
         for place, other in enumerate(others):
             value = self._pairs.b.values.get(other)
             if not isinstance(value, Tensor) or value.shape != twin.plain.shape or not value.is_floating_point():
                 continue
-            if place and not _is_near(value, twin, self._threshold):
+            if (place or other is not own) and not _is_near(value, twin, self._threshold):
                 continue
             wide = lift(value)
             apart = distance(wide, twin.plain)

@@ -15,12 +15,16 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, fx
 
+from ..programs.float64 import lift
 from .chains import chain, described
 from .differences import UNKNOWN, Differences, Parted, differences, folded, is_one_kind
+from .pairing import Held, read_by
 from .runs import Cause, written_out
 from .search import REACH, Local, Search, after
 from .variants import WINDOWS, of_another_eps, variants
 
+_FEW = 4  # numbers that a tensor must have at least to be known again
+_NEAR = 0.2  # of the largest number: tensors nearer than that are meant to be the same
 _LARGE = 20.0  # units of rounding from which an operation may be another one, and not only less exact
 _FINAL = (
     "norm",
@@ -125,6 +129,9 @@ class Causes:
                 is_sure=is_typed,
                 at=at,
             )
+        stored = self._stored(node, local, basis)
+        if stored is not None:
+            return stored
         missed = self._missed(node, partners) if own is None else None
         return replace(basis, **self._of_another_kind(node, own)) if missed is None else missed
 
@@ -163,11 +170,15 @@ class Causes:
             eps, own, apart = found
             why = f"{eps} ({self.pairs.names[1]} has both in one operation)"
             return replace(basis, kind=kind, why=why, is_certain=True, is_sure=True, at=(result, own), ratio=apart)
+        variant = next(variants(self.search, node, local, norm), None)
+        if variant is not None:
+            words, own, apart = variant
+            return replace(basis, kind=kind, why=words, is_certain=True, is_sure=True, at=(result, own), ratio=apart)
         return replace(basis, kind=kind, why=why, is_certain=True, at=(result, own) if is_one else None)
 
     def _as_described(self, other: Any) -> str:
         """An operation of B with its attributes, where they have no name in torch, in brackets; else ""."""
-        told = self.pairs.b.described(other)
+        told = "" if isinstance(other, Held) else self.pairs.b.described(other)
         return f" ({self.pairs.names[1]}: {told})" if told else ""
 
     def _is_as_large(self, node: fx.Node, own: Any) -> bool:
@@ -196,13 +207,31 @@ class Causes:
         ]
         return {"why": f"{names[1]} computes it in other operations" if others else f"{names[1]} has no such operation"}
 
+    def _stored(self, node: fx.Node, local: Local, basis: Cause) -> Cause | None:
+        """The cause where A computes from its own tensors what B holds, and B's numbers are others."""
+        held = self.search.held(node)
+        plain = local.plain(node) if held else None
+        if not isinstance(plain, Tensor) or not plain.is_floating_point() or plain.numel() < _FEW:
+            return None
+        found = [(one, self.pairs.b.values[one]) for one in held]
+        apart = {one: float((lift(value) - plain).abs().max()) for one, value in found if value.shape == plain.shape}
+        nearest = min(apart, key=lambda one: apart[one], default=None)
+        if nearest is None or apart[nearest] > _NEAR * float(plain.abs().max()):
+            return None
+        why = f"{self.pairs.names[1]} holds its result, which differs by {apart[nearest]:.2g} at most"
+        return replace(basis, why=why, is_certain=True, is_sure=True, at=(node, nearest))
+
     def _missed(self, node: fx.Node, partners: Mapping[fx.Node, Any]) -> Cause | None:
         """The cause at the operation that reads a result which B does not compute, and reads another operand twice."""
         for user in after(node, self.pairs.a.nodes[self.search.places[node] : self.search.places[node] + REACH])[::-1]:
-            own = self.pairs.at.get(user)
-            if user is not node and self.pairs.is_of_kind(user, own):
-                again = [text for text in differences(user, own, self.pairs, partners).operands if " again in " in text]
-                if again:
-                    kind = self.pairs.a.kind(user)
-                    return Cause(self.search.name(user), kind, again[0], is_certain=True, is_sure=True, at=(user, own))
+            own, mine = self.pairs.at.get(user), read_by(user)
+            if user is node or len(mine) != 2 or not self.pairs.is_of_kind(user, own):
+                continue
+            theirs = self.pairs.b.operands(own)
+            if len(theirs) == 2 and theirs[0] is theirs[1] and mine[0] is not mine[1]:
+                is_second = partners.get(mine[0]) is theirs[0]
+                names = ("other", "self") if is_second else ("self", "other")
+                why = f"{names[0]} is {names[1]} again in {self.pairs.names[1]}"
+                name, kind = self.search.name(user), self.pairs.a.kind(user)
+                return Cause(name, kind, why, is_certain=True, is_sure=True, at=(user, own))
         return None

@@ -19,7 +19,7 @@ from torch import Tensor
 from ..errors import ConversionError, refusing
 from ..onnx import onnx_package
 from ..onnx.run import session
-from .pairing import Key, in_words
+from .pairing import Held, Key, in_words
 
 _MOST = 2**31 - 2**20  # bytes of a model in one message
 _SCOPES, _CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
@@ -106,6 +106,7 @@ class OnnxOperations:
         self.values: dict[Any, Any] = {
             node: torch.from_numpy(one) for node, one in zip(self.nodes, given, strict=True) if hasattr(one, "dtype")
         }
+        self.values |= {Held(name): one for name, one in self._held.items() if isinstance(one, Tensor)}
         self._makers = {node.output: node for node in self.nodes}
         self._silent = {node.output: node.inputs[0] for node in found if node.op == "Identity"}
         self._outputs = [one.name for one in model.graph.output][: len(known)]

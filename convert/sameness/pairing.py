@@ -45,6 +45,13 @@ _SAME = {
 }
 
 
+@dataclass(frozen=True)
+class Held:
+    """A tensor that a side holds, by its name; it may be the result of operations that read no input."""
+
+    name: str
+
+
 class Operations(Protocol):
     """The operations that a side runs, in their order, and what each gave on the inputs."""
 
@@ -55,7 +62,7 @@ class Operations(Protocol):
 
     @property
     def values(self) -> dict[Any, Any]:
-        """The result of each."""
+        """The result of each, and the tensors that are held."""
         ...
 
     def path(self, node: Any) -> str:
@@ -122,6 +129,7 @@ class Traced:
         given = [] if inputs is None else program.inputs(inputs.args, inputs.kwargs)
         self.inputs = dict(zip(program.graph.graph.find_nodes(op="placeholder"), given, strict=False))
         self.values: dict[Any, Any] = {} if inputs is None or not is_run else _values(program, inputs)
+        self.values |= {Held(name): one for name, one in program.tensors.items()}
 
     def path(self, node: fx.Node) -> str:
         """The module that an operation is in, or ""."""

@@ -11,7 +11,7 @@ from torch import Tensor, fx
 from ..programs.float64 import evaluated, lift, lifted_arguments
 from ..programs.noise import Noise, Precision, noisy
 from ..programs.walk import arguments_of
-from .pairing import Pairs, source_of
+from .pairing import Held, Pairs, source_of
 
 REACH = 20  # operations on either side that may belong to one function
 LIKELY = 1.5  # times the distance of the nearest variant: among these, the usual one
@@ -35,6 +35,7 @@ class Search:
         placeholders = pairs.a.program.graph.graph.find_nodes(op="placeholder")
         self.inputs = dict(zip(placeholders, inputs, strict=True))
         self.places = {node: place for place, node in enumerate(pairs.a.nodes)}
+        self.dependent = pairs.a.program.dependent()
 
     def name(self, node: fx.Node) -> str:
         """The module of one of A's operations, or the operation outside all modules."""
@@ -52,13 +53,21 @@ class Search:
         first = [self.pairs.at[node]] if node in self.pairs.at else []
         around = b.nodes[max(0, place - REACH) : place + REACH]
         of_module = [one for one in b.nodes if path and b.path(one) == path][::-1]
-        found = dict.fromkeys((*first, *of_module, *around))
+        found = dict.fromkeys((*first, *of_module, *around, *self.held(node)))
         values = ((one, b.values.get(one)) for one in found)
         return [
             one
             for one, value in values
             if isinstance(value, Tensor) and value.shape == shape and value.is_floating_point()
         ]
+
+    def held(self, node: fx.Node) -> list[Held]:
+        """Tensors that B holds, where an operation reads no input, so that its result may be one of them."""
+        return [] if node in self.dependent else [one for one in self.pairs.b.values if isinstance(one, Held)]
+
+    def is_inner(self, node: fx.Node) -> bool:
+        """Whether an operation reads no input, and only such ones read it: it may be done before the network runs."""
+        return self.dependent.isdisjoint((node, *node.users))
 
     def others(self, node: fx.Node, shape: torch.Size, x: Tensor) -> list[Any]:
         """The same, without those that give what is read as it is."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,17 +19,31 @@ from .search import LIKELY, Local, Search
 WINDOWS = ("convolution", "max pool2d", "avg pool2d")
 
 
-def variants(search: Search, node: fx.Node, local: Local) -> Iterator[tuple[str, Any, float]]:
-    """What differs in words, B's operation and its difference, for variants of an operation that B computes."""
+def variants(
+    search: Search, node: fx.Node, local: Local, norm: fx.Node | None = None
+) -> Iterator[tuple[str, Any, float]]:
+    """Variants of an operation that B computes.
+
+    Args:
+        search: The two graphs.
+        node: The operation, of A.
+        local: A's values.
+        norm: A normalisation behind it that B has in one operation with it.
+
+    Yields:
+        What differs in words, B's operation, and its difference in units of rounding.
+    """
     tried = list(_tried(search, node, local))
     if not tried:
         return
-    plain = local.plain(node)
-    noise = float((local.noisy(node) - plain).square().mean().sqrt())
+    end = node if norm is None else next((one for one in norm.users if one.target is operator.getitem), norm)
+    plain = local.plain(end)
+    noise = float((local.noisy(end) - plain).square().mean().sqrt())
     for why, value in tried:
-        for other in search.candidates(node, plain.shape):
+        found = value if norm is None else first_of(local.with_arguments(norm, {"input": value}))
+        for other in search.candidates(end, plain.shape):
             theirs = lift(search.pairs.b.values[other])
-            distance, apart = (float((theirs - one).square().mean().sqrt()) for one in (value, plain))
+            distance, apart = (float((theirs - one).square().mean().sqrt()) for one in (found, plain))
             if distance <= search.threshold * noise:
                 yield why, other, apart / noise
 
