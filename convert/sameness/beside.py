@@ -147,7 +147,9 @@ class Beside(Walk):
             twin: Its value.
             is_wrong: Whether it differs from its partner on what that one reads.
         """
-        if not twin.suspects and node not in self._taken and self._causes.search.is_inner(node):
+        own = self._pairs.at.get(node)
+        is_apart = node not in self._taken and not self._pairs.is_of_kind(node, own)
+        if not twin.suspects and is_apart and self._causes.search.is_inner(node):
             return twin
         if not twin.suspects:
             self.suspects[node] = ratio

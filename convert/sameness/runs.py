@@ -71,12 +71,12 @@ def written_out(search: Search, node: fx.Node, local: Local) -> Cause | None:
     if not near:
         return None
     least = min(distance for distance, *_ in near)
-    _, other_form, other = next(one for one in near if one[0] <= max(LIKELY * least, 1e-3))
+    off, other_form, other = next(one for one in near if one[0] <= max(LIKELY * least, 1e-3))
     why = form.beside(other_form, search.pairs.both)
-    if not why:
-        return None
     kind = search.pairs.a.kind(node) if end is node else form.name
     apart = float((probe(lift(search.pairs.b.values[other])) - probe(plain)).square().mean().sqrt()) / noise
+    if not why or apart <= search.threshold * max(1.0, LIKELY * off):
+        return None
     return Cause(search.name(end), kind, why, is_certain=True, is_sure=True, at=(end, other), ratio=apart)
 
 
