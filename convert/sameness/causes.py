@@ -7,6 +7,7 @@ operation. All that is tried is tried on B's own values.
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Mapping
 from dataclasses import replace
@@ -219,7 +220,11 @@ class Causes:
         if nearest is None or apart[nearest] > _NEAR * float(plain.abs().max()):
             return None
         why = f"{self.pairs.names[1]} holds its result, which differs by {apart[nearest]:.2g} at most"
-        return replace(basis, why=why, is_certain=True, is_sure=True, at=(node, nearest))
+        noise = float((local.noisy(node) - plain).square().mean().sqrt())
+        ratio = (
+            float((lift(self.pairs.b.values[nearest]) - plain).square().mean().sqrt()) / noise if noise else math.inf
+        )
+        return replace(basis, why=why, is_certain=True, is_sure=True, at=(node, nearest), ratio=ratio)
 
     def _missed(self, node: fx.Node, partners: Mapping[fx.Node, Any]) -> Cause | None:
         """The cause at the operation that reads a result which B does not compute, and reads another operand twice."""

@@ -111,11 +111,11 @@ def differences(one: fx.Node, other: Any, pairs: Pairs, found: Mapping[fx.Node, 
         pairs: Partners by place and name.
         found: Partners by their values.
     """
-    types = pairs.a.dtype(one), pairs.b.dtype(other)
-    is_typed = None not in types and types[0] != types[1]
-    typed = (f"computed in {pairs.both(*map(_short, types))}",) if is_typed else ()
+    numbers = pairs.a.dtype(one), pairs.b.dtype(other)
+    is_typed = None not in numbers and numbers[0] != numbers[1]
+    typed = (f"computed in {pairs.both(*map(_short, numbers))}",) if is_typed else ()
     mine, theirs = pairs.a.arguments(one), pairs.b.arguments(other)
-    told: dict[str, list[str]] = {"attributes": [], "weights": [], "operands": []}
+    told: dict[str, list[str]] = {"attributes": [], "weights": [], "types": [], "operands": []}
     for name in (name for name in mine if name in theirs):
         texts = _compared(name, mine[name], theirs[name], pairs, found)
         made = _made(name, mine[name], theirs[name], pairs)
@@ -127,7 +127,8 @@ def differences(one: fx.Node, other: Any, pairs: Pairs, found: Mapping[fx.Node, 
             is_its = isinstance(mine[name], fx.Node) and found.get(mine[name]) is theirs[name]
             texts = [] if is_its else [f"{name} is {again[0]} again in {pairs.names[1]}"]
         told[_sort(mine[name], theirs[name], pairs)] += texts
-    return Differences(tuple(told["attributes"]), tuple(told["weights"]), typed, tuple(told["operands"]))
+    types = (*typed, *told["types"])
+    return Differences(tuple(told["attributes"]), tuple(told["weights"]), types, tuple(told["operands"]))
 
 
 def _made(name: str, one: Any, other: Any, pairs: Pairs) -> list[str] | None:
@@ -142,7 +143,9 @@ def _made(name: str, one: Any, other: Any, pairs: Pairs) -> list[str] | None:
 
 
 def _sort(one: Any, other: Any, pairs: Pairs) -> str:
-    """What an argument is: a tensor that the networks hold, a result of an operation, or an attribute."""
+    """What an argument is: a tensor that the networks hold, a result of an operation, a type, or an attribute."""
+    if any(isinstance(each, torch.dtype) for each in (one, other)):
+        return "types"
     if any(isinstance(each, Tensor) for each in (one, other)) and any(
         each is None or isinstance(each, Tensor) for each in (one, other)
     ):

@@ -39,7 +39,7 @@ def variants(
     end = node if norm is None else next((one for one in norm.users if one.target is operator.getitem), norm)
     plain = local.plain(end)
     noise = float((local.noisy(end) - plain).square().mean().sqrt())
-    for why, value in tried:
+    for why, value in tried if noise else ():
         found = value if norm is None else first_of(local.with_arguments(norm, {"input": value}))
         for other in search.candidates(end, plain.shape):
             theirs = lift(search.pairs.b.values[other])
@@ -114,7 +114,7 @@ def of_another_eps(search: Search, norm: fx.Node, result: fx.Node, local: Local)
     noise = float((local.noisy(result) - plain).square().mean().sqrt())
     for eps in dict.fromkeys((*EPS, *search.numbers_near(norm))):
         value = first_of(local.with_arguments(norm, {"eps": eps})) if 0 < eps < LARGEST_EPS and eps != own else None
-        for other in others if value is not None else ():
+        for other in others if value is not None and noise else ():
             theirs = lift(search.pairs.b.values[other])
             distance, apart = (float((theirs - one).square().mean().sqrt()) for one in (value, plain))
             if distance <= search.threshold * noise and distance < apart / LIKELY:
