@@ -2,7 +2,7 @@
 
 Half precision hides a wrong form of GELU, or an eps. So the operation is computed in float64 on B's values, once with
 A's attributes and weights and once with B's. The difference matters if it exceeds ``MATTERS`` usual roundings of
-float32 there. Weights may cancel: a norm times s, and what reads it divided by s. Then both operations are computed
+float32 there. They may cancel: a norm times s, and what reads it divided by s. Then both operations are computed
 together, and what they give together differs by far less than what one of them gives alone.
 """
 
@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from ..programs.float64 import evaluated, lift, plainly
 from ..programs.noise import Noise, Precision, noisy
 from ..programs.walk import arguments_of
-from .differences import Differences, Parted, differences
+from .differences import Differences, Parted, differences, folded
 from .pairing import Pairs, read_by
 from .typical import Scale
 
@@ -30,7 +30,7 @@ _LISTED = 3  # operations whose differences are rounding all the same
 _BEHIND = 16  # operations that may lie between two whose weights cancel
 _CANCELS = 0.25  # of what one alone does, two together may do: half precision rounds the weights of both
 _EVEN = 0.05  # relative spread of a factor that weights are multiplied by
-_ATTRIBUTES = ("norm", "gelu", "silu", "relu", "softmax", "pool", "convolution", "linear", "upsample", "attention")
+_FIXED = ("norm", "gelu", "silu", "relu", "softmax", "pool", "convolution", "linear", "upsample")  # not scales
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,21 @@ def unlike(pairs: Pairs) -> dict[fx.Node, Differences]:
         if node.target is operator.getitem or not pairs.is_of_kind(node, own):
             continue
         path, kind = pairs.a.path(node), pairs.a.kind(node)
-        if sides[0] == sides[1] or (path and path == pairs.b.path(own) and any(one in kind for one in _ATTRIBUTES)):
+        if folded(node, pairs) is not None or not _reads_alike(node, own, pairs):
+            continue
+        if sides[0] == sides[1] or (path and path == pairs.b.path(own) and any(one in kind for one in _FIXED)):
             told = differences(node, own, pairs, {})
             if told.attributes or told.weights:
                 found[node] = told
     return {node: found[node] for node in pairs.a.nodes if node in found}
+
+
+def _reads_alike(node: fx.Node, own: Any, pairs: Pairs) -> bool:
+    """Whether two operations read results of the same shapes, as they do not where one of them reads a padded map."""
+    mine = [one.meta.get("val") for one in read_by(node) if one.op == "call_function"]
+    theirs = [pairs.b.values.get(one) for one in pairs.b.operands(own) if one is not None]
+    shapes = [[one.shape if isinstance(one, Tensor) else None for one in each] for each in (mine, theirs)]
+    return shapes[0] == shapes[1]
 
 
 def weighed(
@@ -88,10 +98,9 @@ def weighed(
         seed: Of the noise.
     """
     with torch.no_grad(), plainly():
-        weights = [node for node, told in found.items() if told.weights and not told.attributes]
-        groups = _groups(weights, pairs)
+        groups = _groups(list(found), pairs)
         together = {node for group in groups for node in group}
-        notes = tuple(_cancelling(group, pairs) for group in groups)
+        notes = tuple(_cancelling(group, found, pairs) for group in groups)
         left = [node for node in found if node not in together and node not in cleared]
         effects = {node: _effect(node, pairs, seed) if hidden_by else 0.0 for node in left}
     mattering, small = list[Parted](), list[Parted]()
@@ -118,11 +127,11 @@ def _effect(node: fx.Node, pairs: Pairs, seed: int) -> float:
     return max(scale.ratios(torch.where(mine == theirs, 0.0, theirs - mine).nan_to_num(math.inf)))
 
 
-def _groups(weights: Sequence[fx.Node], pairs: Pairs) -> list[list[fx.Node]]:
-    """Operations whose other weights cancel: each first one with all that reads it."""
-    chosen, found = set(weights), list[list[fx.Node]]()
+def _groups(nodes: Sequence[fx.Node], pairs: Pairs) -> list[list[fx.Node]]:
+    """Operations whose other attributes and weights cancel: each first one with all that reads it."""
+    chosen, found = set(nodes), list[list[fx.Node]]()
     taken: set[fx.Node] = set()
-    for first in weights:
+    for first in nodes:
         readers, between = _readers(first, chosen, pairs)
         if first in taken or not readers:
             continue
@@ -133,7 +142,7 @@ def _groups(weights: Sequence[fx.Node], pairs: Pairs) -> list[list[fx.Node]]:
 
 
 def _readers(first: fx.Node, chosen: Collection[fx.Node], pairs: Pairs) -> tuple[list[fx.Node], frozenset[fx.Node]]:
-    """The next operations behind one whose weights differ, too, and all that lies between."""
+    """The next operations behind one that differ, too, and all that lies between."""
     nodes = pairs.a.nodes
     place = nodes.index(first)
     between, readers = {first}, list[fx.Node]()
@@ -147,7 +156,7 @@ def _readers(first: fx.Node, chosen: Collection[fx.Node], pairs: Pairs) -> tuple
 
 
 def _is_cancelled(first: fx.Node, last: fx.Node, between: frozenset[fx.Node], pairs: Pairs) -> bool:
-    """Whether two operations with A's weights give what they give with B's, but for far less than one alone changes."""
+    """Whether two operations with A's numbers give what they give with B's, but for far less than one alone changes."""
     values = _Values(pairs, between | {last})
     a, b, mixed = (values.of(last, theirs) for theirs in (frozenset(), frozenset([first, last]), frozenset([last])))
     if any(not isinstance(one, Tensor) or one.shape != b.shape for one in (a, b, mixed)):
@@ -156,14 +165,15 @@ def _is_cancelled(first: fx.Node, last: fx.Node, between: frozenset[fx.Node], pa
     return together <= _CANCELS * alone
 
 
-def _cancelling(group: Sequence[fx.Node], pairs: Pairs) -> str:
+def _cancelling(group: Sequence[fx.Node], found: Mapping[fx.Node, Differences], pairs: Pairs) -> str:
     """What cancels, in words."""
     names = [pairs.a.path(node) or node.name for node in group]
     first = _factor(group[0], pairs, 0)
     if first is not None and all(_undoes(node, first, pairs) for node in group[1:]):
         told = [f"`{names[0]}` times s", *(f"`{name}` divided by s" for name in names[1:])]
         return f"The networks hold other weights that cancel: {', '.join(told)}."
-    return f"The networks hold other weights that cancel: those of {' and '.join(f'`{name}`' for name in names)}."
+    what = "numbers" if any(found[node].attributes for node in group) else "weights"
+    return f"The networks hold other {what} that cancel: those of {' and '.join(f'`{name}`' for name in names)}."
 
 
 def _weights(node: fx.Node, pairs: Pairs) -> tuple[Tensor, Tensor] | None:

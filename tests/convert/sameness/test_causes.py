@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert.sameness.verdict import THRESHOLD, Sameness
-from tests.convert.sameness.written import CASES, HONEST, Blocks, Case, as_tanh, compared
+from tests.convert.sameness.written import CASES, HONEST, Blocks, Case, Scaled, as_tanh, compared
 
 
 def exported(model: nn.Module, image: Tensor, path: Path) -> Path:
@@ -113,6 +113,26 @@ def test_weights_that_cancel_are_said_to(dtype: torch.dtype) -> None:
     found = compared(a.to(dtype), b.to(dtype), x.to(dtype))
     assert (found.verdict, found.exit_code, found.where) == ("rounding", 0, ())
     assert "that cancel: `norm1` times s, `fc1` divided by s." in " ".join(found.notes)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_a_scale_that_moved_to_the_queries_is_no_difference(dtype: torch.dtype) -> None:
+    a, b, x = Case(lambda: Scaled(8**-0.5), lambda: Scaled(0.5, 0.5**0.5), (5, 16), "").pair()
+    found = compared(a.to(dtype), b.to(dtype), x.to(dtype))
+    assert (found.verdict, found.where) == ("rounding", ())
+    assert "numbers that cancel" in " ".join(found.notes)
+    a, b, x = Case(lambda: Scaled(8**-0.5), lambda: Scaled(0.36), (5, 16), "").pair()
+    (place,) = compared(a.to(dtype), b.to(dtype), x.to(dtype)).where
+    assert "scale 0.353553 in A, 0.36 in B" in place.why
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("name", HONEST)
+def test_the_same_function_written_otherwise_is_rounding_of_half_precision(name: str, dtype: torch.dtype) -> None:
+    a, b, x = HONEST[name].pair()
+    found = compared(a.to(dtype), b.to(dtype), x.to(dtype))
+    assert (found.exit_code, found.where) == (0, ())
 
 
 @pytest.mark.fault

@@ -141,6 +141,21 @@ class Rotary(nn.Module):
         return result
 
 
+class Scaled(nn.Module):
+    """Attention whose scale is its own, or that of the queries: [batch, tokens, 16] to [batch, 2, tokens, 8]."""
+
+    def __init__(self, scale: float, of_queries: float = 1.0) -> None:
+        super().__init__()
+        self.q, self.k, self.v = (nn.Linear(16, 16) for _ in range(3))
+        self.scale, self.of_queries = scale, of_queries
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The attention."""
+        q, k, v = (each(x).unflatten(-1, (2, 8)).transpose(1, 2) for each in (self.q, self.k, self.v))
+        found: Tensor = F.scaled_dot_product_attention(q * self.of_queries, k, v, scale=self.scale)
+        return found
+
+
 def in_halves(weight: Tensor) -> Tensor:
     """Rows of neighbours, in halves of each head of 8."""
     found: Tensor = weight.unflatten(0, (-1, 4, 2)).transpose(1, 2).flatten(0, 2).clone()
