@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import copy
+import warnings
+from pathlib import Path
 from typing import NamedTuple
 
+import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
@@ -86,3 +90,52 @@ def test_of_projections_that_run_in_another_order_the_wrong_rows_are_counted() -
         b.get_submodule("v").weight[3] *= 1.5  # type: ignore[operator,index]
     (place,) = compared(a, b, ids).where
     assert (place.name, "32 of 1,024 elements of weight differ" in place.why) == ("v", True)
+
+
+class Residual(nn.Module):
+    """Two residual blocks behind a stem: [batch, 3, 16, 20] to [batch, 5]."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem, self.head = nn.Sequential(nn.Conv2d(3, 8, 3, 2), nn.BatchNorm2d(8), nn.ReLU()), nn.Linear(16, 5)
+        sizes = ((8, 8, 1), (8, 16, 2))
+        self.conv1 = nn.ModuleList(nn.Conv2d(i, o, 3, stride, 1, bias=False) for i, o, stride in sizes)
+        self.conv2 = nn.ModuleList(nn.Conv2d(o, o, 3, padding=1, bias=False) for _, o, _ in sizes)
+        self.side = nn.ModuleList(nn.Conv2d(i, o, 1, stride, bias=False) for i, o, stride in sizes)
+        self.bn1, self.bn2 = (nn.ModuleList(nn.BatchNorm2d(o) for _, o, _ in sizes) for _ in range(2))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The network."""
+        x = self.stem(x)
+        for conv1, bn1, conv2, bn2, side in zip(self.conv1, self.bn1, self.conv2, self.bn2, self.side, strict=True):
+            x = F.relu(bn2(conv2(F.relu(bn1(conv1(x))))) + side(x))
+        found: Tensor = self.head(x.mean((2, 3)))
+        return found
+
+
+def exported(network: nn.Module, x: Tensor, path: Path, how: str) -> Path:
+    """A file of torch's new or old exporter, or of the new one and then ONNX Runtime's optimiser."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's own, about its internals
+        torch.onnx.export(network, (x,), path, dynamo=how != "old", verbose=False, opset_version=18)
+    if how != "optimised":
+        return path
+    options, found = onnxruntime.SessionOptions(), path.with_suffix(".optimised.onnx")
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+    options.optimized_model_filepath, options.log_severity_level = str(found), 3
+    onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.fault
+@pytest.mark.parametrize("how", ["new", "old", "optimised"])
+def test_in_files_whose_operations_are_not_one_by_one_innocents_are_not_named(how: str, tmp_path: Path) -> None:
+    torch.manual_seed(2)
+    a, x = spread(Residual()), torch.randn(2, 3, 16, 20)
+    assert compared(a, exported(a, x, tmp_path / "a.onnx", how), x).verdict == "rounding"
+    b = copy.deepcopy(a)
+    b.get_submodule("bn1.1").eps = 1e-2  # type: ignore[assignment]
+    (place,) = compared(a, exported(b, x, tmp_path / "b.onnx", how), x).where
+    assert place.name == "conv1.1"
+    assert "`bn1.1`" in place.kind
