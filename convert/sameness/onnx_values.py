@@ -216,7 +216,9 @@ def _named_once(nodes: list[OnnxNode]) -> list[OnnxNode]:
 
 def _described(node: OnnxNode) -> str:
     """A node, with those attributes that are not what most nodes have."""
-    told = [f"{name}={_shown(value)}" for name, value in node.attributes.items() if not _is_usual(name, value)]
+    unread = () if node.attributes.get("mode") == "cubic" else ("cubic_coeff_a",)
+    given = [(name, node.attributes[name]) for name in sorted(node.attributes) if name not in unread]
+    told = [f"{name}={_shown(value)}" for name, value in given if not _is_usual(name, value)]
     return f"{node.op} with {', '.join(told)}" if told else node.op
 
 
