@@ -130,7 +130,8 @@ class Causes:
                 is_sure=is_typed,
                 at=at,
             )
-        stored = self._stored(node, local, basis)
+        with torch.no_grad():
+            stored = self._stored(node, local, basis)
         if stored is not None:
             return stored
         missed = self._missed(node, partners) if own is None else None

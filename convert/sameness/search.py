@@ -109,21 +109,30 @@ class Local:
         return self._value(node, self._noisy, lambda one, given: noisy(one, given[0], given[1], self._noise))
 
     def _value(self, node: fx.Node, known: dict[fx.Node, Any], apply: Any) -> Any:
-        if node in known:
-            return known[node]
-        values, program = self._search.pairs.b.values, self._search.pairs.a.program
-        other = self._partners.get(node)
-        taken = values.get(other) if other is not None and node not in self._inside else None
-        if isinstance(taken, Tensor):
-            found = lift(taken)
-        elif node.op == "placeholder":
-            found = lift(self._search.inputs[node])
-        elif node.op == "get_attr":
-            found = lift(program.tensors.get(node.name, getattr(program.graph, str(node.target), None)))
-        else:
-            found = apply(node, fx.node.map_arg((node.args, node.kwargs), lambda one: self._value(one, known, apply)))
-        known[node] = found
-        return found
+        """The value of a node, after those that it needs, in the order in which they run."""
+        needed, queue = dict[fx.Node, Tensor | None](), [node]
+        while queue:
+            one = queue.pop()
+            if one not in known and one not in needed:
+                needed[one] = self._taken(one)
+                queue += one.all_input_nodes if needed[one] is None else []
+        for one in sorted(needed, key=lambda each: self._search.places.get(each, -1)):
+            taken = needed[one]
+            if taken is None:
+                taken = apply(one, fx.node.map_arg((one.args, one.kwargs), known.__getitem__))
+            known[one] = taken
+        return known[node]
+
+    def _taken(self, node: fx.Node) -> Any:
+        """The value of a node that is not computed: B's, an input, or a tensor of the network; None of others."""
+        if node.op == "placeholder":
+            return lift(self._search.inputs[node])
+        if node.op == "get_attr":
+            program = self._search.pairs.a.program
+            return lift(program.tensors.get(node.name, getattr(program.graph, str(node.target), None)))
+        other = None if node in self._inside else self._partners.get(node)
+        value = self._search.pairs.b.values.get(other)
+        return lift(value) if isinstance(value, Tensor) else None
 
     def without_padding(self, node: fx.Node, x: Tensor) -> Tensor:
         """The result of a window that slides over a map which is padded already."""
