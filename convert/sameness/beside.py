@@ -129,14 +129,14 @@ class Beside(Walk):
             self.largest = max(self.largest, ratio)
             if twin.suspects and self._moves(node, twin):
                 (self.cleared if self._makes_up(node, twin, value, scale) else self.hidden).update(twin.suspects)
-            return _Twin(value, value, scale=scale)
+            return _Twin(value, value, scale=self._kept(node, scale))
         own, found = self._pairs.at.get(node), None
         if not twin.suspects and self._pairs.is_of_kind(node, own):
             found = self._on_own(node, own, scale)
         if found == "right":
             self.partners[node], value = own, lift(self._pairs.b.values[own])
-            return _Twin(value, value, scale=scale)
-        return self._suspected(node, ratio, replace(twin, scale=scale), is_wrong=found == "wrong")
+            return _Twin(value, value, scale=self._kept(node, scale))
+        return self._suspected(node, ratio, replace(twin, scale=self._kept(node, scale)), is_wrong=found == "wrong")
 
     def _suspected(self, node: fx.Node, ratio: float, twin: _Twin, *, is_wrong: bool = False) -> _Twin:
         """A's value under suspicion, or B's, where the cause of the difference and its place in B are known.
@@ -302,6 +302,17 @@ class Beside(Walk):
                 ):
                     return True
         return False
+
+    def _kept(self, node: fx.Node, scale: Scale) -> Scale:
+        """The scale of a result; that of the operands where the operation rounds nothing, as it moves numbers alone."""
+        if bool((scale.squares > 0).any()):
+            return scale
+        known = [self.env[each] for each in node.all_input_nodes]
+        scales = [one.scale for one in known if isinstance(one, _Twin) and one.scale is not None]
+        if not scales:
+            return scale
+        rms, largest = max(float(x.rms.max()) for x in scales), max(float(x.top.max()) for x in scales)
+        return Scale(torch.full_like(scale.squares, rms**2), torch.full_like(scale.largest, largest), 1, scale.count)
 
     def _fills(self, node: fx.Node, scale: Scale, apart: Tensor) -> bool:
         """Whether moved operands give a scale to channels that noise left as they are, as a rectifier's that are 0.

@@ -107,6 +107,8 @@ def _parts(
     """What is told of the operations that were named, in the order in which they run."""
     order = [node for node in pairs.a.nodes if node in named]
     order = [node for place, node in enumerate(order) if not place or is_named_for_itself(node, pairs)]
+    if any(named[node].is_certain for node in order):  # what can be held against nothing is not told beside it
+        order = [node for node in order if named[node].is_certain or pairs.partner(node) is not None]
     order = list({source_of(node): node for node in reversed(order)}.values())[::-1]  # one result of several
     found = [*(named[node].parted(ratios[node]) for node in order), *behind]
     finite = [one.ratio for one in found if math.isfinite(one.ratio)]
