@@ -144,7 +144,7 @@ class _Losing(Walk):
 
     def __init__(self, program: Program, precision: Precision, seed: int) -> None:
         super().__init__(program.graph, program.tensors)
-        self._noise = Noise(precision, seed)
+        self._noise = Noise(precision, seed, has_exact=False)
         self.worst: tuple[float, fx.Node] | None = None
 
     def operation(self, node: fx.Node, args: Any, kwargs: Any) -> _Twin:

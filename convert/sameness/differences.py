@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
-from .pairing import Pairs, source_of
+from ..programs.noise import UNITS
+from .chains import described, of_own
+from .forms import permutation
+from .pairing import Pairs
 
-_TOLD = 3  # operations that are not alike, and whose difference is rounding all the same
-_UNKNOWN = "the operation is the same, and its result is not"
+UNKNOWN = "the operation is the same, and its result is not"
 
 
 @dataclass(frozen=True)
@@ -39,66 +40,38 @@ class Parted:
     @property
     def why_is_known(self) -> bool:
         """Whether something differs there beside the result."""
-        return not self.why.startswith(_UNKNOWN)
+        return not self.why.startswith(UNKNOWN)
 
     def __str__(self) -> str:
         """The place, the operation and what differs."""
         return f"`{self.name}` ({self.kind}): {self.why}"
 
 
-def parted(node: fx.Node, ratio: float, pairs: Pairs, found: Mapping[fx.Node, Any]) -> Parted:
-    """Names an operation of A whose result rounding does not explain.
+@dataclass(frozen=True)
+class Differences:
+    """Differences between an operation of A and one of B of the same kind, in words.
 
-    Args:
-        node: The operation.
-        ratio: Its difference, in units of rounding.
-        pairs: Partners by place and name.
-        found: Partners by their values.
+    Attributes:
+        attributes: Numbers and options.
+        weights: Tensors that the networks hold.
+        types: Precisions.
+        operands: Results of operations that they read.
     """
-    partner = pairs.partner(node)
-    name, kind = pairs.a.path(node) or source_of(node).name, pairs.a.kind(node)
-    norm = _folded(node, pairs)
-    if norm is not None:
-        where = pairs.a.path(norm) or norm.name
-        why = f"{pairs.names[1]} has both in one operation, whose result differs"
-        return Parted(name, f"{kind} and {pairs.a.kind(norm)} `{where}`", ratio, why, is_certain=True)
-    if partner is None:
-        return Parted(name, kind, ratio, f"{pairs.names[1]} has no such operation")
-    why = _differences(node, partner, pairs, found)
-    is_one = pairs.b.described(partner) == "" or pairs.b.kind(partner) == kind  # torch's operations have one name each
-    return Parted(name, kind, ratio, why, is_certain=is_one and not why.startswith(_UNKNOWN))
+
+    attributes: tuple[str, ...] = ()
+    weights: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    operands: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """The differences of the first kind that there is: those of the network itself, of types, of what is read."""
+        return "; ".join((*self.attributes, *self.weights) or self.types or self.operands)
 
 
-def unlike(pairs: Pairs) -> tuple[Parted, ...]:
-    """Operations whose attributes or tensors differ, in two programs of the same operations one by one; else none.
-
-    The ratio of each is 0: what it does to the outputs is not asked.
-    """
-    sides = [[(side.kind(node), side.key(node)[1]) for node in side.nodes] for side in (pairs.a, pairs.b)]
-    if sides[0] != sides[1]:
-        return ()
-    told = {
-        node: "; ".join(_held_differences(node, other, pairs))
-        for node, other in zip(pairs.a.nodes, pairs.b.nodes, strict=True)
-        if node.target is not operator.getitem
-    }
-    found = (Parted(pairs.a.path(node) or node.name, pairs.a.kind(node), 0.0, why) for node, why in told.items() if why)
-    return tuple(found)[:_TOLD]
-
-
-def _held_differences(one: fx.Node, other: Any, pairs: Pairs) -> list[str]:
-    """Differences in what two operations have beside the results that they read."""
-    mine, theirs = pairs.a.arguments(one), pairs.b.arguments(other)
-    return [
-        text
-        for name in mine.keys() & theirs.keys()
-        if not any(isinstance(each, fx.Node) or _lists_nodes(each) for each in (mine[name], theirs[name]))
-        for text in _compared(name, mine[name], theirs[name], pairs, {})
-    ]
-
-
-def _lists_nodes(value: Any) -> bool:
-    return isinstance(value, list | tuple) and _holds_nodes(value)
+def is_one_kind(node: fx.Node, partner: Any, pairs: Pairs) -> bool:
+    """Whether an operation of B is there and of the kind of one of A."""
+    return partner is not None and pairs.is_of_kind(node, partner)
 
 
 def is_named_for_itself(node: fx.Node, pairs: Pairs) -> bool:
@@ -106,7 +79,7 @@ def is_named_for_itself(node: fx.Node, pairs: Pairs) -> bool:
 
     Operations of an ONNX file are other ones at some places, so that a partner of another kind says nothing.
     """
-    if any(_folded(before, pairs) is not None for before in _sources(node)):
+    if any(folded(before, pairs) is not None for before in _sources(node)):
         return False
     partner = pairs.partner(node)
     return partner is None or not pairs.b.described(partner) or pairs.a.kind(node) == pairs.b.kind(partner)
@@ -117,7 +90,7 @@ def _sources(node: fx.Node) -> list[fx.Node]:
     return [each for before in node.all_input_nodes for each in (before, *before.all_input_nodes)]
 
 
-def _folded(node: fx.Node, pairs: Pairs) -> fx.Node | None:
+def folded(node: fx.Node, pairs: Pairs) -> fx.Node | None:
     """The normalisation that follows a convolution or product, where B has none of its own there."""
     if pairs.a.kind(node) not in ("convolution", "transposed convolution", "linear"):
         return None
@@ -129,27 +102,63 @@ def _folded(node: fx.Node, pairs: Pairs) -> fx.Node | None:
     return None if is_kept else users[0]
 
 
-def _differences(one: fx.Node, other: Any, pairs: Pairs, found: Mapping[fx.Node, Any]) -> str:
-    """Differences between an operation of A and its partner of B."""
-    kinds = pairs.a.kind(one), pairs.b.kind(other)
-    if kinds[0] != kinds[1]:
-        return f"{kinds[0]} in {pairs.names[0]}, {kinds[1]} in {pairs.names[1]}{_described(other, pairs)}"
-    types = pairs.a.dtype(one), pairs.b.dtype(other)
-    if None not in types and types[0] != types[1]:
-        return f"computed in {pairs.both(*map(_short, types))}"
-    named = pairs.a.arguments(one), pairs.b.arguments(other)
-    texts = [
-        text
-        for name, value in named[0].items()
-        if name in named[1]
-        for text in _compared(name, value, named[1][name], pairs, found)
-    ]
-    return "; ".join(texts) or f"{_UNKNOWN}{_described(other, pairs)}"
+def differences(one: fx.Node, other: Any, pairs: Pairs, found: Mapping[fx.Node, Any]) -> Differences:
+    """Differences between an operation of A and its partner of B, of the same kind.
+
+    Args:
+        one: A's.
+        other: B's.
+        pairs: Partners by place and name.
+        found: Partners by their values.
+    """
+    numbers = pairs.a.dtype(one), pairs.b.dtype(other)
+    is_typed = None not in numbers and numbers[0] != numbers[1]
+    typed = (f"computed in {pairs.both(*map(_short, numbers))}",) if is_typed else ()
+    mine, theirs = pairs.a.arguments(one), pairs.b.arguments(other)
+    told: dict[str, list[str]] = {"attributes": [], "weights": [], "types": [], "operands": []}
+    for name in (name for name in mine if name in theirs):
+        texts = _compared(name, mine[name], theirs[name], pairs, found)
+        made = _made(name, mine[name], theirs[name], pairs)
+        if made is not None:
+            told["weights"] += made
+            continue
+        again = [each for each in mine if each != name and theirs.get(each) is theirs[name]]
+        if again and _is_operation(theirs[name], pairs) and mine[again[0]] is not mine[name]:
+            is_its = isinstance(mine[name], fx.Node) and found.get(mine[name]) is theirs[name]
+            texts = [] if is_its else [f"{name} is {again[0]} again in {pairs.names[1]}"]
+        told[_sort(mine[name], theirs[name], pairs)] += texts
+    types = (*typed, *told["types"])
+    return Differences(tuple(told["attributes"]), tuple(told["weights"]), types, tuple(told["operands"]))
 
 
-def _described(other: Any, pairs: Pairs) -> str:
-    found = pairs.b.described(other)
-    return f" ({pairs.names[1]}: {found})" if found else ""
+def _made(name: str, one: Any, other: Any, pairs: Pairs) -> list[str] | None:
+    """Differences of a tensor that A holds from one that B makes of its own; None where it is anything else."""
+    if not isinstance(one, Tensor) or not _is_operation(other, pairs):
+        return None
+    made, value = of_own(pairs, other), pairs.b.values.get(other)
+    if made is None or not isinstance(value, Tensor):
+        return None
+    before = f"{pairs.names[1]} has {described(pairs, made)} before it"
+    return [f"{text}; {before}" for text in _tensors(name, one, value, pairs)]
+
+
+def _sort(one: Any, other: Any, pairs: Pairs) -> str:
+    """What an argument is: a tensor that the networks hold, a result of an operation, a type, or an attribute."""
+    if any(isinstance(each, torch.dtype) for each in (one, other)):
+        return "types"
+    if any(isinstance(each, Tensor) for each in (one, other)) and any(
+        each is None or isinstance(each, Tensor) for each in (one, other)
+    ):
+        is_read = isinstance(one, fx.Node) or _is_operation(other, pairs)
+        return "operands" if is_read else "weights"
+    for each in (one, other):
+        if isinstance(each, fx.Node) or _is_operation(each, pairs):
+            return "operands"
+        if isinstance(each, list | tuple) and (_holds_nodes(each) or any(_is_operation(x, pairs) for x in each)):
+            return "attributes"  # parts in another order, or of another number
+        if isinstance(each, list | tuple) and _holds_tensors(each):
+            return "weights"
+    return "attributes"
 
 
 def _short(value: Any) -> str:
@@ -159,7 +168,9 @@ def _short(value: Any) -> str:
 def _compared(name: str, one: Any, other: Any, pairs: Pairs, found: Mapping[fx.Node, Any]) -> list[str]:
     """Differences in an argument: a tensor that a side holds, another operation's result, or an attribute."""
     if (one is None) != (other is None):
-        return [f"no {name} in {pairs.names[0 if one is None else 1]}"]
+        value = other if one is None else one
+        beside = f", {value} in {pairs.names[1 if one is None else 0]}" if isinstance(value, int | float) else ""
+        return [f"no {name} in {pairs.names[0 if one is None else 1]}{beside}"]
     if isinstance(one, list | tuple) and isinstance(other, list | tuple) and _holds_nodes(one):
         return _listed(name, list(one), list(other), pairs, found)
     if all(isinstance(each, list | tuple) and _holds_tensors(each) for each in (one, other)):
@@ -218,13 +229,21 @@ def _listed(name: str, one: list[Any], other: list[Any], pairs: Pairs, found: Ma
 
 
 def _tensors(name: str, one: Tensor, other: Tensor, pairs: Pairs) -> list[str]:
-    """How many numbers of a tensor differ, and by how much."""
+    """How many numbers of a tensor differ, and by how much, or in which order its rows are.
+
+    Numbers of another type are the same where they are equal in the narrower one.
+    """
     if one.shape != other.shape:
         return [f"{name} {pairs.both(list(one.shape), list(other.shape))}"]
-    apart = (one.detach().double() - other.detach().double()).abs()
+    narrow = max((one.dtype, other.dtype), key=lambda each: UNITS.get(each, 0.0))
+    a, b = ((each.detach().to(narrow) if one.dtype != other.dtype else each.detach()) for each in (one, other))
+    apart = (a.double() - b.double()).abs()
     count = int((apart != 0).sum())
     if not count:
         return []
+    order = permutation(a, b)
+    if order is not None:
+        return [f"{'rows' if one.ndim > 1 else 'elements'} of {name} {order}"]
     form = "" if one.dtype == other.dtype else f", {pairs.both(_short(one.dtype), _short(other.dtype))}"
     return [f"{count:,} of {one.numel():,} elements of {name} differ, by {float(apart.max()):.2g} at most{form}"]
 

@@ -20,7 +20,7 @@ from ..errors import ConversionError, refusing
 from ..onnx import onnx_package
 from ..onnx.run import session
 from ..programs.operations import in_words
-from .pairing import Key
+from .pairing import Held, Key
 
 _MOST = 2**31 - 2**20  # bytes of a model in one message
 _SCOPES, _CLASSES = "pkg.torch.onnx.name_scopes", "pkg.torch.onnx.class_hierarchy"
@@ -37,11 +37,15 @@ _WORDS = {
     "Clip": "clamp",
     "MaxPool": "max pool2d",
     "AveragePool": "avg pool2d",
+    "ReduceMean": "mean",
+    "ReduceSum": "sum",
+    "Where": "where",
+    "Transpose": "permute",
+    "Unsqueeze": "unsqueeze",
+    "Gather": "index select",
 }
-_UNTOLD = (
-    *("kernel_shape", "keep_aspect_ratio_policy", "antialias", "extrapolation_value", "exclude_outside"),
-    *("cubic_coeff_a", "nearest_mode"),
-)
+_UNTOLD = ("kernel_shape", "keep_aspect_ratio_policy", "extrapolation_value", "nearest_mode")
+_USUAL = (("group", 1), ("auto_pad", "NOTSET"), ("allowzero", 0), ("antialias", 0), ("exclude_outside", 0))
 _SILENT = ("Constant", "Shape", "Identity")  # operations that compute nothing
 
 
@@ -103,7 +107,10 @@ class OnnxOperations:
         self.values: dict[Any, Any] = {
             node: torch.from_numpy(one) for node, one in zip(self.nodes, given, strict=True) if hasattr(one, "dtype")
         }
+        self.values |= {Held(name): one for name, one in self._held.items() if isinstance(one, Tensor)}
         self._makers = {node.output: node for node in self.nodes}
+        self._silent = {node.output: node.inputs[0] for node in found if node.op == "Identity"}
+        self._outputs = [one.name for one in model.graph.output][: len(known)]
 
     def path(self, node: OnnxNode) -> str:
         """The module that an operation comes from, or ""."""
@@ -142,6 +149,26 @@ class OnnxOperations:
         weight = _linear(product, [self._read(name) for name in product.inputs])
         is_biased = node.op == "Add"
         return weight | {"bias": next((one for one in inputs if isinstance(one, Tensor)), None) if is_biased else None}
+
+    def operands(self, node: OnnxNode) -> list[OnnxNode | None]:
+        """Operations whose results it reads, in their order, with None for an input of the network."""
+        parts = (*node.parts, node)
+        own = {part.output for part in parts}
+        names = [self._silent.get(name, name) for part in parts for name in part.inputs if name and name not in own]
+        return [self._makers.get(name) for name in names if name not in self._held]
+
+    @property
+    def results(self) -> list[OnnxNode | None]:
+        """The operations that give the outputs, in their order."""
+        return [self._makers.get(self._silent.get(name, name)) for name in self._outputs]
+
+    def numbers(self, node: OnnxNode) -> list[float]:
+        """Numbers among its attributes and inputs."""
+        parts = (*node.parts, node)
+        held = [self._held.get(name) for part in parts for name in part.inputs]
+        found = [float(one) for one in held if isinstance(one, Tensor) and one.numel() == 1 and not one.is_complex()]
+        given = [one for part in parts for one in part.attributes.values()]
+        return found + [float(one) for one in given if isinstance(one, int | float)]
 
     def is_folded(self, node: OnnxNode) -> bool:
         """Whether it is a normalisation whose numbers went into the product before it."""
@@ -190,14 +217,16 @@ def _named_once(nodes: list[OnnxNode]) -> list[OnnxNode]:
 
 def _described(node: OnnxNode) -> str:
     """A node, with those attributes that are not what most nodes have."""
-    told = [f"{name}={_shown(value)}" for name, value in node.attributes.items() if not _is_usual(name, value)]
+    unread = () if node.attributes.get("mode") == "cubic" else ("cubic_coeff_a",)
+    given = [(name, node.attributes[name]) for name in sorted(node.attributes) if name not in unread]
+    told = [f"{name}={_shown(value)}" for name, value in given if not _is_usual(name, value)]
     return f"{node.op} with {', '.join(told)}" if told else node.op
 
 
 def _is_usual(name: str, value: Any) -> bool:
     if name in ("strides", "dilations"):
         return set(value) == {1}
-    return name in _UNTOLD or (name, value) in (("group", 1), ("auto_pad", "NOTSET"), ("allowzero", 0))
+    return name in _UNTOLD or (name, value) in _USUAL
 
 
 def _is_constant(node: OnnxNode) -> bool:

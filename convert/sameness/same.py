@@ -24,7 +24,6 @@ from ..programs.float64 import real
 from ..programs.noise import UNITS, Precision
 from ..programs.program import Program
 from .both import Both, has_same_operations
-from .differences import Parted, unlike
 from .notes import notes_of, unfair
 from .onnx_values import OnnxOperations
 from .operations import Parts, where_graphs_part, where_modules_part
@@ -35,6 +34,7 @@ from .proved import Proving, is_small, with_proofs
 from .routing import Routes
 from .sides import Inputs, OnnxCall, Side, bitwise
 from .typical import RUNS, Typical, typical
+from .unlike import unlike, weighed
 from .unseen import unseen
 from .verdict import (
     INNER,
@@ -365,15 +365,37 @@ class _Comparison:
     def _within(self, basis: Sameness, graph: Program) -> Sameness:
         """The verdict where the outputs differ by rounding: so must each operation's result on the same inputs."""
         own = self._operations()
-        if own is None or isinstance(own, str) or self._computed_in(0) != self._computed_in(1):
+        if own is None or isinstance(own, str):
             return basis
+        if self._computed_in(0) != self._computed_in(1):
+            return self._with_unlike(basis, graph, own, None)
         parts = self._parted(graph, own, INNER)
         certain = tuple(one for one in parts.found if one.is_certain)
         basis = replace(basis, inner=parts.largest)
         if certain:
             return replace(basis, verdict="not rounding", where=certain)
         inexact = map(inexact_note, (one for one in parts.found if not one.why_is_known))
-        return replace(basis, where=self._unlike(), notes=(*basis.notes, *inexact))
+        return self._with_unlike(replace(basis, notes=(*basis.notes, *inexact)), graph, own, parts)
+
+    def _with_unlike(self, basis: Sameness, graph: Program, own: Operations, parts: Parts | None) -> Sameness:
+        """The verdict with operations that have other attributes or weights: what rounding covers may matter.
+
+        Where the sides compute in different precisions, so that weights are rounded, attributes alone are compared.
+        """
+        computed = max((self._computed_in(place) for place in (0, 1)), key=lambda one: UNITS[one])
+        is_half = UNITS[computed] > UNITS[torch.float32]
+        pairs = Pairs(Traced(graph, self.given, is_run=False), own, self._names)
+        found, cleared = unlike(pairs), parts.cleared if parts is not None else frozenset[Any]()
+        if parts is None:
+            found = {node: told for node, told in found.items() if told.attributes}
+        elif not isinstance(own, Traced):
+            found = {node: told for node, told in found.items() if is_half}
+        hidden_by = str(computed).removeprefix("torch.") if is_half else ""
+        told = weighed(pairs, found, cleared=cleared, hidden_by=hidden_by, seed=self.seed)
+        basis = replace(basis, notes=(*basis.notes, *told.notes))
+        if told.mattering:
+            return replace(basis, verdict="not rounding", where=told.mattering)
+        return replace(basis, where=told.small)
 
     def _typical(self, graph: Program, routes: Routes | None, *, watched: bool) -> list[Typical]:
         """Truth, and the scale of A, of B, and of steps of 8 bits where a side is quantised."""
@@ -427,13 +449,6 @@ class _Comparison:
     def _names(self) -> tuple[str, str]:
         """Names of the side whose graph says the truth, and of the other."""
         return self.sides[self.exact].name, self.sides[1 - self.exact].name
-
-    def _unlike(self) -> tuple[Parted, ...]:
-        """Operations with other attributes or weights, where both sides are programs in one precision."""
-        graph, other = self.graphs[self.exact], self.graphs[1 - self.exact]
-        if graph is None or other is None or self.sides[0].dtype != self.sides[1].dtype:
-            return ()
-        return unlike(Pairs(Traced(graph), Traced(other), self._names))
 
     def _operations(self) -> Operations | str | None:
         """The other side's operations, with their results, or why there are none; None of a black box."""

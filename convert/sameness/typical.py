@@ -1,4 +1,4 @@
-"""The effect of usual rounding on a network's outputs: runs with noise beside one in float64.
+"""The effect of typical rounding on a network's outputs: runs with noise beside one in float64.
 
 The scale is a root mean square over the runs *and* over a pool (a channel, or a vector of outputs), never over one
 element's few runs: with six runs the honest maximum over 10^6 normal numbers is 44 times an element's own deviation.
@@ -118,7 +118,7 @@ class Typical:
         truth: Its outputs in float64.
         scales: Theirs, by name.
         inner: Truth and scale of the watched operations.
-        without_row: Operations whose usual rounding is not known, and is taken for one rounding of the result.
+        without_row: Operations whose typical rounding is not known, and is taken for one rounding of the result.
     """
 
     truth: Mapping[str, Tensor]

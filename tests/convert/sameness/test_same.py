@@ -20,10 +20,10 @@ from conv2attn.convert.errors import InputError, OptionError
 from conv2attn.convert.programs.noise import Precision
 from conv2attn.convert.programs.program import Program
 from conv2attn.convert.programs.walk import arguments_of
-from conv2attn.convert.sameness.differences import unlike
 from conv2attn.convert.sameness.pairing import Pairs, Traced
 from conv2attn.convert.sameness.same import STEPS, NotSameError, assert_same, compare, same
 from conv2attn.convert.sameness.typical import FEW, RUNS, Scale, pooled, typical
+from conv2attn.convert.sameness.unlike import unlike
 from conv2attn.convert.sameness.verdict import THRESHOLD
 from tests.convert.sameness.planted import SIZES, dense, mobile, rounded_once
 from tests.devices import DEVICES
@@ -551,7 +551,7 @@ def test_a_setting_of_how_torch_computes_is_no_difference_of_the_networks() -> N
         without = Program.of_run(network, (image(mobile),))
     pairs = Pairs(Traced(Program.of_run(network, (image(mobile),))), Traced(without))
     assert any("cudnn_enabled" in arguments_of(node) for node in without.nodes)
-    assert unlike(pairs) == ()
+    assert unlike(pairs) == {}
 
 
 def test_a_report_s_columns_are_one_number_each_and_the_ratio_is_their_quotient() -> None:
