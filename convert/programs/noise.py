@@ -180,7 +180,7 @@ class Noise(TorchDispatchMode):
             generator = torch.Generator(like.device).manual_seed(self._seed)
             drawn = torch.empty(max(count, _LEAST) + _PLACES, device=like.device).normal_(generator=generator)
             self._drawn[like.device] = drawn
-        start = self._places.randrange(len(drawn) - count)
+        start = 2 * self._places.randrange((len(drawn) - count) // 2)  # complex numbers begin at even places
         found = drawn[start : start + count]
         if like.is_complex():
             return torch.view_as_complex(found.view(*like.shape, 2)) / math.sqrt(2)

@@ -31,7 +31,7 @@ from ..programs.walk import Walk
 from .causes import Causes, Reading
 from .pairing import Pairs, read_by
 from .runs import Cause
-from .typical import Scale
+from .typical import Scale, over_pools
 
 _PROBED = 256  # numbers that tell quickly that two tensors are not near
 _MOVED = 6  # runs with other operands, where no number of a channel changed by noise
@@ -342,9 +342,7 @@ def _moved(known: Any, generator: torch.Generator) -> Any:
     if not isinstance(known, _Twin) or known.scale is None:
         return getattr(known, "plain", known)
     plain: Tensor = known.plain
-    top, channels = known.scale.top, 1 if plain.ndim >= 4 else 0
-    if len(top) > 1:
-        top = top.reshape([-1 if place == channels else 1 for place in range(plain.ndim)])
+    top = over_pools(known.scale.top, plain)
     return plain + top * torch.empty_like(plain).normal_(generator=generator)
 
 

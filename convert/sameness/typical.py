@@ -32,6 +32,16 @@ def pooled(x: Tensor) -> Tensor:
     return pools if pools.shape[1] >= _LEAST else x.reshape(1, -1)
 
 
+def over_pools(values: Tensor, like: Tensor) -> Tensor:
+    """A number for each pool of a tensor, in a shape that spreads over it."""
+    if len(values) == 1:
+        return values.reshape(())
+    if like.ndim == 3 and like.shape[-1] >= _LEAST:
+        return values.view(*like.shape[:-1], 1)
+    axis = 1 if like.ndim >= 4 else 0
+    return values.view([-1 if place == axis else 1 for place in range(like.ndim)])
+
+
 @dataclass
 class Scale:
     """The effect of rounding on a tensor: sums over noisy runs.

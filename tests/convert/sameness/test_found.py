@@ -15,11 +15,15 @@ from conv2attn.convert.sameness.same import same
 from tests.onnx_files import network, port
 
 
-@pytest.mark.parametrize(("mean", "verdict"), [(0, "rounding"), (10, "not rounding"), (1000, "not rounding")])
-def test_group_norm_with_channels_last_loses_digits_where_the_mean_is_large(mean: float, verdict: str) -> None:
+@pytest.mark.parametrize(("mean", "digits"), [(0, None), (10, 2), (1000, 6)])
+def test_group_norm_with_channels_last_loses_digits_where_the_mean_is_large(mean: float, digits: int | None) -> None:
     x = torch.randn(2, 32, 16, 16, generator=torch.Generator().manual_seed(0)) + mean
     norm = nn.GroupNorm(8, 32).eval()
-    assert same(norm, lambda x: norm(x.contiguous(memory_format=torch.channels_last)), x).verdict == verdict
+    found = same(norm, lambda x: norm(x.contiguous(memory_format=torch.channels_last)), x)
+    assert found.verdict == "rounding"
+    lost = [note for note in found.notes if "digits at `group_norm`" in note]
+    assert bool(lost) is (digits is not None)
+    assert all(f"B loses {digits} digits" in note for note in lost)
 
 
 @pytest.mark.parametrize("mean", [-5, -10, -16])

@@ -24,7 +24,7 @@ from conv2attn.convert.sameness.pairing import Pairs, Traced
 from conv2attn.convert.sameness.same import STEPS, NotSameError, assert_same, compare, same
 from conv2attn.convert.sameness.typical import FEW, RUNS, Scale, pooled, typical
 from conv2attn.convert.sameness.unlike import unlike
-from conv2attn.convert.sameness.verdict import THRESHOLD
+from conv2attn.convert.sameness.verdict import THRESHOLD, rounded_up
 from tests.convert.sameness.planted import SIZES, dense, mobile, rounded_once
 from tests.devices import DEVICES
 from tests.onnx_files import network as onnx_network
@@ -580,7 +580,7 @@ def test_after_a_verdict_the_report_says_what_to_do() -> None:
     found = same(cnn, rounded_once(cnn), x)
     (output,) = found.outputs
     assert output.difference <= output.tolerance
-    assert f"atol={output.tolerance:.1g}"[:6] in found.lines()[1]
+    assert f"atol={rounded_up(output.tolerance)}" in found.lines()[1]
     wrong = copy.deepcopy(cnn)
     next(wrong.parameters()).data *= 1.01
     differs = same(cnn, wrong, x)
