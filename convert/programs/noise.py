@@ -217,7 +217,7 @@ class Noisy(Lifted):
 
 def noisy(node: fx.Node, args: Any, kwargs: Any, noise: Noise) -> Any:
     """The result of an operation in float64, moved by noise."""
-    noise.dtype, noise.is_channels_last = node_dtype(node), _is_channels_last(node)
+    noise.dtype, noise.is_channels_last = node_dtype(node), is_channels_last(node)
     if is_cast(node):
         found = evaluated(node, args, kwargs)
         return noise.stored(found) if narrows(node) else found
@@ -225,7 +225,8 @@ def noisy(node: fx.Node, args: Any, kwargs: Any, noise: Noise) -> Any:
         return evaluated(node, args, kwargs)
 
 
-def _is_channels_last(node: fx.Node) -> bool:
+def is_channels_last(node: fx.Node) -> bool:
+    """Whether an operation reads a map whose channels lie side by side in memory."""
     value = first_of(node.all_input_nodes[0].meta.get("val")) if node.all_input_nodes else None
     if not isinstance(value, Tensor) or value.ndim not in (4, 5):
         return False

@@ -21,8 +21,8 @@ from torch.utils._pytree import tree_map
 
 from ..errors import ConversionError, InputError, OptionError, refusing
 from ..inputs import named_tensors
+from .given import Inputs
 from .same import compare
-from .sides import Inputs
 from .verdict import EXIT_CODES, WIDTH, Sameness, Verdict, format_ratio
 
 _LEAST = 2  # blocks of one class that make a network one of blocks

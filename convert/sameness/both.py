@@ -22,11 +22,11 @@ from torch import Tensor, fx
 from torch.utils._pytree import tree_leaves, tree_map
 
 from ..programs.float64 import Lifted, evaluated, first_of, node_dtype, plainly
-from ..programs.noise import UNITS, Noise, Noisy, Precision, noisy
+from ..programs.noise import UNITS, Noise, Noisy, Precision, is_channels_last, noisy
 from ..programs.program import Program
-from ..programs.walk import Walk, called, module_of, name_of
+from ..programs.walk import Walk, arguments_of, called, module_of, name_of
+from .given import Inputs
 from .outputs import THRESHOLD, by_name, chaotic, outputs_of
-from .sides import Inputs
 from .typical import Scale, typical
 from .verdict import LESS, Sameness, format_ratio
 
@@ -92,13 +92,24 @@ def narrowed(name: str, node: fx.Node, other: str) -> str:
 
 
 def has_same_operations(one: Program, other: Program) -> bool:
-    """Whether two programs run the same operations, one by one, on numbers of the same shapes."""
+    """Whether two programs run the same operations, one by one, on numbers of the same shapes, and round alike."""
 
     def keys(program: Program) -> list[Any]:
         shapes = [getattr(first_of(node.meta.get("val")), "shape", None) for node in program.nodes]
-        return list(zip(map(name_of, program.nodes), shapes, strict=True))
+        return list(zip(map(name_of, program.nodes), shapes, map(_layout, program.nodes), strict=True))
 
     return keys(one) == keys(other)
+
+
+def _layout(node: fx.Node) -> bool:
+    """Whether an operation takes statistics of a channels-last map, whose kernels round otherwise."""
+    takes = name_of(node) in ("group_norm", "instance_norm") or bool(arguments_of(node).get("training", False))
+    return takes and is_channels_last(node)
+
+
+def reads_bits(program: Program) -> bool:
+    """Whether a program reads its numbers' bits as other numbers, which it does not do in float64."""
+    return any(name_of(node) == "view" and "dtype" in arguments_of(node) for node in program.nodes)
 
 
 def hidden(ratio: float, names: tuple[str, str]) -> str:

@@ -14,7 +14,7 @@ from ..errors import ConversionError, first_line
 from ..programs.float64 import Lifted, lift
 from ..programs.program import Noted, Program
 from ..programs.walk import VALUE, arguments_of, module_of, name_of
-from .sides import Inputs
+from .given import Inputs
 
 _PLACES = {"topk": 1, "sort": 1, "max": 1, "min": 1}  # which of several results has the places
 _PLACES_ALONE = ("argmax", "argmin", "argsort")

@@ -16,6 +16,7 @@ from .forms import permutation
 from .pairing import Pairs
 
 UNKNOWN = "the operation is the same, and its result is not"
+STRETCH = "the result is not what A makes of the same values"
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Parted:
     @property
     def why_is_known(self) -> bool:
         """Whether something differs there beside the result."""
-        return not self.why.startswith(UNKNOWN)
+        return not self.why.startswith((UNKNOWN, STRETCH))
 
     def __str__(self) -> str:
         """The place, the operation and what differs."""

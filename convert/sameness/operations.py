@@ -11,19 +11,20 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, fx
+from torch import fx
 
 from ..programs.float64 import plainly
 from ..programs.noise import Precision
 from ..programs.program import Program
-from .beside import Beside, distance
+from .beside import Beside
 from .causes import Causes
-from .differences import Parted, is_named_for_itself
+from .differences import STRETCH, Parted, is_named_for_itself
+from .given import Inputs
+from .outputs import THRESHOLD
 from .pairing import Operations, Pairs, Traced, source_of
 from .runs import Cause
 from .search import Search
-from .sides import Inputs
-from .typical import Typical
+from .stretches import Compared, Stretch
 
 _BESIDE = 0.1  # of the largest ratio: below it, a library's own exp or sigmoid is less exact than its last digit
 _WALKS = 4  # each finds what differs behind what the one before found
@@ -116,16 +117,21 @@ def _parts(
     return Parts(tuple(told), max(largest, *paired, 0.0), cleared)
 
 
-def where_modules_part(
-    graph: Program, typical: Typical, blocks: Mapping[str, Tensor], threshold: float
-) -> tuple[Parted, ...]:
-    """The first module of a black box whose output leaves rounding, of those that the graph has by the same name."""
-    for name, node in graph.module_ends.items():
-        if name not in blocks or node not in typical.inner:
-            continue
-        truth, scale = typical.inner[node]
-        if blocks[name].shape == truth.shape:
-            ratio = max(scale.ratios(distance(blocks[name].double(), truth)))
-            if not ratio <= threshold:
-                return (Parted(name, Traced(graph).kind(node), ratio, "the first module whose output leaves rounding"),)
-    return ()
+def where_values_part(found: Compared, graph: Program, name: str) -> tuple[Parted, ...]:
+    """Stretches between values of a side that rounding does not explain, as operations that end them.
+
+    Args:
+        found: The side's values beside the graph.
+        graph: The one that says the truth.
+        name: The side's.
+    """
+    traced = Traced(graph)
+    return tuple(
+        Parted(one.name, traced.kind(graph.given[one.name]), one.ratio, f"{STRETCH}{_since(one, name)}")
+        for one in found.parted(THRESHOLD)
+    )
+
+
+def _since(one: Stretch, name: str) -> str:
+    since = " and ".join(f"`{each}`" for each in one.since[:2]) or "the inputs"
+    return f" (from {name}'s {since} on)"

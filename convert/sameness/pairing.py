@@ -24,7 +24,7 @@ from ..programs.float64 import first_of
 from ..programs.operations import in_words
 from ..programs.program import Noted, Program
 from ..programs.walk import arguments_of, name_of
-from .sides import Inputs
+from .given import Inputs
 
 Key = tuple[str, tuple[int, ...]]
 _Placed = tuple[str, Key]  # with the module

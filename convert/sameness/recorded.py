@@ -14,7 +14,7 @@ import fnmatch
 import json
 import platform
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +28,8 @@ from torch import Tensor, nn
 from ..errors import ConversionError, InputError, OptionError, refusing
 from ..inputs import named_tensors
 from ..layer.checked import passed
-from .sides import Inputs
+from .alignment import Layout, aligned
+from .given import Inputs
 
 SUFFIXES = (".safetensors", ".npz", ".json")
 _KEY = "conv2attn.values"
@@ -86,6 +87,38 @@ class Recorded:
         by_name = {name: read() for name, read in self.inputs.items() if not name.isdigit()}
         return Inputs(tuple(self.inputs[name]() for name in numbers), by_name)
 
+    def all_outputs(self) -> dict[str, Tensor]:
+        """The outputs; where none is named so, all values."""
+        return {name: read() for name, read in (self.outputs or self.values).items()}
+
+
+def laid_out(found: Mapping[str, Tensor], like: Mapping[str, Tensor], side: str) -> tuple[dict[str, Tensor], list[str]]:
+    """Recorded outputs by another side's names, in its layouts; and sentences on what was found.
+
+    Args:
+        found: Recorded tensors, by their names.
+        like: The other side's outputs.
+        side: The name of the recorded side.
+    """
+    outputs: dict[str, Tensor] = {}
+    notes, left = [], dict(found)
+    for place, (name, wanted) in enumerate(like.items()):
+        order = sorted(left, key=lambda one: (one != name, list(found).index(one) != place))
+        chosen = next(((one, layout) for one in order if (layout := aligned(left[one], wanted)) is not None), None)
+        if chosen is None:  # another function's numbers
+            same = [one for one in order if left[one].shape == wanted.shape and len(found) == len(like)]
+            chosen = (same[0], Layout(tuple(range(wanted.ndim)), tuple(wanted.shape))) if same else None
+        if chosen is None:
+            notes.append(f"{side} has no output like {name or 'that of the other side'}, which was left out.")
+            continue
+        own, layout = chosen
+        value = left.pop(own)
+        words = layout.words(value.shape)
+        if words:
+            notes.append(f"{side}'s output {own or 'value'} was read as {words}.")
+        outputs[name] = layout.apply(value)
+    return outputs, notes
+
 
 def is_recorded(path: Path) -> bool:
     """Whether a path may hold recorded values: a folder of arrays, or a file that no network is in."""
@@ -136,7 +169,7 @@ def record_values(
     wanted = _wanted(network, values)
     tensors = {f"inputs.{name}": one.clone() for name, one in named.items()}
     call = given.clone()
-    with _kept(network, wanted) as kept, refusing("the network does not run on these inputs", InputError):
+    with kept_results(network, wanted) as kept, refusing("the network does not run on these inputs", InputError):
         found = network(*call.args, **call.kwargs)
     tensors |= {f"outputs.{name}": one for name, one in named_tensors(found, "the network").items()}
     tensors |= {f"values.{name}": one for name, one in kept.items()}
@@ -160,7 +193,7 @@ def _wanted(network: object, values: bool | str | Sequence[str]) -> list[str]:
 
 
 @contextmanager
-def _kept(network: object, names: Sequence[str]) -> Any:
+def kept_results(network: object, names: Sequence[str]) -> Iterator[dict[str, Tensor]]:
     """Keeps the results of modules while the network runs, by name."""
     kept: dict[str, Tensor] = {}
     counts: dict[str, int] = {}

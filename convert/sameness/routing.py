@@ -20,8 +20,8 @@ from torch import Tensor, fx
 from ..errors import ConversionError
 from ..programs.program import Program
 from .choices import Choice, Held, choices_of, held, run_with
+from .given import Inputs
 from .outputs import THRESHOLD
-from .sides import Inputs
 from .typical import Scale, Typical
 
 _OTHERWISE = 2.0  # roundings of a gap: of two scores, on two sides
@@ -119,9 +119,9 @@ class Routes:
             theirs = None
         return cls(programs, given, mine, theirs, held(program, mine, [one.taken for one in mine]))
 
-    def watched(self, nodes: frozenset[fx.Node]) -> frozenset[fx.Node]:
-        """These nodes of the program that chooses, and the scores, in the program with held choices."""
-        return frozenset(self.held.of[node] for node in (*nodes, *map(_source, self.mine)))
+    def watched(self) -> frozenset[fx.Node]:
+        """The scores, in the program with held choices."""
+        return frozenset(self.held.of[node] for node in map(_source, self.mine))
 
     def named(self, found: Typical) -> Typical:
         """What is known of the program with held choices, by the nodes of the one that chooses."""

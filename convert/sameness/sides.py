@@ -3,7 +3,7 @@
 nn.Module               torch runs it; its graph is that of torch.export
 compiled module         it runs as compiled; its graph is that of the module that was compiled, which may say the truth
 ExportedProgram         its own graph
-path                    the network that ``open_network`` opens; ONNX files run in ONNX Runtime
+path                    the network that ``open_network`` opens; ONNX files run in ONNX Runtime; recorded values
 callable                a black box
 
 Both sides run twice on clones of the same inputs. A side that gives two results, or changes, cannot be judged. One in
@@ -14,76 +14,32 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
-from torch.utils._pytree import tree_leaves, tree_map
 
 from ..errors import ConversionError, InputError, OptionError, first_line, listed, refusing
 from ..files.open import open_network
 from ..files.readers import kind_of
 from ..files.weights import Opening
-from ..inputs import named_tensors, other_than_inputs, same_values, tensor_of
+from ..inputs import named_tensors, same_values
 from ..layer.checked import passed
 from ..onnx import onnx_package
 from ..onnx.run import session
 from ..programs.program import Program, left_alone
 from .callables import checked_record, networks_of, tensors_of_networks
+from .given import Inputs
 from .modes import depends_on_mode
+from .recorded import Recorded, is_recorded, kept_results
 
 ONNX = ".onnx"
 _QUANTISED_NODES = ("QuantizeLinear", "DequantizeLinear", "QLinear", "ConvInteger", "MatMulInteger")
 _QUANTISED_MODULES = "quantized"  # in the name of torch's modules of quantised layers
-
-
-@dataclass
-class Inputs:
-    """Arguments of a call, by place and by name."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, inputs: Any) -> Inputs:
-        """Inputs as users give them: a tensor or an array, several in a tuple or list, or a mapping by name.
-
-        Raises:
-            OptionError: There is no tensor among them.
-        """
-        found = cls((), dict(inputs)) if isinstance(inputs, Mapping) else cls(_placed(inputs))
-        found = cls(tree_map(tensor_of, found.args), tree_map(tensor_of, found.kwargs))
-        parts = tree_leaves((found.args, found.kwargs))
-        if not any(isinstance(one, Tensor) for one in parts):
-            got = other_than_inputs(inputs, parts)
-            raise OptionError(f"inputs must be a tensor, or several in a sequence or by name; got {got}")
-        return found
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """The tensors among them."""
-        return [one for one in tree_leaves((self.args, self.kwargs)) if isinstance(one, Tensor)]
-
-    def clone(self, dtype: torch.dtype | None = None) -> Inputs:
-        """Copies, floating-point tensors in this dtype where one is given."""
-
-        def copied(value: Any) -> Any:
-            if not isinstance(value, Tensor):
-                return value
-            return (
-                value.detach().clone()
-                if dtype is None or not value.is_floating_point()
-                else value.detach().to(dtype, copy=True)
-            )
-
-        return Inputs(tree_map(copied, self.args), tree_map(copied, self.kwargs))
-
-
-def _placed(inputs: Any) -> tuple[Any, ...]:
-    return tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
 
 
 @dataclass(frozen=True)
@@ -172,6 +128,7 @@ class Side:
         self.call: Callable[..., Any]
         self.reason = f"{name} is a callable without a graph"
         self.quantised = False
+        self.recorded: Recorded | None = None
         self._program, self.notes = program, list[str]()
         if isinstance(given, str | Path):
             given = self._opened(Path(given), opening)
@@ -182,6 +139,9 @@ class Side:
             self._take(given)
         elif isinstance(given, OnnxCall):
             self.call = given
+        elif isinstance(given, Recorded):
+            self.recorded, self.call = given, given.all_outputs
+            self.reason = f"{name} is recorded values"
         elif callable(given) and not isinstance(given, type):
             self.network, self.call, self.networks = given, given, networks_of(given)
         else:
@@ -195,6 +155,8 @@ class Side:
         self.quantised = any(_QUANTISED_MODULES in type(module).__module__ for module in given.modules())
 
     def _opened(self, path: Path, opening: Opening | None) -> Any:
+        if is_recorded(path):
+            return Recorded.open(path)
         if path.suffix == ONNX:
             kind_of(path)  # which says of a file that is not there what files have close names
             self.reason = f"{self.name} is an ONNX file, which ONNX Runtime runs"
@@ -286,13 +248,15 @@ class Side:
             InputError: It does not run on them.
             ConversionError: It gives no tensor.
         """
+        if self.recorded is not None:
+            return Played(self.recorded.all_outputs(), None, (), (), writes=False)
         given, own = inputs.clone(self.dtype), self.own_tensors()
         self._refuse_train_mode(given, own)
         first, changed = given.clone(), list[str]()
         with torch.random.fork_rng(devices=[]), left_alone(own, changed) as before:
-            outputs = self._run(first)
+            outputs = self.run(first)
             after = {name: one.detach().clone() for name, one in own.items() if not same_values(one, before[name])}
-            again = self._run(given.clone())
+            again = self.run(given.clone())
             settled = [name for name, one in after.items() if same_values(own[name], one)]
         writes = not all(bitwise(a, b) for a, b in zip(first.tensors, given.tensors, strict=True))
         moving = tuple(name for name in changed if name not in settled)
@@ -300,27 +264,25 @@ class Side:
 
     def _refuse_train_mode(self, given: Inputs, own: Mapping[str, Tensor]) -> None:
         call = self.call if self.is_own else self.network
-        found = depends_on_mode(self.networks, own, lambda: self._run(given.clone(), call))
+        found = depends_on_mode(self.networks, own, lambda: self.run(given.clone(), call))
         if found is not None:
             path, module = found
             where = f"`{path}` ({type(module).__name__})" if path else "the network itself"
             raise OptionError(f"{self.name} is in train mode, which {where} depends on: set that to eval mode first")
 
-    def blocks(self, inputs: Inputs, names: Sequence[str]) -> dict[str, Tensor]:
-        """The outputs of those of these modules that it has, by name."""
-        if len(self.networks) != 1:
+    def values(self, inputs: Inputs) -> dict[str, Callable[[], Tensor]]:
+        """What reads the results of its modules, or the values that are recorded, by name; none of another callable."""
+        if self.recorded is not None:
+            return dict(self.recorded.values)
+        if len(self.networks) != 1 or not self.is_own:
             return {}
-        modules, kept = dict(self.networks[0].named_modules()), dict[str, Tensor]()
-        handles = [modules[name].register_forward_hook(_keeper(kept, name)) for name in names if name in modules]
-        try:
-            with torch.random.fork_rng(devices=[]):
-                self._run(inputs.clone(self.dtype))
-        finally:
-            for handle in handles:
-                handle.remove()
-        return kept
+        names = [name for name, _ in self.networks[0].named_modules() if name]
+        with kept_results(self.networks[0], names) as kept, torch.random.fork_rng(devices=[]):
+            self.run(inputs.clone(self.dtype))
+        return {name: partial(_same, one) for name, one in kept.items()}
 
-    def _run(self, given: Inputs, call: Callable[..., Any] | None = None) -> dict[str, Tensor]:
+    def run(self, given: Inputs, call: Callable[..., Any] | None = None) -> dict[str, Tensor]:
+        """Its outputs, by name."""
         with torch.no_grad(), refusing(f"{self.name} does not run on these inputs", InputError):
             found = (call or self.call)(*given.args, **given.kwargs)
         return {name: one.detach().clone() for name, one in named_tensors(found, self.name).items()}
@@ -344,12 +306,8 @@ def _is_quantised(path: Path) -> bool:
     return any(kind in node.op_type for node in nodes for kind in _QUANTISED_NODES)
 
 
-def _keeper(kept: dict[str, Tensor], name: str) -> Callable[..., None]:
-    def hook(module: nn.Module, args: Any, output: Any) -> None:
-        if isinstance(output, Tensor):
-            kept[name] = output.detach().clone()
-
-    return hook
+def _same(value: Tensor) -> Tensor:
+    return value
 
 
 def bitwise(one: Tensor, other: Any) -> bool:

@@ -25,7 +25,8 @@ from ..programs.noise import Noise, Precision, noisy
 from ..programs.program import Noted, Program
 from ..programs.walk import Walk
 from .alignment import Layout, aligned
-from .sides import Inputs
+from .given import Inputs
+from .outputs import THRESHOLD
 from .typical import Scale
 
 RUNS = 3  # with noise
@@ -93,8 +94,12 @@ class Compared:
     missing: tuple[str, ...]
 
     def biased(self) -> tuple[Stretch, ...]:
-        """Stretches that err to one side."""
-        return tuple(one for one in self.stretches if abs(one.bias) > max(BIASED, CERTAIN * one.bias_error))
+        """Stretches that err to one side, by no more than rounding."""
+        return tuple(
+            one
+            for one in self.stretches
+            if abs(one.bias) > max(BIASED, CERTAIN * one.bias_error) and one.ratio <= THRESHOLD
+        )
 
     def parted(self, threshold: float) -> tuple[Stretch, ...]:
         """Stretches that typical rounding does not explain."""
@@ -293,16 +298,35 @@ class _Stretches(Walk):
 
 
 def _bias(apart: Tensor, plain: Tensor, unit: float) -> tuple[float, float, bool]:
-    """The mean error away from 0 or upwards, in half units in the last place; its standard error; whether upwards."""
-    chosen = (plain != 0) & apart.isfinite() & plain.isfinite()
-    if int(chosen.sum()) < _COUNTED:
+    """The mean error away from 0 or upwards, in half units in the last place; its standard error; whether upwards.
+
+    Numbers of a channel or a row may share an error, as of a mean. So the standard error is the largest of those that
+    the means along each axis give.
+    """
+    known = (plain != 0) & apart.isfinite() & plain.isfinite()
+    if int(known.sum()) < _COUNTED:
         return 0.0, math.inf, False
-    mantissa, exponent = torch.frexp(plain[chosen])
-    up = torch.ldexp(apart[chosen], -exponent).mul(2 / unit).clamp(-_LARGEST, _LARGEST)
-    away = up * mantissa.sign()
-    means = [(float(one.mean()), float(one.std()) / math.sqrt(one.numel())) for one in (away, up)]
+    mantissa, exponent = torch.frexp(torch.where(known, plain, 1.0))
+    up = torch.ldexp(torch.where(known, apart, 0.0), -exponent).mul(2 / unit).clamp(-_LARGEST, _LARGEST)
+    means = [_mean(one, known) for one in (up * mantissa.sign(), up)]
     is_upwards = abs(means[1][0]) > abs(means[0][0])
     return (*means[is_upwards], is_upwards)
+
+
+def _mean(values: Tensor, known: Tensor) -> tuple[float, float]:
+    """The mean of known values, and its standard error."""
+    count = known.sum()
+    mean = float(values.sum() / count)
+    errors = [float((values[known] - mean).square().mean().sqrt() / count.sqrt())]
+    for axis in range(values.ndim):
+        others = [place for place in range(values.ndim) if place != axis]
+        numbers = known.sum(others) if others else known.long()
+        kept = numbers > 0
+        if values.ndim == 1 or int(kept.sum()) < 2:
+            continue
+        each = (values.sum(others)[kept] / numbers[kept]) if others else values[kept]
+        errors.append(float(each.std() / math.sqrt(len(each))))
+    return mean, max(errors)
 
 
 def _leaves(values: Any) -> list[Any]:

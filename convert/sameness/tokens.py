@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..errors import ConversionError
 from ..inputs import scores_of
-from .sides import Inputs
+from .given import Inputs
 from .typical import Scale
 
 REPLY = 100  # tokens of a reply, of which the probability of a change is told

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from ..inputs import same_values
 from ..programs.program import Program
 from ..programs.walk import Walk, called, module_of, name_of
-from .sides import Inputs
+from .given import Inputs
 
 _LIMITING = ("clamp", "clamp_min", "clamp_max", "relu6", "hardtanh", "threshold", "maximum", "minimum")
 _CHOOSING = ("masked_fill", "where")

@@ -4,6 +4,8 @@ same bits     all numbers of the outputs are equal
 rounding      no output is further off than ``THRESHOLD`` times typical rounding
 not rounding  some output is, or some operation, by ``INNER`` times on the same inputs, whose attributes, weights or
               kind are known to differ: a library's own sigmoid may be far less exact than its last digit
+biased        all differences are rounding in size, and modules' results err to one side, as cut digits do
+coarser       the difference is rounding of a coarser unit than the declared one: it is as large, and averages out
 quantised     a side computes with integers of 8 bits, which is no rounding; their step is told
 cannot say    a side is not deterministic, no side has a graph, or the last bit already changes everything
 
@@ -26,6 +28,8 @@ from ..certificate.network.images import P, proof_in_words
 from .differences import Parted
 from .outputs import THRESHOLD as THRESHOLD
 from .outputs import Changed, Output, by_name
+from .stretches import Stretch
+from .units import Averaged
 
 INNER = 20.0
 WIDTH = 80
@@ -36,8 +40,18 @@ LEGEND = (
     "mean squares or by maxima, whichever is larger. A, B: this ratio of each to the float64 reference."
 )
 
-Verdict = Literal["same bits", "rounding", "not rounding", "quantised", "cannot say"]
-EXIT_CODES: dict[Verdict, int] = {"same bits": 0, "rounding": 0, "not rounding": 1, "quantised": 1, "cannot say": 5}
+Verdict = Literal[
+    "same bits", "rounding", "biased rounding", "coarser rounding", "quantised", "not rounding", "cannot say"
+]
+EXIT_CODES: dict[Verdict, int] = {
+    "same bits": 0,
+    "rounding": 0,
+    "biased rounding": 1,
+    "coarser rounding": 1,
+    "quantised": 1,
+    "not rounding": 1,
+    "cannot say": 5,
+}
 
 
 @dataclass(frozen=True)
@@ -70,7 +84,7 @@ class Sameness:
     """Whether the difference between two networks is rounding.
 
     Attributes:
-        verdict: One of the five.
+        verdict: One of the seven.
         reason: Why it cannot be said, or what is not rounding where that is no number.
         outputs: Every output.
         where: Where the two part, operation by operation; where all differences are rounding, operations that have
@@ -87,6 +101,10 @@ class Sameness:
         remedy: What would make it judgeable, where it cannot be said.
         unseen: Operations that did nothing on these inputs, so that a fault in them would not show.
         turned: Choices, as of a token's expert, that differ between the sides or that rounding turns.
+        unit: The coarser unit whose rounding it is, such as "bfloat16 products"; "" for other verdicts.
+        averaged: How much of the difference is the same at inputs nearby, where a coarser unit was tried.
+        bias: Modules whose results err to one side.
+        allowed: Units whose rounding is allowed.
     """
 
     verdict: Verdict
@@ -104,6 +122,10 @@ class Sameness:
     remedy: str = ""
     unseen: tuple[str, ...] = ()
     turned: tuple[str, ...] = ()
+    unit: str = ""
+    averaged: Averaged | None = None
+    bias: tuple[Stretch, ...] = ()
+    allowed: tuple[str, ...] = ()
 
     @property
     def ratio(self) -> float:
@@ -112,8 +134,8 @@ class Sameness:
 
     @property
     def exit_code(self) -> int:
-        """0 for the same bits and rounding, 1 for what is not, 5 where it cannot be said."""
-        return EXIT_CODES[self.verdict]
+        """0 for the same bits, rounding, and rounding of an allowed unit; 1 for the rest, 5 where it cannot be said."""
+        return 0 if self.unit and self.unit in self.allowed else EXIT_CODES[self.verdict]
 
     @property
     def sentence(self) -> str:
@@ -128,6 +150,10 @@ class Sameness:
             return " ".join([said, *([f"But the networks are not the same at {self.where[0]}."] if self.where else [])])
         if self.verdict == "quantised":
             return f"Quantised: {self.reason}."
+        if self.verdict == "coarser rounding":
+            return f"Coarser rounding: {self.reason}."
+        if self.verdict == "biased rounding":
+            return self._one_sided
         if self.is_hidden:
             return f"Not rounding: {self._inside}"
         return " ".join([f"Not rounding: {self.reason or self._size}.", *self._begins])
@@ -144,6 +170,15 @@ class Sameness:
         there = f"on the same inputs, {format_ratio(first.ratio)} times typical rounding"
         shown = f"The outputs do not show it: they differ by {format_ratio(self.ratio)} times typical rounding."
         return f"{first} ({there}).{others} {shown}"
+
+    @property
+    def _one_sided(self) -> str:
+        """Where results err to one side, and by how much."""
+        first, more = max(self.bias, key=lambda one: abs(one.bias)), len(self.bias) - 1
+        others = f" So do {more} more modules." if more > 1 else " So does one more module." if more else ""
+        amount = f"{abs(first.bias):.2g} (+- {first.bias_error:.1g}) half units in the last place"
+        size = f"The outputs differ by {format_ratio(self.ratio)} times typical rounding."
+        return f"Biased rounding: `{first.name}` errs by {amount} {first.way}, on the mean.{others} {size}"
 
     @property
     def _size(self) -> str:
@@ -167,6 +202,10 @@ class Sameness:
         """What to do next, in a sentence; "" where there is nothing."""
         if self.verdict == "cannot say":
             return f"To judge it, {self.remedy}." if self.remedy else ""
+        if self.verdict == "coarser rounding" and self.unit not in self.allowed:
+            return f"If that is meant, allow it with unit={self.unit!r}; else let the engine compute as it declares."
+        if self.verdict == "biased rounding":
+            return "Rounding to nearest has no mean error: look whether digits are cut, or a constant differs a little."
         if self.verdict == "not rounding" and self.where:
             return f"Look at `{self.where[0].name}` in both networks."
         if self.verdict == "not rounding" and self.only_outputs is not None and self.inner is None:

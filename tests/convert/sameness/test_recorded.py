@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from conv2attn.convert.errors import ConversionError, InputError, OptionError
 from conv2attn.convert.programs.noise import Precision
 from conv2attn.convert.programs.program import Program
+from conv2attn.convert.sameness.given import Inputs
 from conv2attn.convert.sameness.recorded import Recorded, is_recorded, record_values
-from conv2attn.convert.sameness.sides import Inputs
 from conv2attn.convert.sameness.stretches import Compared, compared, named
 from conv2attn.convert.sameness.verdict import THRESHOLD
 

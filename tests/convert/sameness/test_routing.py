@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from conv2attn.convert.programs.program import Program
 from conv2attn.convert.sameness.choices import choices_of, held
+from conv2attn.convert.sameness.given import Inputs
 from conv2attn.convert.sameness.same import same
-from conv2attn.convert.sameness.sides import Inputs
 from conv2attn.convert.sameness.typical import pooled
 from tests.convert.sameness.planted import opaque
 

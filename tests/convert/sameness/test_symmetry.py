@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from conv2attn.convert.programs.program import Program
-from conv2attn.convert.sameness import same as comparison
+from conv2attn.convert.sameness import comparison
 from conv2attn.convert.sameness.both import has_same_operations
 from conv2attn.convert.sameness.same import same
 from conv2attn.convert.sameness.verdict import THRESHOLD, Sameness

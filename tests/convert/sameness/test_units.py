@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from conv2attn.convert.programs.float64 import Lifted
 from conv2attn.convert.programs.noise import Precision
 from conv2attn.convert.programs.program import Program
-from conv2attn.convert.sameness.sides import Inputs
+from conv2attn.convert.sameness.given import Inputs
 from conv2attn.convert.sameness.units import ALL, Unit, averaged, ratios
 from conv2attn.convert.sameness.verdict import THRESHOLD
 

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert.programs.program import Program
+from conv2attn.convert.sameness.given import Inputs
 from conv2attn.convert.sameness.same import same
-from conv2attn.convert.sameness.sides import Inputs
 from conv2attn.convert.sameness.unseen import unseen
 from tests.convert.sameness.planted import opaque
 

@@ -1,0 +1,90 @@
+"""What is no rounding of the declared precision: is it rounding of a coarser unit, or of one side alone?
+
+Two signs are asked for, as a wrong constant is as large as a coarse unit, too: the size fits, and the difference
+averages out over inputs nearby (``units.py``). Where inputs cannot be moved, or the other side's values are recorded,
+the size alone is told, and the verdict stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from ..programs.noise import UNITS
+from ..programs.program import Program
+from .given import Inputs
+from .units import ALL, FUNCTION, Averaged, averaged, can_move, chosen, ratios
+from .verdict import Sameness, format_ratio
+
+Call = Callable[[Inputs], Mapping[str, Tensor]]
+
+
+def in_coarser_unit(
+    found: Sameness,
+    program: Program,
+    given: Inputs,
+    truth: Mapping[str, Tensor],
+    outputs: Mapping[str, Tensor],
+    call: Call | None,
+    *,
+    declared: torch.dtype,
+    seed: int,
+) -> Sameness:
+    """The verdict on a difference that is not rounding of the declared precision.
+
+    Args:
+        found: The verdict so far.
+        program: That of the side whose graph says the truth.
+        given: The inputs.
+        truth: Its outputs in float64.
+        outputs: Those of the other side, by the same names.
+        call: Outputs of the other side on other inputs, or None where it cannot be run.
+        declared: The precision of both.
+        seed: Of the noise.
+    """
+    tried = {
+        unit: ratios(program, given, truth, outputs, unit.precision, seed=seed)
+        for unit in ALL
+        if unit.size > 2 * UNITS[declared]
+    }
+    unit = chosen(tried)
+    if unit is None:
+        return found
+    own, times = _short(declared), format_ratio(tried[unit])
+    size = f"as large as rounding of {unit.name} ({times} times theirs)"
+    if call is None or not can_move(given):
+        why = "B is recorded on these inputs alone" if call is None else "the inputs are no real numbers"
+        return replace(
+            found, notes=(*found.notes, f"It is {size}; whether it averages out as such is not known, as {why}.")
+        )
+    shares = averaged(program, call, given, unit, seed=seed)
+    said = _shares(shares)
+    if shares.is_noise:
+        reason = f"of {unit.name} ({times} times theirs), not of {own} ({format_ratio(found.ratio)} times); {said}"
+        return replace(
+            found,
+            verdict="coarser rounding",
+            reason=reason,
+            unit=unit.name,
+            where=(),
+            only_outputs=None,
+            averaged=shares,
+        )
+    if shares.is_function:
+        return replace(found, averaged=shares, notes=(*found.notes, f"It is {size}, but {said}: a function differs."))
+    reason = f"the difference is {size}, and {said}, between noise and a function ({FUNCTION:g})"
+    remedy = f"let both sides compute in {own}, or compare on other inputs"
+    return replace(found, verdict="cannot say", reason=reason, remedy=remedy, averaged=shares)
+
+
+def _shares(found: Averaged) -> str:
+    verb = "averages out" if found.is_noise else "does not average out"
+    numbers = f"{found.share:.2f} of it stays; of noise {found.expected:.2f}, at most {found.high:.2f}"
+    return f"it {verb} over nearby inputs ({numbers})"
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,430 @@
+"""One comparison: two sides on the same inputs, step by step to a verdict.
+
+1. Both sides run twice on clones of the inputs (``sides.py``); recorded values are read (``recorded.py``).
+2. The graph of one says the truth, in float64, and what rounding typically does (``typical.py``).
+3. Differences of every output are held against that, and against the worst case to first order.
+4. The two graphs tell where they part, also where rounding further on covers it (``operations.py``); of recorded values
+   and of modules without a graph, stretches between them do (``stretches.py``).
+5. What is not rounding of the declared precision is held against coarser units (``coarser.py``), and rounding against
+   bias.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from ..errors import ConversionError, listed
+from ..programs.float64 import real
+from ..programs.noise import UNITS, Precision
+from ..programs.operations import in_words
+from ..programs.program import Program
+from ..programs.walk import name_of
+from .both import Both, has_same_operations, reads_bits
+from .coarser import in_coarser_unit
+from .given import Inputs
+from .notes import notes_of, unfair
+from .onnx_values import OnnxOperations
+from .operations import Parts, where_graphs_part, where_values_part
+from .outputs import Output, by_name, changed_answers, chaotic, outputs_of
+from .pairing import Operations, Pairs, Traced
+from .precisions import Precisions
+from .proved import Proving, is_small, with_proofs
+from .recorded import laid_out
+from .routing import Routes
+from .sides import OnnxCall, Side, bitwise
+from .stretches import Compared, compared
+from .typical import Typical, typical
+from .unlike import unlike, weighed
+from .unseen import unseen
+from .verdict import (
+    INNER,
+    LESS,
+    THRESHOLD,
+    Sameness,
+    format_ratio,
+    inexact_note,
+    not_finite,
+    same_bits,
+    unpaired,
+    without_truth,
+)
+
+Progress = Callable[[int], None]
+_LEVELS = 127  # steps of 8 bits from 0 to the largest number
+_NETWORK = "give one side as an nn.Module or a program of torch.export"
+_PRODUCTS = ("convolution", "transposed convolution", "linear", "matrix product")
+_LIKE = "record its outputs under the other side's names, or as output_0 and so on"
+_NOT_EMPTY = "give inputs with at least one example"
+
+
+class Known(Protocol):
+    """What is known of A from comparisons with others."""
+
+    is_bounded: bool
+
+    def is_of(self, graph: Program, given: Inputs) -> bool:
+        """Whether it is of this graph, and of inputs in this precision."""
+        ...
+
+    def typical(self, precisions: list[Precision], *, progress: Progress) -> list[Typical]:
+        """Truth and noise of each precision."""
+        ...
+
+
+class Comparison:
+    """Two sides on the same inputs.
+
+    Args:
+        sides: A and B.
+        given: Inputs, which both get in the narrower of their precisions.
+        dtype: Precision that both are held to, or None.
+        seed: Of the noise.
+        progress: Called with each forward in float64.
+        reference: What is known of A.
+        prove: Whether proofs may take long.
+        names: Modules, by the names of recorded values, where they are known.
+    """
+
+    def __init__(
+        self,
+        sides: tuple[Side, Side],
+        given: Inputs,
+        dtype: torch.dtype | None,
+        seed: int,
+        progress: Progress,
+        *,
+        reference: Known | None = None,
+        prove: bool = False,
+        names: Mapping[str, str] | None = None,
+    ) -> None:
+        self.reference, self.prove, self.names = reference, prove, names
+        self.parted: Compared | None = None  # from recorded values, or from those of modules without a graph
+        self.sides, self.dtype, self.seed, self.progress = sides, dtype, seed, progress
+        narrow = [side.dtype for side in sides if side.dtype in UNITS]
+        self.given = given.clone(max(narrow, key=lambda one: UNITS[one], default=None))
+        self.played = [side.play(self.given) for side in sides]
+        self.laid: list[str] = []
+        for place, side in enumerate(sides):
+            if side.recorded is not None:
+                own, like = self.played[place], self.played[1 - place].outputs
+                outputs, notes = laid_out(own.outputs, like, side.name)
+                self.laid += notes
+                self.played[place] = replace(own, outputs=outputs)
+                self.played[1 - place] = replace(self.played[1 - place], outputs={name: like[name] for name in outputs})
+
+    @cached_property
+    def graphs(self) -> list[Program | None]:
+        """The graphs of both sides; outputs that have the same bits need none. A file is read where no other is."""
+        pairs = list(zip(self.sides, self.played, strict=True))
+        found = [side.graph(self.given, run) for side, run in pairs]
+        for place, (side, run) in enumerate(pairs):
+            if found == [None, None]:
+                found[place] = side.read_file(self.given, run)
+        return found
+
+    @cached_property
+    def exact(self) -> int:
+        """The place of the side whose graph says the truth: a network's, the widest, A's before B's."""
+
+        def rank(place: int) -> tuple[bool, float, int]:
+            side = self.sides[place]
+            return not side.is_network, UNITS.get(side.dtype or torch.float32, 1.0), place
+
+        return min((place for place in (0, 1) if self.graphs[place] is not None), key=rank, default=0)
+
+    def result(self) -> Sameness:
+        """The verdict."""
+        if not self.played[0].outputs:
+            return Sameness("cannot say", "no recorded value is like an output, in any layout", remedy=_LIKE)
+        refusal = unfair(self.sides, self.played) or unpaired(*(run.outputs for run in self.played))
+        if refusal is not None:
+            return self._with_notes(refusal)
+        a, b = self._outputs()
+        if not any(one.numel() for one in a.values()):
+            return Sameness("cannot say", "the outputs are empty, so there is nothing to compare", remedy=_NOT_EMPTY)
+        odd = not_finite(a, b)
+        if odd is not None:
+            return self._with_notes(odd)
+        if all(bitwise(one, b[name]) for name, one in a.items()):
+            return self._with_notes(same_bits({name: tuple(one.shape) for name, one in a.items()}))
+        graph = self.graphs[self.exact]
+        if graph is None:
+            return self._with_notes(without_truth([side.reason for side in self.sides], a, b))
+        judged = self._judged(graph, a, b)
+        if judged.verdict == "rounding":
+            judged = replace(judged, unseen=unseen(graph, self.given.clone(self.sides[self.exact].dtype)))
+        return self._with_notes(judged)
+
+    def _with_notes(self, found: Sameness) -> Sameness:
+        return replace(
+            found,
+            notes=(*found.notes, *self.laid, *notes_of(found, self.sides, self.played, self.precisions.narrowing)),
+        )
+
+    def _outputs(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The outputs of both sides, by A's names; complex numbers as pairs."""
+        a, b = ({name: real(one) for name, one in run.outputs.items()} for run in self.played)
+        return a, by_name(a, b)
+
+    @cached_property
+    def values(self) -> Mapping[str, Callable[[], Tensor]]:
+        """What reads values inside of the other side, by the names of modules, or of a file's tensors."""
+        own = self._operations()
+        if isinstance(own, Traced):
+            held = own.values
+            return {name: partial(held.__getitem__, node) for name, node in own.program.given.items() if node in held}
+        return {} if own is not None else self.sides[1 - self.exact].values(self.given)
+
+    def _is_enough(self, found: Typical) -> bool:
+        """Whether a few noisy runs say that a difference is rounding: it is within a third of the limit.
+
+        If all numbers shared one normal error, the mean square of three runs were nine times too large once in 10^5.
+        """
+        a, b = self._outputs()
+        truth, scale = by_name(a, found.truth), by_name(a, found.scales)
+        return max(row.ratio for row in outputs_of((a, b), truth, (scale, scale))) <= THRESHOLD / 3
+
+    def _judged(self, graph: Program, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
+        """Both outputs beside the truth, and beside what rounding does."""
+        routes = self._routes(graph)
+        *found, stepped = self._typical(graph, routes)
+        truth = by_name(a, found[0].truth)
+        scales = [by_name(a, each.scales) for each in (*found, stepped)]
+        rows, told = outputs_of((a, b), truth, (scales[0], scales[1])), tuple[str, ...]()
+        if routes is not None:
+            a, b, told = self._routed(routes, found[0], (a, b), is_beyond=max(row.ratio for row in rows) > THRESHOLD)
+            rows = outputs_of((a, b), truth, (scales[0], scales[1]))
+        unit = max((row.typical for row in rows), default=0.0)
+        without = sorted(found[0].without_row)
+        notes = [f"Typical rounding is not known of {listed(without)}, and taken for one rounding."] if without else []
+        changed = changed_answers(*self._outputs(), truth, unit)
+        basis = Sameness("rounding", outputs=rows, changed=changed, notes=tuple(notes), turned=told)
+        chaos = chaotic(truth, (scales[0], scales[1]))
+        if chaos is not None:
+            return replace(basis, verdict="cannot say", reason=chaos, remedy=LESS)
+        if any(side.quantised for side in self.sides):
+            chosen = [scales[2 if side.quantised else place] for place, side in enumerate(self.sides)]
+            return self._quantised(basis, outputs_of((a, b), truth, (chosen[0], chosen[1])))
+        own = max((row.a, row.b)[self.exact] for row in rows)
+        if isinstance(self.sides[self.exact].call, OnnxCall) and own > THRESHOLD:
+            return replace(basis, verdict="cannot say", reason=self._misread(own), remedy=_NETWORK)
+        basis = self._proved(basis, graph, (a, b), truth)
+        other = self.graphs[1 - self.exact]
+        if other is not None and not has_same_operations(graph, other) and not reads_bits(other):
+            precisions = tuple(self.precisions.of(place, 1 - self.exact) for place in (0, 1))
+            both = Both((graph, other), self.given, self._names, precisions[0], precisions[1], self.seed)
+            basis = both.judged(basis, (a, b), (scales[0], scales[1]), 1 - self.exact)
+        if basis.verdict == "cannot say":
+            return basis
+        if basis.ratio <= THRESHOLD and basis.verdict == "rounding":
+            return self._within(basis, graph)
+        parts, why = self._where(graph)
+        basis = replace(basis, verdict="not rounding", where=parts.found, inner=parts.largest, only_outputs=why)
+        return self._of_other_rounding(basis, graph, found[0].truth, (a, b)[1 - self.exact])
+
+    def _of_other_rounding(
+        self, basis: Sameness, graph: Program, truth: Mapping[str, Tensor], outputs: Mapping[str, Tensor]
+    ) -> Sameness:
+        """What is not rounding of the declared precision, where no cause is known: biased, or of a coarser unit."""
+        declared = {self._computed_in(place) for place in (0, 1)}
+        if any(one.why_is_known for one in basis.where) or len(declared) > 1 or not self._is_everywhere(basis, graph):
+            return basis
+        if self.parted is not None and not self.parted.parted(THRESHOLD) and self.parted.biased():
+            return replace(basis, verdict="biased rounding", bias=self.parted.biased(), where=(), only_outputs=None)
+        side, names = self.sides[1 - self.exact], list(truth)
+
+        def called(moved: Inputs) -> dict[str, Tensor]:
+            found = [real(one) for one in side.run(moved.clone(side.dtype)).values()]
+            return dict(zip(names, found, strict=True))
+
+        call = None if side.recorded is not None or len(outputs) != len(names) else called
+        found = dict(zip(names, outputs.values(), strict=False))
+        if len(found) < len(names):
+            return basis
+        options: dict[str, Any] = {"declared": declared.pop(), "seed": self.seed}
+        return in_coarser_unit(basis, graph, self.given, truth, found, call, **options)
+
+    def _is_everywhere(self, basis: Sameness, graph: Program) -> bool:
+        """Whether no few places are to blame: of what was compared inside, half differs, as a coarser unit makes it."""
+        if self.parted is not None:
+            return 2 * len(self.parted.parted(THRESHOLD)) >= len(self.parted.stretches)
+        if basis.inner is None:
+            return True
+        words = [in_words(name_of(node)) for node in graph.nodes]
+        return 2 * sum(one.kind in _PRODUCTS for one in basis.where) >= sum(word in _PRODUCTS for word in words) > 0
+
+    def _biased(self, basis: Sameness, graph: Program) -> Sameness:
+        """The verdict on rounding whose errors are on one side: of the results of modules, on the same inputs."""
+        if not self.values or self._computed_in(0) != self._computed_in(1):
+            return basis
+        precision = self._precision(1 - self.exact)
+        found = compared(graph, self.given, self.values, precision, names=self.names, seed=self.seed, runs=1).biased()
+        return replace(basis, verdict="biased rounding", bias=found) if found else basis
+
+    def _misread(self, ratio: float) -> str:
+        """The reason why a file that is read as torch's operations says no truth."""
+        name, times = self.sides[self.exact].name, format_ratio(ratio)
+        return f"ONNX Runtime's run of {name} is {times} times typical rounding from its nodes as torch's operations"
+
+    def _routes(self, graph: Program) -> Routes | None:
+        """The choices of the side whose graph says the truth, and of the other, or None where there are none."""
+        if self.sides[self.exact].quantised:
+            return None
+        other = self.graphs[1 - self.exact]
+        given = [self.given.clone(self.sides[place].dtype) for place in (self.exact, 1 - self.exact)]
+        return Routes.of((graph, other), (given[0], given[1]))
+
+    def _routed(
+        self, routes: Routes, found: Typical, outputs: tuple[dict[str, Tensor], dict[str, Tensor]], *, is_beyond: bool
+    ) -> tuple[dict[str, Tensor], dict[str, Tensor], tuple[str, ...]]:
+        """The outputs of A and B, as if both had made the choices of the side whose graph says the truth; sentences."""
+        sides, place = list(outputs), 1 - self.exact
+        other = dict(zip(found.truth, by_name(outputs[0], sides[place]).values(), strict=True))
+        result = routes.routed(found, other, self._names, is_beyond=is_beyond)
+        if result.gained is not None:
+            gained = dict(zip(found.truth, outputs[0], strict=True))
+            moved = {gained[name]: one for name, one in result.gained.items() if name in gained}
+            sides[place] = {n: one.double() - moved[n] if n in moved else one for n, one in sides[place].items()}
+        return sides[0], sides[1], result.told
+
+    def _within(self, basis: Sameness, graph: Program) -> Sameness:
+        """The verdict where the outputs differ by rounding: so must each operation's result on the same inputs."""
+        own = self._operations()
+        if own is None or isinstance(own, str):
+            return self._biased(basis, graph)
+        if self._computed_in(0) != self._computed_in(1):
+            return self._with_unlike(basis, graph, own, None)
+        parts = self._parted(graph, own, INNER)
+        certain = tuple(one for one in parts.found if one.is_certain)
+        basis = replace(basis, inner=parts.largest)
+        if certain:
+            return replace(basis, verdict="not rounding", where=certain)
+        inexact = map(inexact_note, (one for one in parts.found if not one.why_is_known))
+        return self._with_unlike(replace(basis, notes=(*basis.notes, *inexact)), graph, own, parts)
+
+    def _with_unlike(self, basis: Sameness, graph: Program, own: Operations, parts: Parts | None) -> Sameness:
+        """The verdict with operations that have other attributes or weights: what rounding covers may matter.
+
+        Where the sides compute in different precisions, so that weights are rounded, attributes alone are compared.
+        """
+        computed = max((self._computed_in(place) for place in (0, 1)), key=lambda one: UNITS[one])
+        is_half = UNITS[computed] > UNITS[torch.float32]
+        pairs = Pairs(Traced(graph, self.given, is_run=False), own, self._names)
+        found, cleared = unlike(pairs), parts.cleared if parts is not None else frozenset[Any]()
+        if parts is None:
+            found = {node: told for node, told in found.items() if told.attributes}
+        elif not isinstance(own, Traced):
+            found = {node: told for node, told in found.items() if is_half}
+        hidden_by = str(computed).removeprefix("torch.") if is_half else ""
+        told = weighed(pairs, found, cleared=cleared, hidden_by=hidden_by, seed=self.seed)
+        basis = replace(basis, notes=(*basis.notes, *told.notes))
+        if told.mattering:
+            return replace(basis, verdict="not rounding", where=told.mattering)
+        return self._biased(replace(basis, where=told.small), graph)
+
+    def _typical(self, graph: Program, routes: Routes | None) -> list[Typical]:
+        """Truth, and the scale of A, of B, and of steps of 8 bits where a side is quantised."""
+        precisions = [self._precision(place) for place in (0, 1)]
+        is_quantised = any(side.quantised for side in self.sides)
+        precisions.append(Precision(levels=_LEVELS) if is_quantised else precisions[0])
+        if routes is None and self.reference is not None and self.reference.is_of(graph, self.given):
+            return self.reference.typical(precisions, progress=self.progress)
+        args, kwargs = self.given.args, self.given.kwargs
+        options: dict[str, Any] = {"seed": self.seed, "enough": self._is_enough, "progress": self.progress}
+        if routes is None:
+            return typical(graph, args, kwargs, precisions, **options)
+        found = typical(routes.held.program, args, kwargs, precisions, watched=routes.watched(), **options)
+        return [routes.named(each) for each in found]
+
+    @cached_property
+    def precisions(self) -> Precisions:
+        """The precision of each side, on its own operations or the other's."""
+        outputs = (self.played[0].outputs, self.played[1].outputs)
+        return Precisions(self.sides, outputs, (self.graphs[0], self.graphs[1]), self.given.tensors, self.dtype)
+
+    def _precision(self, place: int) -> Precision:
+        """A side's precision on the operations of the one whose graph says the truth."""
+        return self.precisions.of(place, self.exact)
+
+    def _computed_in(self, place: int) -> torch.dtype:
+        """The precision that a side declares."""
+        return self.precisions.declared(place)
+
+    def _where(self, graph: Program) -> tuple[Parts, str | None]:
+        """Where the two part, and why nothing but outputs could be compared, if so."""
+        side, own = self.sides[1 - self.exact], self._operations()
+        if isinstance(own, str):
+            return Parts((), None), f"{side.reason}; {own}"
+        if own is not None:
+            found = self._parted(graph, own, THRESHOLD)
+            fused = ", where ONNX Runtime fuses none" if isinstance(own, OnnxOperations) else ""
+            return found, None if found.found else f"no single operation leaves rounding{fused}"
+        found = Parts((), None)
+        if self.values:
+            precision = self._precision(1 - self.exact)
+            self.parted = compared(graph, self.given, self.values, precision, names=self.names, seed=self.seed)
+            found = Parts(where_values_part(self.parted, graph, self._names[1]), None)
+        compiled = next((each for each in self.sides if not each.is_own), None)
+        reason = side.reason if compiled is None else f"{compiled.name} is compiled"
+        return found, None if found.found else reason
+
+    def _parted(self, graph: Program, own: Operations, threshold: float) -> Parts:
+        """The operations that differ by more than this many roundings from what the other side's give."""
+        precision = self._precision(1 - self.exact)
+        return where_graphs_part(graph, own, self.given, precision, threshold, seed=self.seed, names=self._names)
+
+    @property
+    def _names(self) -> tuple[str, str]:
+        """Names of the side whose graph says the truth, and of the other."""
+        return self.sides[self.exact].name, self.sides[1 - self.exact].name
+
+    def _operations(self) -> Operations | str | None:
+        """The other side's operations, with their results, or why there are none; None of a black box."""
+        side, graph = self.sides[1 - self.exact], self.graphs[1 - self.exact]
+        if not self.sides[self.exact].is_own:
+            return None
+        try:
+            given = self.given.clone(side.dtype)
+            if isinstance(side.call, OnnxCall):
+                return OnnxOperations(side.call.path, side.call.feeds(given.args, given.kwargs))
+            return Traced(graph, given) if graph is not None and side.is_own else None
+        except ConversionError as refusal:
+            return str(refusal)
+
+    def _quantised(self, basis: Sameness, stepped: tuple[Output, ...]) -> Sameness:
+        """The difference beside what steps of 8 bits do."""
+        steps = max(output.ratio for output in stepped)
+        names = " and ".join(side.name for side in self.sides if side.quantised)
+        verb = "explain" if steps <= THRESHOLD else "do not explain"
+        usual = f"it is {format_ratio(steps)} times what they usually do"
+        reason = f"{names} computes with 8-bit integers, whose steps {verb} the difference: {usual}"
+        return replace(basis, verdict="quantised", reason=reason, steps=steps)
+
+    def _proved(
+        self,
+        basis: Sameness,
+        graph: Program,
+        sides: tuple[dict[str, Tensor], dict[str, Tensor]],
+        truth: Mapping[str, Tensor],
+    ) -> Sameness:
+        """The verdict with the worst case of the number that differs most, and the truth's own error.
+
+        Where the difference is rounding, both are left out of large networks: they take as long as the rest.
+        """
+        if self.reference is not None and not self.reference.is_bounded:
+            return basis
+        is_proved = self.prove or is_small(graph, self.given.tensors)
+        if basis.ratio <= THRESHOLD and not is_proved:
+            return basis
+        computed = {self._computed_in(place) for place in (0, 1)}
+        known: Proving | str = "the two sides compute in different precisions"
+        if len(computed) == 1:
+            network, tensors = self.sides[self.exact].network, self.given.tensors
+            known = Proving.of(network, tensors, computed.pop(), seed=self.seed, is_asked=self.prove)
+        return with_proofs(basis, known, sides, truth, is_proved=is_proved, is_asked=self.prove)
