@@ -94,6 +94,8 @@ class Causes:
         basis = Cause(self.search.name(node), self.pairs.a.kind(node), "")
         norm = folded(node, self.pairs)
         own, local = self.pairs.partner(node), Local(self.search, partners)
+        if self._is_part(node, own):
+            return replace(basis, why=f"{UNKNOWN}: {self.pairs.names[1]} runs it on parts of the batch")
         if norm is not None:
             with torch.no_grad():
                 return self._of_folded(node, norm, basis, local)
@@ -176,12 +178,19 @@ class Causes:
         if variant is not None:
             words, own, apart = variant
             return replace(basis, kind=kind, why=words, is_certain=True, is_sure=True, at=(result, own), ratio=apart)
-        return replace(basis, kind=kind, why=why, is_certain=True, at=(result, own) if is_one else None)
+        return replace(basis, kind=kind, why=why, is_certain=is_one, at=(result, own) if is_one else None)
 
     def _as_described(self, other: Any) -> str:
         """An operation of B with its attributes, where they have no name in torch, in brackets; else ""."""
         told = "" if isinstance(other, Held) else self.pairs.b.described(other)
         return f" ({self.pairs.names[1]}: {told})" if told else ""
+
+    def _is_part(self, node: fx.Node, own: Any) -> bool:
+        """Whether an operation of B has the result of fewer rows of the batch."""
+        if own is None:
+            return False
+        mine, theirs = self.pairs.a.key(node)[1], self.pairs.b.key(own)[1]
+        return len(mine) == len(theirs) > 0 and mine[1:] == theirs[1:] and mine[0] > theirs[0]
 
     def _is_as_large(self, node: fx.Node, own: Any) -> bool:
         """Whether the weights of two operations have the same shape."""

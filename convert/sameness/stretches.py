@@ -22,8 +22,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ..programs.float64 import evaluated, lift, plainly
 from ..programs.noise import Noise, Precision, noisy
+from ..programs.operations import APPROXIMATED
 from ..programs.program import Noted, Program
-from ..programs.walk import Walk
+from ..programs.walk import Walk, name_of
 from .alignment import Layout, aligned
 from .given import Inputs
 from .outputs import THRESHOLD
@@ -32,6 +33,7 @@ from .typical import Scale
 RUNS = 3  # with noise
 BIASED = 0.1  # half units in the last place, on the mean; honest kernels are within 0.05
 CERTAIN = 8.0  # standard errors
+_SEVERAL = 3  # stretches of one operation, at least
 _COUNTED = 100  # numbers, at least, of a mean
 _LARGEST = 16.0  # half units; numbers near 0, whose error comes from elsewhere, count as so many
 _QUANTILES = 33
@@ -54,6 +56,7 @@ class Stretch:
             last place. Rounding to nearest has none, cutting has up to -1.
         bias_error: The standard error of that mean.
         is_upwards: Whether it is the mean of errors upwards, not away from 0.
+        operation: The last operation.
     """
 
     name: str
@@ -64,6 +67,12 @@ class Stretch:
     bias: float = 0.0
     bias_error: float = math.inf
     is_upwards: bool = False
+    operation: str = ""
+
+    @property
+    def is_biased(self) -> bool:
+        """Whether its mean error is no chance, and its size is that of rounding."""
+        return abs(self.bias) > max(BIASED, CERTAIN * self.bias_error) and self.ratio <= THRESHOLD
 
     @property
     def way(self) -> str:
@@ -94,12 +103,18 @@ class Compared:
     missing: tuple[str, ...]
 
     def biased(self) -> tuple[Stretch, ...]:
-        """Stretches that err to one side, by no more than rounding."""
-        return tuple(
-            one
-            for one in self.stretches
-            if abs(one.bias) > max(BIASED, CERTAIN * one.bias_error) and one.ratio <= THRESHOLD
-        )
+        """Stretches whose errors are on one side, where half of all that end in this operation err to that side.
+
+        One alone may be of numbers that are nearly the same everywhere, and so are their roundings.
+        """
+        found: list[Stretch] = []
+        for operation in {one.operation: None for one in self.stretches}:
+            every = [one for one in self.stretches if one.operation == operation and one.bias_error < math.inf]
+            for way in {one.way: None for one in every}:
+                biased = [one for one in every if one.is_biased and one.way == way]
+                if len(biased) >= max(_SEVERAL, len(every) / 2):
+                    found += biased
+        return tuple(found)
 
     def parted(self, threshold: float) -> tuple[Stretch, ...]:
         """Stretches that typical rounding does not explain."""
@@ -290,11 +305,19 @@ class _Stretches(Walk):
         apart = torch.where(wide == own.plain, 0.0, wide - own.plain).nan_to_num(math.inf)
         if own.plain.is_floating_point():
             ratio = max(scale.ratios(apart)) if self._noises else 0.0
-            bias = _bias(apart, own.plain, self._precision.units(value.dtype)[1])
+            unit = self._precision.units(value.dtype)[1]
+            bias = (0.0, math.inf, False) if _is_approximated(node) else _bias(apart, own.plain, unit)
         else:
             ratio, bias = float(bool((apart != 0).any())), (0.0, math.inf, False)
-        self.stretches.append(Stretch(place.module, place.name, own.since, ratio, layout.words(value.shape), *bias))
+        self.stretches.append(
+            Stretch(place.module, place.name, own.since, ratio, layout.words(value.shape), *bias, name_of(node))
+        )
         return _Moved(wide, (wide,) * len(self._noises), (place.module,))
+
+
+def _is_approximated(node: fx.Node) -> bool:
+    """Whether an operation, or one that it reads, is a function that kernels approximate, each with its own errors."""
+    return any(name_of(one) in APPROXIMATED for one in (node, *node.all_input_nodes))
 
 
 def _bias(apart: Tensor, plain: Tensor, unit: float) -> tuple[float, float, bool]:
