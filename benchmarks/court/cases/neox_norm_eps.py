@@ -13,7 +13,7 @@ CASE = Case(
     kind="ports",
     question="A Llama that was converted to NeoX has other losses: what besides the order of its heads?",
     truth=Bug("root mean square norm: eps is added to the root, not to the mean of squares", r"norm", ("eps",)),
-    said="Merged; so that the norm agrees with other implementations. A user found both differences again on the way back.",
+    said="Merged, so that the norm agrees with others. A user found both differences again on the way back.",
     read="excerpt",
 )
 

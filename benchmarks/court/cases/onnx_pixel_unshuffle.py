@@ -30,7 +30,10 @@ class Restorer(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.stem, self.unshuffle = nn.Sequential(*convolution(3, 8)), nn.PixelUnshuffle(2)
-        self.body, self.shuffle = nn.Sequential(*convolution(32, 32), nn.Conv2d(32, 12, 3, padding=1)), nn.PixelShuffle(2)
+        self.body, self.shuffle = (
+            nn.Sequential(*convolution(32, 32), nn.Conv2d(32, 12, 3, padding=1)),
+            nn.PixelShuffle(2),
+        )
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """[batch, 3, height, width]."""

@@ -14,7 +14,7 @@ CASE = Case(
     kind="ports",
     question="Qwen3.5 with a head of its own gives the logits of another model: which weights are used?",
     truth=Bug("head: the embedding's weights for its own", r"head", ("weight",)),
-    said="Reviewed in all three places where the head is multiplied: it is now loaded unless the file says that it is tied.",
+    said="Reviewed in all three places that use the head: it is now loaded, unless the file says that it is tied.",
     read="excerpt",
     emulated="pegainfer (Rust): the same network in torch with tied weights",
 )
