@@ -79,6 +79,7 @@ class Rotary(nn.Module):
         frequencies_in: Precision to which frequencies are rounded first.
         positions_in: Precision to which positions are rounded first.
         start: The first position.
+        base: Of the frequencies.
     """
 
     def __init__(
@@ -89,15 +90,16 @@ class Rotary(nn.Module):
         frequencies_in: torch.dtype | None = None,
         positions_in: torch.dtype | None = None,
         start: int = 0,
+        base: float = 10000.0,
     ) -> None:
         super().__init__()
-        self.head_dim, self.is_interleaved, self.start = head_dim, is_interleaved, start
+        self.head_dim, self.is_interleaved, self.start, self.base = head_dim, is_interleaved, start, base
         self.frequencies_in, self.positions_in = frequencies_in, positions_in
 
     def angles(self, x: Tensor, positions: Tensor | None) -> tuple[Tensor, Tensor]:
         """Cosines and sines, [..., length, head_dim / 2]."""
         precision = wide(x)
-        frequencies = 10000.0 ** -(torch.arange(0, self.head_dim, 2, dtype=precision) / self.head_dim)
+        frequencies = self.base ** -(torch.arange(0, self.head_dim, 2, dtype=precision) / self.head_dim)
         if positions is None:
             positions = torch.arange(self.start, self.start + x.shape[-2])
         positions = positions.to(precision)

@@ -35,7 +35,7 @@ class Bug:
     Attributes:
         operation: The wrong operation and its constant, in words.
         where: Regular expression of the place that a tool should name first: a module's name, or a kind of operation.
-        cause: Words that a sentence with the cause contains, all of them.
+        cause: Words that a sentence with the cause contains, all of them; "scale|divi" is either.
     """
 
     operation: str
@@ -48,7 +48,7 @@ class Bug:
 
     def is_explained(self, sentence: str) -> bool:
         """Whether a sentence says the cause."""
-        return all(word.lower() in sentence.lower() for word in self.cause)
+        return all(any(word in sentence.lower() for word in words.lower().split("|")) for words in self.cause)
 
 
 @dataclass(frozen=True)
