@@ -107,15 +107,6 @@ OPERATIONS: dict[str, Operation] = {
 }
 
 
-APPROXIMATED = frozenset(
-    (
-        *("gelu", "silu", "sigmoid", "tanh", "mish", "softplus", "erf", "exp", "log", "softmax", "_softmax", "elu"),
-        *("log_softmax", "_log_softmax", "hardswish", "logsumexp", "rsqrt", "pow", "sin", "cos"),
-    )
-)
-"""Operations whose kernels have errors of their own, to one side: torch's GELU errs by 1.2 half units upwards."""
-
-
 def row(name: str) -> Operation | None:
     """The row of an operation by its name, or by that of the one that writes its result into its operand."""
     return OPERATIONS.get(name) or OPERATIONS.get(name.removesuffix("_"))

@@ -25,6 +25,7 @@ from ..programs.noise import UNITS, Precision
 from ..programs.operations import in_words
 from ..programs.program import Program
 from ..programs.walk import name_of
+from .bias import biases
 from .both import Both, has_same_operations, reads_bits
 from .coarser import in_coarser_unit
 from .given import Inputs
@@ -235,8 +236,10 @@ class Comparison:
         declared = {self._computed_in(place) for place in (0, 1)}
         if any(one.why_is_known for one in basis.where) or len(declared) > 1 or not self._is_everywhere(basis, graph):
             return basis
-        if self.parted is not None and not self.parted.parted(THRESHOLD) and self.parted.biased():
-            return replace(basis, verdict="biased rounding", bias=self.parted.biased(), where=(), only_outputs=None)
+        if self.parted is not None and not self.parted.parted(THRESHOLD):
+            biased = self._biased(replace(basis, only_outputs=None), graph)
+            if biased.verdict == "biased rounding":
+                return biased
         side, names = self.sides[1 - self.exact], list(truth)
 
         def called(moved: Inputs) -> dict[str, Tensor]:
@@ -263,8 +266,7 @@ class Comparison:
         """The verdict on rounding whose errors are on one side: of the results of modules, on the same inputs."""
         if not self.values or self._computed_in(0) != self._computed_in(1):
             return basis
-        precision = self._precision(1 - self.exact)
-        found = compared(graph, self.given, self.values, precision, names=self.names, seed=self.seed, runs=1).biased()
+        found = biases(graph, self.values, self._precision(1 - self.exact))
         return replace(basis, verdict="biased rounding", bias=found) if found else basis
 
     def _misread(self, ratio: float) -> str:
@@ -415,16 +417,15 @@ class Comparison:
     ) -> Sameness:
         """The verdict with the worst case of the number that differs most, and the truth's own error.
 
-        Where the difference is rounding, both are left out of large networks: they take as long as the rest.
+        Both are left out of large networks, unless they are asked for: they take as long as the rest.
         """
         if self.reference is not None and not self.reference.is_bounded:
             return basis
-        is_proved = self.prove or is_small(graph, self.given.tensors)
-        if basis.ratio <= THRESHOLD and not is_proved:
+        if not (self.prove or is_small(graph, self.given.tensors)):
             return basis
         computed = {self._computed_in(place) for place in (0, 1)}
         known: Proving | str = "the two sides compute in different precisions"
         if len(computed) == 1:
             network, tensors = self.sides[self.exact].network, self.given.tensors
             known = Proving.of(network, tensors, computed.pop(), seed=self.seed, is_asked=self.prove)
-        return with_proofs(basis, known, sides, truth, is_proved=is_proved, is_asked=self.prove)
+        return with_proofs(basis, known, sides, truth, is_asked=self.prove)

@@ -122,7 +122,6 @@ def with_proofs(
     sides: tuple[Mapping[str, Tensor], Mapping[str, Tensor]],
     truth: Mapping[str, Tensor],
     *,
-    is_proved: bool,
     is_asked: bool,
 ) -> Sameness:
     """A verdict with the worst case of the number that differs most, and the truth's own error.
@@ -132,15 +131,14 @@ def with_proofs(
         proving: What can be proved, or why nothing can.
         sides: The outputs of A and B, by A's names.
         truth: The same in float64.
-        is_proved: Whether the truth's error is proved.
-        is_asked: Whether that was asked for, so that the report says why it is not proved.
+        is_asked: Whether proofs were asked for, so that the report says why it is not proved.
     """
     error: float | str | None = None
     if isinstance(proving, Proving):
         row = max((row for row in basis.outputs if row.typical), key=lambda row: row.difference, default=None)
         pairs = {name: (one, sides[1][name]) for name, one in sides[0].items()}
         worst = None if row is None else proving.worst(pairs, row.name)
-        error = proving.truth_error(truth) if is_proved else None
+        error = proving.truth_error(truth)
         basis = replace(basis, worst=worst, truth_error=error if isinstance(error, float) else None)
     why = error if isinstance(proving, Proving) else proving
     if not (is_asked and isinstance(why, str)):

@@ -22,20 +22,13 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ..programs.float64 import evaluated, lift, plainly
 from ..programs.noise import Noise, Precision, noisy
-from ..programs.operations import APPROXIMATED
 from ..programs.program import Noted, Program
-from ..programs.walk import Walk, name_of
+from ..programs.walk import Walk
 from .alignment import Layout, aligned
 from .given import Inputs
-from .outputs import THRESHOLD
 from .typical import Scale
 
 RUNS = 3  # with noise
-BIASED = 0.1  # half units in the last place, on the mean; honest kernels are within 0.05
-CERTAIN = 8.0  # standard errors
-_SEVERAL = 3  # stretches of one operation, at least
-_COUNTED = 100  # numbers, at least, of a mean
-_LARGEST = 16.0  # half units; numbers near 0, whose error comes from elsewhere, count as so many
 _QUANTILES = 33
 _NEAR = 0.05  # how far quantiles of the same values may be apart, relative to their size
 _UNTOLD = ("output", "out", "y")  # parts of names that say nothing
@@ -52,11 +45,6 @@ class Stretch:
         since: Modules whose recorded results it begins with; none for the inputs.
         ratio: The recorded value's difference from what the network makes of them, in units of typical rounding.
         layout: How the recorded value lies otherwise, in words.
-        bias: The mean error of the recorded value, away from 0 or upwards, whichever is larger, in half units of its
-            last place. Rounding to nearest has none, cutting has up to -1.
-        bias_error: The standard error of that mean.
-        is_upwards: Whether it is the mean of errors upwards, not away from 0.
-        operation: The last operation.
     """
 
     name: str
@@ -64,21 +52,6 @@ class Stretch:
     since: tuple[str, ...]
     ratio: float
     layout: str = ""
-    bias: float = 0.0
-    bias_error: float = math.inf
-    is_upwards: bool = False
-    operation: str = ""
-
-    @property
-    def is_biased(self) -> bool:
-        """Whether its mean error is no chance, and its size is that of rounding."""
-        return abs(self.bias) > max(BIASED, CERTAIN * self.bias_error) and self.ratio <= THRESHOLD
-
-    @property
-    def way(self) -> str:
-        """The direction of the mean error, in words."""
-        ways = ("up", "down") if self.is_upwards else ("away from 0", "towards 0")
-        return ways[self.bias < 0]
 
     @property
     def where(self) -> str:
@@ -102,20 +75,6 @@ class Compared:
     unaligned: tuple[str, ...]
     missing: tuple[str, ...]
 
-    def biased(self) -> tuple[Stretch, ...]:
-        """Stretches whose errors are on one side, where half of all that end in this operation err to that side.
-
-        One alone may be of numbers that are nearly the same everywhere, and so are their roundings.
-        """
-        found: list[Stretch] = []
-        for operation in {one.operation: None for one in self.stretches}:
-            every = [one for one in self.stretches if one.operation == operation and one.bias_error < math.inf]
-            for way in {one.way: None for one in every}:
-                biased = [one for one in every if one.is_biased and one.way == way]
-                if len(biased) >= max(_SEVERAL, len(every) / 2):
-                    found += biased
-        return tuple(found)
-
     def parted(self, threshold: float) -> tuple[Stretch, ...]:
         """Stretches that typical rounding does not explain."""
         return tuple(one for one in self.stretches if not one.ratio <= threshold)
@@ -129,7 +88,6 @@ def compared(
     *,
     names: Mapping[str, str] | None = None,
     seed: int = 0,
-    runs: int = RUNS,
 ) -> Compared:
     """Holds recorded values against a network, stretch by stretch.
 
@@ -140,7 +98,6 @@ def compared(
         precision: The other program's.
         names: Modules of the network, by the other program's names, where they are known.
         seed: Of the noise.
-        runs: With noise; without one, ratios are 0.
     """
     found = named(tuple(values), tuple(program.given), names or {})
     left = [name for name in values if name not in found]
@@ -149,7 +106,7 @@ def compared(
         program.given[module]: _Place(module, name, values[name], name in found)
         for name, module in {**by_values, **found}.items()
     }
-    walk = _Stretches(program, places, precision, seed, runs)
+    walk = _Stretches(program, places, precision, seed)
     with torch.no_grad(), plainly():
         walk.run(*program.inputs(inputs.args, inputs.kwargs))
     missing = tuple(name for name in left if name not in by_values)
@@ -266,15 +223,12 @@ class _Stretches(Walk):
         places: Where recorded values belong, by operation.
         precision: The other program's.
         seed: Of the noise.
-        runs: With noise.
     """
 
-    def __init__(
-        self, program: Program, places: Mapping[fx.Node, _Place], precision: Precision, seed: int, runs: int
-    ) -> None:
+    def __init__(self, program: Program, places: Mapping[fx.Node, _Place], precision: Precision, seed: int) -> None:
         super().__init__(program.graph, program.tensors)
-        self._places, self._precision = places, precision
-        self._noises = [Noise(precision, seed * RUNS + run, has_exact=False) for run in range(runs)]
+        self._places = places
+        self._noises = [Noise(precision, seed * RUNS + run, has_exact=False) for run in range(RUNS)]
         self.stretches: list[Stretch] = []
         self.unaligned: list[str] = []
 
@@ -303,53 +257,10 @@ class _Stretches(Walk):
         for one in own.noisy:
             scale.add(one, own.plain)
         apart = torch.where(wide == own.plain, 0.0, wide - own.plain).nan_to_num(math.inf)
-        if own.plain.is_floating_point():
-            ratio = max(scale.ratios(apart)) if self._noises else 0.0
-            unit = self._precision.units(value.dtype)[1]
-            bias = (0.0, math.inf, False) if _is_approximated(node) else _bias(apart, own.plain, unit)
-        else:
-            ratio, bias = float(bool((apart != 0).any())), (0.0, math.inf, False)
-        self.stretches.append(
-            Stretch(place.module, place.name, own.since, ratio, layout.words(value.shape), *bias, name_of(node))
-        )
-        return _Moved(wide, (wide,) * len(self._noises), (place.module,))
-
-
-def _is_approximated(node: fx.Node) -> bool:
-    """Whether an operation, or one that it reads, is a function that kernels approximate, each with its own errors."""
-    return any(name_of(one) in APPROXIMATED for one in (node, *node.all_input_nodes))
-
-
-def _bias(apart: Tensor, plain: Tensor, unit: float) -> tuple[float, float, bool]:
-    """The mean error away from 0 or upwards, in half units in the last place; its standard error; whether upwards.
-
-    Numbers of a channel or a row may share an error, as of a mean. So the standard error is the largest of those that
-    the means along each axis give.
-    """
-    known = (plain != 0) & apart.isfinite() & plain.isfinite()
-    if int(known.sum()) < _COUNTED:
-        return 0.0, math.inf, False
-    mantissa, exponent = torch.frexp(torch.where(known, plain, 1.0))
-    up = torch.ldexp(torch.where(known, apart, 0.0), -exponent).mul(2 / unit).clamp(-_LARGEST, _LARGEST)
-    means = [_mean(one, known) for one in (up * mantissa.sign(), up)]
-    is_upwards = abs(means[1][0]) > abs(means[0][0])
-    return (*means[is_upwards], is_upwards)
-
-
-def _mean(values: Tensor, known: Tensor) -> tuple[float, float]:
-    """The mean of known values, and its standard error."""
-    count = known.sum()
-    mean = float(values.sum() / count)
-    errors = [float((values[known] - mean).square().mean().sqrt() / count.sqrt())]
-    for axis in range(values.ndim):
-        others = [place for place in range(values.ndim) if place != axis]
-        numbers = known.sum(others) if others else known.long()
-        kept = numbers > 0
-        if values.ndim == 1 or int(kept.sum()) < 2:
-            continue
-        each = (values.sum(others)[kept] / numbers[kept]) if others else values[kept]
-        errors.append(float(each.std() / math.sqrt(len(each))))
-    return mean, max(errors)
+        is_real = own.plain.is_floating_point()
+        ratio = max(scale.ratios(apart)) if is_real else float(bool((apart != 0).any()))
+        self.stretches.append(Stretch(place.module, place.name, own.since, ratio, layout.words(value.shape)))
+        return _Moved(wide, (wide,) * RUNS, (place.module,))
 
 
 def _leaves(values: Any) -> list[Any]:

@@ -25,10 +25,10 @@ import torch
 from torch import Tensor
 
 from ..certificate.network.images import P, proof_in_words
+from .bias import Bias
 from .differences import Parted
 from .outputs import THRESHOLD as THRESHOLD
 from .outputs import Changed, Output, by_name
-from .stretches import Stretch
 from .units import Averaged
 
 INNER = 20.0
@@ -124,7 +124,7 @@ class Sameness:
     turned: tuple[str, ...] = ()
     unit: str = ""
     averaged: Averaged | None = None
-    bias: tuple[Stretch, ...] = ()
+    bias: tuple[Bias, ...] = ()
     allowed: tuple[str, ...] = ()
 
     @property
@@ -174,9 +174,9 @@ class Sameness:
     @property
     def _one_sided(self) -> str:
         """Where results err to one side, and by how much."""
-        first, more = max(self.bias, key=lambda one: abs(one.bias)), len(self.bias) - 1
+        first, more = max(self.bias, key=lambda one: abs(one.mean)), len(self.bias) - 1
         others = f" So do {more} more modules." if more > 1 else " So does one more module." if more else ""
-        amount = f"{abs(first.bias):.2g} (+- {first.bias_error:.1g}) half units in the last place"
+        amount = f"{abs(first.mean):.2g} (+- {first.error:.1g}) half units in the last place"
         size = f"The outputs differ by {format_ratio(self.ratio)} times typical rounding."
         return f"Biased rounding: `{first.name}` errs by {amount} {first.way}, on the mean.{others} {size}"
 
