@@ -23,7 +23,7 @@ from typing import Any
 import onnxruntime
 import torch
 from torch import Tensor
-from truth import Answer, Bug, Said, Sides, Truth
+from truth import Answer, Bug, Rounding, Said, Sides, Truth
 
 from conv2attn.convert.sameness.same import same
 from conv2attn.convert.sameness.verdict import THRESHOLD, Sameness
@@ -162,8 +162,13 @@ def ours(sides: Sides, truth: Truth) -> Said:
 
 def _read(found: Sameness, truth: Truth, seconds: float) -> Said:
     """A report as an answer; steps of 8 bits that explain a difference are a coarser unit."""
-    answers: dict[str, Answer] = {"same bits": "accept", "rounding": "accept", "not rounding": "reject"}
-    answer, unit = answers.get(found.verdict, "undecided"), ""
+    answers: dict[str, Answer] = {
+        **dict.fromkeys(("same bits", "rounding", "coarser rounding"), "accept"),
+        **dict.fromkeys(("not rounding", "biased rounding"), "reject"),
+    }
+    answer, unit = answers.get(found.verdict, "undecided"), found.unit
+    if isinstance(truth, Rounding) and truth.unit in unit:  # which of several that round alike is not to be told
+        unit = truth.unit
     if found.verdict == "quantised":
         is_explained = found.steps is not None and found.steps <= THRESHOLD
         answer, unit = ("accept", "int8") if is_explained else ("reject", "")

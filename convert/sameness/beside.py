@@ -168,7 +168,7 @@ class Beside(Walk):
         if node in self._taken:
             other = self._taken[node]
             value = lift(self._pairs.b.values[other])
-            if value.shape == twin.plain.shape:
+            if isinstance(value, Tensor) and value.shape == twin.plain.shape:
                 self.partners[node] = other
                 return _Twin(value, value, scale=twin.scale)
         return twin if twin.suspects else replace(twin, suspects=frozenset([node]))

@@ -2,7 +2,7 @@
 
 A sum of two numbers rounds once, so its errors say how it is rounded. Sums of one side's own results (residual
 additions, and casts) are computed again in float64, and the mean of its signed errors is held against its standard
-error. Other operations are left out: constants that a norm rounds, and functions that a kernel approximates, have errors
+error. Other operations are left out: constants that a norm rounds, and functions that kernels approximate, have errors
 that are the same everywhere, and say nothing.
 """
 
