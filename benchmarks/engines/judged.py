@@ -1,7 +1,7 @@
 """What is said of an engine: the unit that explains its difference, whether it averages out, and which way it errs.
 
-``judged`` is the only place that says how: the finest unit whose typical rounding the difference is at most ``OWN``
-times, else the one that it is the fewest times of, where ``same``'s threshold allows that.
+``judged`` is the only place that says how: of the units whose typical rounding the difference is at most ``OWN`` times,
+the finest that averages out; else the one that it is the fewest times of, where ``same``'s threshold allows that.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ BIASED = 0.5  # typical roundings, on the mean; cutting has 1
 CERTAIN = 8.0  # standard errors
 NAME = ""  # of the only output
 Call = Callable[[Tensor], Tensor]
+Pair = tuple[Tensor, Tensor]  # an input and the engine's output
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,8 @@ class Judged:
         bias: The mean difference away from 0, in root mean squares of the unit's typical rounding.
         bias_error: Its standard error over inputs.
         verdict: In words.
+        ratios: The largest difference in units of each unit's typical rounding.
+        shares: Coherent shares by the units that were tried.
     """
 
     ratio: float
@@ -56,6 +59,8 @@ class Judged:
     bias: float
     bias_error: float
     verdict: str
+    ratios: Mapping[str, float]
+    shares: Mapping[str, float]
 
 
 @torch.no_grad()
@@ -70,29 +75,34 @@ def judged(network: nn.Module, call: Call, inputs: Tensor) -> Judged:
     given = Inputs.of(inputs)
     program = Program.of_run(network, (inputs,))
     truth = Lifted(program).outputs((inputs,), {})
-    found = {name: call(inputs).float().reshape(one.shape) for name, one in truth.items()}
+    found = {name: call(inputs).float() for name in truth}
     each = {unit.name: ratios(program, given, truth, found, unit.precision) for unit in UNITS}
-    unit = _chosen(each)
-    calls: list[tuple[Tensor, Tensor]] = []
-
-    def kept(moved: Inputs) -> Mapping[str, Tensor]:
-        x = moved.args[0]
-        calls.append((x, call(x).float().reshape(truth[NAME].shape)))
-        return {NAME: calls[-1][1]}
-
-    shares = averaged(program, kept, given, unit)
+    tried = [_averaged(program, call, given, unit) for unit in _tried(each)]
+    unit, shares, calls = next((one for one in tried if one[1].is_noise), min(tried, key=lambda one: one[1].share))
     bias, error = _bias(program, calls, unit)
     verdict = _verdict(unit, each[unit.name], shares, abs(bias) > max(BIASED, CERTAIN * error))
     shown = (shares.share, shares.expected, shares.high)
-    return Judged(each[FLOAT32.name], unit.name, each[unit.name], *shown, bias, error, verdict)
+    every = {one[0].name: one[1].share for one in tried}
+    return Judged(each[FLOAT32.name], unit.name, each[unit.name], *shown, bias, error, verdict, each, every)
 
 
-def _chosen(each: Mapping[str, float]) -> Unit:
-    """The unit that explains a difference, or is nearest to it; float32 comes first, as for ``same``."""
+def _tried(each: Mapping[str, float]) -> list[Unit]:
+    """Units that explain a difference, or the one that is nearest to it; float32 comes first, as for ``same``."""
     if each[FLOAT32.name] <= THRESHOLD:
-        return FLOAT32
-    fine = next((unit for unit in UNITS if each[unit.name] <= OWN), None)
-    return fine or min(UNITS, key=lambda unit: each[unit.name])
+        return [FLOAT32]
+    return [unit for unit in UNITS if each[unit.name] <= OWN] or [min(UNITS, key=lambda unit: each[unit.name])]
+
+
+def _averaged(program: Program, call: Call, given: Inputs, unit: Unit) -> tuple[Unit, Averaged, list[Pair]]:
+    """A unit, what averages say of it, and the calls that these took."""
+    calls: list[Pair] = []
+
+    def kept(moved: Inputs) -> Mapping[str, Tensor]:
+        x = moved.args[0]
+        calls.append((x, call(x).float()))
+        return {NAME: calls[-1][1]}
+
+    return unit, averaged(program, kept, given, unit), calls
 
 
 def _verdict(unit: Unit, ratio: float, shares: Averaged, is_biased: bool) -> str:
@@ -107,7 +117,7 @@ def _verdict(unit: Unit, ratio: float, shares: Averaged, is_biased: bool) -> str
     return "coarser rounding" if shares.is_noise else "cannot say"
 
 
-def _bias(program: Program, calls: list[tuple[Tensor, Tensor]], unit: Unit) -> tuple[float, float]:
+def _bias(program: Program, calls: list[Pair], unit: Unit) -> tuple[float, float]:
     """The mean difference away from 0 in root mean squares of typical rounding, and its standard error.
 
     Weights are rounded as the unit rounds them, since what those roundings do is the same for all inputs.

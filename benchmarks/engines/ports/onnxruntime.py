@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from pathlib import Path
 
@@ -18,6 +19,7 @@ DECLARED = {"float32": "float32", "float32, nothing fused": "float32", "float16"
 
 def exported(network: nn.Module, inputs: Tensor, path: Path) -> Path:
     """Writes the ONNX file of a network."""
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # torchvision is not needed
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         torch.onnx.export(network, (inputs,), path, dynamo=True, verbose=False, input_names=["x"], output_names=["y"])
