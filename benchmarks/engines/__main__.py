@@ -55,7 +55,7 @@ def pairs(chosen: argparse.Namespace) -> Iterator[Line]:
         for way, unit in ways.items():
             for network in networks(engine):
                 about = {"engine": engine, "way": way, "declared": unit, "network": network}
-                if chosen.network and network not in chosen.network:
+                if network not in (chosen.network or [network]) or way not in (chosen.way or [way]):
                     continue
                 if not chosen.planted:
                     yield {**about, "fault": "", "times": 0}
@@ -101,6 +101,7 @@ def run(arguments: list[str] | None = None) -> None:
     parser.add_argument("out", type=Path, help="file of lines of JSON")
     parser.add_argument("--engine", action="append", choices=ENGINES)
     parser.add_argument("--network", action="append", choices=NAMES)
+    parser.add_argument("--way", action="append", help="a configuration, such as 'hint bf16'")
     parser.add_argument("--planted", action="store_true", help="plant bugs in the networks that engines run")
     parser.add_argument("--table", action="store_true", help="write the lines so far into the page")
     chosen = parser.parse_args(arguments)

@@ -48,7 +48,8 @@ def operations(xp: Any, own: dict[str, Operation]) -> dict[str, Operation]:
         return xp.split(x, places, axis=axis)
 
     def expand(x: Any, shape: Any) -> Any:
-        return xp.broadcast_to(x, [old if new == -1 else new for old, new in zip(x.shape, shape, strict=True)])
+        old = [1] * (len(shape) - x.ndim) + list(x.shape)
+        return xp.broadcast_to(x, [old[axis] if new == -1 else new for axis, new in enumerate(shape)])
 
     return {
         "_native_batch_norm_legit_no_training": batch_norm,

@@ -1,7 +1,12 @@
 """What is said of an engine: the unit that explains its difference, whether it averages out, and which way it errs.
 
-``judged`` is the only place that says how: of the units whose typical rounding the difference is at most ``OWN`` times,
-the finest that averages out; else the one that it is the fewest times of, where ``same``'s threshold allows that.
+``judged`` is the only place that says how. Float32 explains what is at most ``THRESHOLD`` times its typical rounding, as
+for ``same``; then weights alone that are stored in half precision. Of the coarser units, the finest is taken whose
+typical rounding the difference is ``LEAST`` to ``OWN`` times and that averages out; else the nearest; else steps of 8 bits.
+
+A constant part is no function yet: an engine may fold norms into weights before it rounds them, so that its weights are
+rounded otherwise than A's. Of the two factors of a product, each has half of the typical variance; two independent
+roundings of the weights are therefore apart by sqrt(2) sqrt(1/2) = 1 typical rounding. That much is allowed.
 """
 
 from __future__ import annotations
@@ -18,18 +23,19 @@ from conv2attn.convert.programs.float64 import Lifted
 from conv2attn.convert.programs.noise import Noise, Noisy, Precision
 from conv2attn.convert.programs.program import Program
 from conv2attn.convert.sameness.sides import Inputs
-from conv2attn.convert.sameness.typical import Scale
 from conv2attn.convert.sameness.units import ALL, Averaged, Unit, averaged, ratios
 from conv2attn.convert.sameness.verdict import THRESHOLD
 
-OWN = 1.2  # times a unit's typical rounding; honest engines stand at 0.3 to 1.1
+LEAST, OWN = 0.3, 1.2  # times a unit's typical rounding; honest engines stand between them
 FLOAT32 = Unit("float32", Precision(), 2.0**-24)
 UNITS = (FLOAT32, *ALL)
-BIASED = 0.5  # typical roundings, on the mean; cutting has 1
+EIGHT = Unit("8 bits", Precision(levels=127), 0.5 / 127)  # whose steps are none of a number's own size: no averages
+WEIGHTS = {"float16 weights": "float16 stored", "bfloat16 weights": "bfloat16 stored"}  # rounded as this unit does
+CONSTANT = 1.0  # typical roundings: two roundings of the same weights
+BIASED = 0.3  # typical roundings, on the mean; cutting has 0.4 to 1.2, and engines that average out are within 0.12
 CERTAIN = 8.0  # standard errors
 NAME = ""  # of the only output
 Call = Callable[[Tensor], Tensor]
-Pair = tuple[Tensor, Tensor]  # an input and the engine's output
 
 
 @dataclass(frozen=True)
@@ -43,6 +49,7 @@ class Judged:
         share: The coherent share.
         expected: That of noise, the median.
         high: That of noise which 0.5 % are above.
+        constant: The part that is the same at all inputs, in units of typical rounding.
         bias: The mean difference away from 0, in root mean squares of the unit's typical rounding.
         bias_error: Its standard error over inputs.
         verdict: In words.
@@ -56,6 +63,7 @@ class Judged:
     share: float
     expected: float
     high: float
+    constant: float
     bias: float
     bias_error: float
     verdict: str
@@ -77,59 +85,107 @@ def judged(network: nn.Module, call: Call, inputs: Tensor) -> Judged:
     truth = Lifted(program).outputs((inputs,), {})
     found = {name: call(inputs).float() for name in truth}
     each = {unit.name: ratios(program, given, truth, found, unit.precision) for unit in UNITS}
-    tried = [_averaged(program, call, given, unit) for unit in _tried(each)]
-    unit, shares, calls = next((one for one in tried if one[1].is_noise), min(tried, key=lambda one: one[1].share))
-    bias, error = _bias(program, calls, unit)
-    verdict = _verdict(unit, each[unit.name], shares, abs(bias) > max(BIASED, CERTAIN * error))
-    shown = (shares.share, shares.expected, shares.high)
-    every = {one[0].name: one[1].share for one in tried}
-    return Judged(each[FLOAT32.name], unit.name, each[unit.name], *shown, bias, error, verdict, each, every)
+    by_name = {unit.name: unit for unit in UNITS}
+    if each[FLOAT32.name] > THRESHOLD:
+        held = {name: _held(program, by_name[unit]) for name, unit in WEIGHTS.items()}
+        own = {name: Lifted(one).outputs((inputs,), {}) for name, one in held.items()}
+        each |= {name: ratios(one, given, own[name], found, FLOAT32.precision) for name, one in held.items()}
+        each[EIGHT.name] = ratios(program, given, truth, found, EIGHT.precision)
+    weights = next((name for name in WEIGHTS if each.get(name, math.inf) <= THRESHOLD), None)
+    tried = [_tried(program, call, given, unit) for unit in _possible(each)]
+    one = next((one for one in tried if one.is_noise), min(tried, key=lambda one: one.constant))
+    is_far = each[one.unit.name] > THRESHOLD
+    name = weights or (EIGHT.name if is_far and each[EIGHT.name] <= THRESHOLD else one.unit.name)
+    verdict = "coarser rounding" if weights else "quantised" if name == EIGHT.name else _verdict(one, each[name])
+    return Judged(
+        each[FLOAT32.name],
+        name,
+        each[name],
+        one.averaged.share,
+        one.averaged.expected,
+        one.averaged.high,
+        one.constant,
+        one.bias,
+        one.bias_error,
+        verdict,
+        each,
+        {one.unit.name: one.averaged.share for one in tried},
+    )
 
 
-def _tried(each: Mapping[str, float]) -> list[Unit]:
-    """Units that explain a difference, or the one that is nearest to it; float32 comes first, as for ``same``."""
-    if each[FLOAT32.name] <= THRESHOLD:
-        return [FLOAT32]
-    return [unit for unit in UNITS if each[unit.name] <= OWN] or [min(UNITS, key=lambda unit: each[unit.name])]
+@dataclass(frozen=True)
+class _Tried:
+    """A unit, and what runs at inputs nearby say of it.
 
-
-def _averaged(program: Program, call: Call, given: Inputs, unit: Unit) -> tuple[Unit, Averaged, list[Pair]]:
-    """A unit, what averages say of it, and the calls that these took."""
-    calls: list[Pair] = []
-
-    def kept(moved: Inputs) -> Mapping[str, Tensor]:
-        x = moved.args[0]
-        calls.append((x, call(x).float()))
-        return {NAME: calls[-1][1]}
-
-    return unit, averaged(program, kept, given, unit), calls
-
-
-def _verdict(unit: Unit, ratio: float, shares: Averaged, is_biased: bool) -> str:
-    if not ratio <= THRESHOLD:
-        return "not rounding"
-    if unit is FLOAT32:
-        return "biased rounding" if is_biased else "rounding"
-    if shares.is_function:
-        return "not rounding"
-    if is_biased:
-        return "biased rounding"
-    return "coarser rounding" if shares.is_noise else "cannot say"
-
-
-def _bias(program: Program, calls: list[Pair], unit: Unit) -> tuple[float, float]:
-    """The mean difference away from 0 in root mean squares of typical rounding, and its standard error.
-
-    Weights are rounded as the unit rounds them, since what those roundings do is the same for all inputs.
+    Attributes:
+        unit: The unit.
+        averaged: How much of the difference is the same at all inputs.
+        constant: That part, in units of typical rounding.
+        bias: The mean difference away from 0, in the same units.
+        bias_error: Its standard error over inputs.
     """
+
+    unit: Unit
+    averaged: Averaged
+    constant: float
+    bias: float
+    bias_error: float
+
+    @property
+    def is_noise(self) -> bool:
+        """Whether noise, and other roundings of the weights, give as much."""
+        return self.averaged.is_noise or self.constant <= CONSTANT
+
+    @property
+    def is_biased(self) -> bool:
+        """Whether the mean difference is none of noise."""
+        return abs(self.bias) > max(BIASED, CERTAIN * self.bias_error)
+
+
+def _held(program: Program, unit: Unit) -> Program:
+    """The network with its weights and constants as the unit rounds them."""
     held = copy.copy(program)
     held.tensors = {name: unit.held(one) for name, one in program.tensors.items()}
-    means = []
+    return held
+
+
+def _possible(each: Mapping[str, float]) -> list[Unit]:
+    """Units that explain a difference, or the one that is nearest to it."""
+    if each[FLOAT32.name] <= THRESHOLD:
+        return [FLOAT32]
+    return [unit for unit in UNITS if LEAST <= each[unit.name] <= OWN] or [min(UNITS, key=lambda unit: each[unit.name])]
+
+
+def _verdict(one: _Tried, ratio: float) -> str:
+    if not ratio <= THRESHOLD:
+        return "not rounding"
+    if one.unit is FLOAT32:
+        return "rounding"
+    if one.averaged.is_function and not one.is_noise:
+        return "not rounding"
+    if one.averaged.is_noise and one.is_biased:
+        return "biased rounding"
+    return "coarser rounding" if one.is_noise else "cannot say"
+
+
+def _tried(program: Program, call: Call, given: Inputs, unit: Unit) -> _Tried:
+    """What runs at inputs nearby say of a unit, in root mean squares of its typical rounding."""
+    calls: list[tuple[Tensor, Tensor]] = []
+
+    def kept(moved: Inputs) -> Mapping[str, Tensor]:
+        calls.append((moved.args[0], call(moved.args[0]).float()))
+        return {NAME: calls[-1][1]}
+
+    shares = averaged(program, kept, given, unit)
+    held = _held(program, unit)
+    differences, means, squares = [], [], []
     for place, (x, found) in enumerate(calls):
         truth = Lifted(held).outputs((x,), {})[NAME]
-        scale = Scale.like(truth)
-        scale.add(Noisy(held, Noise(unit.precision, place)).outputs((x,), {})[NAME], truth)
-        typical = float(scale.rms.square().mean().sqrt())
-        means.append(float(((found.double() - truth) * truth.sign()).mean()) / typical if typical else 0.0)
-    each = torch.tensor(means, dtype=torch.float64)
-    return float(each.mean()), float(each.std()) / math.sqrt(len(means))
+        noisy = Noisy(held, Noise(unit.precision, place)).outputs((x,), {})[NAME]
+        differences.append(found.double() - truth)
+        means.append(float((differences[-1] * truth.sign()).mean()))
+        squares.append(float((noisy - truth).square().mean()))
+    typical = math.sqrt(sum(squares) / len(squares)) or math.inf
+    constant = float(torch.stack(differences).mean(0).square().mean().sqrt()) / typical
+    each = torch.tensor(means, dtype=torch.float64) / typical
+    return _Tried(unit, shares, constant, float(each.mean()), float(each.std()) / math.sqrt(len(means)))

@@ -27,8 +27,8 @@ def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Call:
     module = MNN.nn.load_module_from_file(made, ["x"], ["y"], runtime_manager=manager)
 
     def call(x: Tensor) -> Tensor:
-        given = MNN.expr.const(x.numpy(), list(x.shape), MNN.expr.NCHW, MNN.expr.float if x.is_floating_point() else MNN.expr.int)
-        found = MNN.expr.convert(module.forward([given])[0], MNN.expr.NCHW)
-        return torch.from_numpy(np.array(found.read()))
+        kind, given = (MNN.expr.float, x) if x.is_floating_point() else (MNN.expr.int, x.int())
+        made = MNN.expr.const(given.numpy(), list(x.shape), MNN.expr.NCHW, kind)
+        return torch.from_numpy(np.array(MNN.expr.convert(module.forward([made])[0], MNN.expr.NCHW).read()))
 
     return call
