@@ -26,12 +26,12 @@ from typing import Any
 
 import torch
 
-from .faults import FAULTS, TIMES, planted
-from .judged import judged
-from .networks import NAMES, case
-from .port import NAMES as ENGINES
-from .port import CannotRunError, module, ported
-from .table import rewritten
+from benchmarks.engines.faults import FAULTS, TIMES, planted
+from benchmarks.engines.judged import judged
+from benchmarks.engines.networks import NAMES, case
+from benchmarks.engines.port import NAMES as ENGINES
+from benchmarks.engines.port import CannotRunError, module, ported
+from benchmarks.engines.table import rewritten
 
 PAGE = Path(__file__).parents[2] / "docs" / "other-engines.md"
 Line = dict[str, Any]

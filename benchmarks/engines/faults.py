@@ -18,8 +18,8 @@ from conv2attn.convert.programs.float64 import Lifted
 from conv2attn.convert.programs.noise import Noise, Noisy
 from conv2attn.convert.programs.program import Program
 
-from .judged import NAME, UNITS
-from .networks import Case, RmsNorm
+from benchmarks.engines.judged import NAME, UNITS
+from benchmarks.engines.networks import Case, RmsNorm
 
 TIMES = (1, 3, 10, 30)
 _NORMS = (nn.BatchNorm2d, nn.LayerNorm, RmsNorm)

@@ -6,7 +6,8 @@ typical rounding the difference is ``LEAST`` to ``OWN`` times and that averages 
 
 A constant part is no function yet: an engine may fold norms into weights before it rounds them, so that its weights are
 rounded otherwise than A's. Of the two factors of a product, each has half of the typical variance; two independent
-roundings of the weights are therefore apart by sqrt(2) sqrt(1/2) = 1 typical rounding. That much is allowed.
+roundings of the weights are therefore apart by sqrt(2) sqrt(1/2) = 1 typical rounding. That much is allowed beside noise
+of the unit's size; without it, a bug that is as large as a coarser unit would be explained by that.
 """
 
 from __future__ import annotations
@@ -133,8 +134,14 @@ class _Tried:
 
     @property
     def is_noise(self) -> bool:
-        """Whether noise, and other roundings of the weights, give as much."""
-        return self.averaged.is_noise or self.constant <= CONSTANT
+        """Whether noise of the unit, and other roundings of the weights beside it, give as much."""
+        return self.averaged.is_noise or (self.constant <= CONSTANT and self.noise >= LEAST)
+
+    @property
+    def noise(self) -> float:
+        """The part that averages out, in units of typical rounding."""
+        share = self.averaged.share
+        return self.constant * math.sqrt(max(1 / share**2 - 1, 0.0)) if share else 0.0
 
     @property
     def is_biased(self) -> bool:

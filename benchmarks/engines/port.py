@@ -24,7 +24,7 @@ def module(name: str) -> ModuleType:
     Raises:
         ImportError: The engine is not installed.
     """
-    return importlib.import_module(f"{__package__}.ports.{name}")
+    return importlib.import_module(f"benchmarks.engines.ports.{name}")
 
 
 def ported(name: str, network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Call:

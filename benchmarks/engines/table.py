@@ -9,7 +9,7 @@ from typing import Any
 
 from conv2attn.convert.sameness.verdict import THRESHOLD
 
-from .judged import CONSTANT
+from benchmarks.engines.judged import CONSTANT
 
 Line = dict[str, Any]
 MARKS = "<!-- {}: the runner writes it -->", "<!-- the end of {} -->"

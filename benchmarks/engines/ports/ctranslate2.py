@@ -11,8 +11,8 @@ import torch
 from ctranslate2.converters.transformers import LlamaLoader
 from torch import Tensor, nn
 
-from ..networks import HEADS, VOCABULARY, Llama
-from ..port import Call, CannotRunError
+from benchmarks.engines.networks import HEADS, VOCABULARY, Llama
+from benchmarks.engines.port import Call, CannotRunError
 
 PACKAGE = "ctranslate2 transformers"
 VERSION = ctranslate2.__version__

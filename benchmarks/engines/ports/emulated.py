@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from ...court import units
-from ..port import Call
+from benchmarks.court import units
+from benchmarks.engines.port import Call
 
 PACKAGE = "torch"
 VERSION = torch.__version__

@@ -12,8 +12,8 @@ import torch
 from jax import lax
 from torch import Tensor, nn
 
-from ..by_hand import by_hand, operations
-from ..port import Call
+from benchmarks.engines.by_hand import by_hand, operations
+from benchmarks.engines.port import Call
 
 PACKAGE = "jax"
 VERSION = jax.__version__

@@ -12,7 +12,7 @@ import torch
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from torch import Tensor, nn
 
-from ..port import Call
+from benchmarks.engines.port import Call
 
 PACKAGE = "litert-torch ai-edge-litert"
 VERSION = version("ai-edge-litert")

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..by_hand import by_hand, operations
-from ..port import Call
+from benchmarks.engines.by_hand import by_hand, operations
+from benchmarks.engines.port import Call
 
 PACKAGE = "mlx[cpu]"
 VERSION = version("mlx")

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..port import Call
-from .onnxruntime import exported
+from benchmarks.engines.port import Call
+from benchmarks.engines.ports.onnxruntime import exported
 
 PACKAGE = "MNN"
 VERSION = MNN.version()

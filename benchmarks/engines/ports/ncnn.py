@@ -11,7 +11,7 @@ import pnnx
 import torch
 from torch import Tensor, nn
 
-from ..port import Call, CannotRunError
+from benchmarks.engines.port import Call, CannotRunError
 
 PACKAGE = "ncnn pnnx"
 VERSION = ncnn.__version__

@@ -10,7 +10,7 @@ import onnxruntime
 import torch
 from torch import Tensor, nn
 
-from ..port import Call
+from benchmarks.engines.port import Call
 
 PACKAGE = "onnxruntime"
 VERSION = onnxruntime.__version__

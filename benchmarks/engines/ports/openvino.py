@@ -8,8 +8,8 @@ import openvino
 import torch
 from torch import Tensor, nn
 
-from ..port import Call, CannotRunError
-from .onnxruntime import exported
+from benchmarks.engines.port import Call, CannotRunError
+from benchmarks.engines.ports.onnxruntime import exported
 
 PACKAGE = "openvino"
 VERSION = openvino.__version__.split("-")[0]
