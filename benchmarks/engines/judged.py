@@ -2,7 +2,8 @@
 
 ``judged`` is the only place that says how. Float32 explains what is at most ``THRESHOLD`` times its typical rounding, as
 for ``same``; then weights alone that are stored in half precision. Of the coarser units, the finest is taken whose
-typical rounding the difference is ``LEAST`` to ``OWN`` times and that averages out; else the nearest; else steps of 8 bits.
+typical rounding the difference is ``LEAST`` to ``OWN`` times and that averages out; else the first that it is not too
+large for. Steps of 8 bits explain nothing by themselves; their ratio is written beside the others.
 
 A constant part is no function yet: an engine may fold norms into weights before it rounds them, so that its weights are
 rounded otherwise than A's. Of the two factors of a product, each has half of the typical variance; two independent
@@ -24,7 +25,7 @@ from conv2attn.convert.programs.float64 import Lifted
 from conv2attn.convert.programs.noise import Noise, Noisy, Precision
 from conv2attn.convert.programs.program import Program
 from conv2attn.convert.sameness.sides import Inputs
-from conv2attn.convert.sameness.units import ALL, Averaged, Unit, averaged, ratios
+from conv2attn.convert.sameness.units import ALL, FUNCTION, Averaged, Unit, averaged, ratios
 from conv2attn.convert.sameness.verdict import THRESHOLD
 
 LEAST, OWN = 0.3, 1.2  # times a unit's typical rounding; honest engines stand between them
@@ -94,10 +95,10 @@ def judged(network: nn.Module, call: Call, inputs: Tensor) -> Judged:
         each[EIGHT.name] = ratios(program, given, truth, found, EIGHT.precision)
     weights = next((name for name in WEIGHTS if each.get(name, math.inf) <= THRESHOLD), None)
     tried = [_tried(program, call, given, unit) for unit in _possible(each)]
-    one = next((one for one in tried if one.is_noise), min(tried, key=lambda one: one.constant))
-    is_far = each[one.unit.name] > THRESHOLD
-    name = weights or (EIGHT.name if is_far and each[EIGHT.name] <= THRESHOLD else one.unit.name)
-    verdict = "coarser rounding" if weights else "quantised" if name == EIGHT.name else _verdict(one, each[name])
+    noise = [one for one in tried if one.averaged.is_noise] or [one for one in tried if one.is_noise]
+    one = noise[0] if noise else min(tried, key=lambda one: one.constant)
+    name = weights or one.unit.name
+    verdict = "coarser rounding" if weights else _verdict(one, each[name])
     return Judged(
         each[FLOAT32.name],
         name,
@@ -157,10 +158,11 @@ def _held(program: Program, unit: Unit) -> Program:
 
 
 def _possible(each: Mapping[str, float]) -> list[Unit]:
-    """Units that explain a difference, or the one that is nearest to it."""
+    """Units that may explain a difference, or the first that it is not too large for, or the last."""
     if each[FLOAT32.name] <= THRESHOLD:
         return [FLOAT32]
-    return [unit for unit in UNITS if LEAST <= each[unit.name] <= OWN] or [min(UNITS, key=lambda unit: each[unit.name])]
+    near = [unit for unit in UNITS if LEAST <= each[unit.name] <= OWN]
+    return near or [unit for unit in UNITS if each[unit.name] <= THRESHOLD][:1] or [UNITS[-1]]
 
 
 def _verdict(one: _Tried, ratio: float) -> str:
@@ -170,7 +172,7 @@ def _verdict(one: _Tried, ratio: float) -> str:
         return "rounding"
     if one.averaged.is_function and not one.is_noise:
         return "not rounding"
-    if one.averaged.is_noise and one.is_biased:
+    if one.is_biased and one.averaged.share <= FUNCTION:
         return "biased rounding"
     return "coarser rounding" if one.is_noise else "cannot say"
 

@@ -1,8 +1,9 @@
 """Networks that every engine runs: plain torch, random weights, norms whose scales and variances are spread.
 
 A ``Case`` holds the network that an engine converts, and the one that is judged. They differ for the language model: it
-takes tokens, which cannot be moved a little. What is judged draws them from real numbers, so that other numbers, however
-near, are other tokens.
+takes tokens, which cannot be moved a little. What is judged draws the first token of a text from a real number, whose
+every move makes it another; the other tokens stay. Behind it all values move by some percent, as attention mixes them.
+Other tokens everywhere would say nothing: a bug's effect is then another at each input, as rounding is.
 """
 
 from __future__ import annotations
@@ -46,15 +47,21 @@ class Case:
 
 
 class Drawn(nn.Module):
-    """A network of tokens, which are drawn from real numbers: those numbers' low digits say which."""
+    """A network of tokens, whose first one is drawn by the low digits of a real number.
 
-    def __init__(self, network: nn.Module) -> None:
+    Args:
+        network: The network.
+        others: The other tokens, [B, N - 1].
+    """
+
+    def __init__(self, network: nn.Module, others: Tensor) -> None:
         super().__init__()
         self.network = network
+        self.register_buffer("others", others)
 
     def made(self, x: Tensor) -> Tensor:
-        """Tokens."""
-        return (x * _FINE).floor().remainder(VOCABULARY).long()
+        """Tokens [B, N], of numbers [B, 1]."""
+        return torch.cat(((x * _FINE).floor().remainder(VOCABULARY).long(), self.others), 1)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits."""
@@ -244,7 +251,8 @@ def case(name: str) -> Case:
     torch.manual_seed(SEED)
     if name == "llama":
         llama = _spread(Llama())
-        return Case(name, llama, Drawn(llama).eval(), torch.randn(3, Llama.LENGTH))
+        others = torch.randint(VOCABULARY, (3, Llama.LENGTH - 1))
+        return Case(name, llama, Drawn(llama, others).eval(), torch.randn(3, 1))
     made = {"cnn": Cnn, "vit": lambda: Patches(Attending), "mixer": lambda: Patches(lambda: Mixed(16))}
     network = _spread(made[name]())
     return Case(name, network, network, torch.randn(4, 3, 32, 32))
