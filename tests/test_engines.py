@@ -8,12 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
-import torch
 
 from benchmarks.engines import __main__ as runner
 from benchmarks.engines.faults import FAULTS, planted
 from benchmarks.engines.judged import UNITS, judged
-from benchmarks.engines.networks import NAMES, Case, case
+from benchmarks.engines.networks import Case, case
 from benchmarks.engines.port import NAMES as ENGINES
 from benchmarks.engines.port import ported
 from benchmarks.engines.table import rewritten
@@ -63,7 +62,8 @@ def test_an_engine_s_unit_is_found_and_no_bug_is_explained_by_it(way: str, tmp_p
 
 
 @pytest.mark.parametrize(
-    ("network", "fault"), [(name, fault) for name in NAMES for fault in FAULTS if FAULTS[fault].fits(case(name).network)]
+    ("network", "fault"),
+    [(name, fault) for name in ("cnn", "vit") for fault in FAULTS if FAULTS[fault].fits(case(name).network)],
 )
 def test_a_fault_is_as_large_as_was_asked_for(network: str, fault: str) -> None:
     own = case(network)
@@ -99,7 +99,7 @@ def test_recipes_run_where_their_engine_is_installed(
     names: dict[str, object] = {}
     missing = set()
     for program in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
-        assert len(program.splitlines()) <= 14
+        assert len([line for line in program.splitlines() if line]) <= 10
         try:
             exec(program, names)
         except ModuleNotFoundError as error:

@@ -4,9 +4,9 @@
     python -m benchmarks.engines build/engines.jsonl --planted     # bugs in networks that these engines run
     python -m benchmarks.engines build/engines.jsonl --table       # writes the tables of docs/other-engines.md
 
-A line of JSON is written for every pair as soon as it is known; a run goes on where the last one ended. Engines that are
-not installed are left out, and named. Where some need other versions of the same packages, install each into a folder
-of its own (``pip install --target FOLDER``) and run it with that in PYTHONPATH.
+A line of JSON is written for every pair as soon as it is known; a run goes on where the last one ended. Engines that
+are not installed are left out, and named. Where some need other versions of the same packages, install each into a
+folder of its own (``pip install --target FOLDER``) and run it with that in PYTHONPATH.
 """
 
 from __future__ import annotations

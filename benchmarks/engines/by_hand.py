@@ -91,9 +91,10 @@ def by_hand(
     """
     program = torch.export.export(network, (inputs,)).run_decompositions()
     signature = program.graph_signature
-    names = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    names = dict(signature.inputs_to_parameters) | dict(signature.inputs_to_buffers)
+    names |= signature.inputs_to_lifted_tensor_constants
     tensors = {**dict(network.named_parameters()), **dict(network.named_buffers()), **program.constants}
-    held = {place: array(tensors[name]) for place, name in {**names, **signature.inputs_to_lifted_tensor_constants}.items()}
+    held = {place: array(tensors[name]) for place, name in names.items()}
 
     def run(x: Any) -> Any:
         values: dict[fx.Node, Any] = {}

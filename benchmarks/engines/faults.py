@@ -14,12 +14,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from benchmarks.engines.judged import NAME, UNITS
+from benchmarks.engines.networks import Case, RmsNorm
 from conv2attn.convert.programs.float64 import Lifted
 from conv2attn.convert.programs.noise import Noise, Noisy
 from conv2attn.convert.programs.program import Program
-
-from benchmarks.engines.judged import NAME, UNITS
-from benchmarks.engines.networks import Case, RmsNorm
 
 TIMES = (1, 3, 10, 30)
 _NORMS = (nn.BatchNorm2d, nn.LayerNorm, RmsNorm)
@@ -140,4 +139,4 @@ def planted(case: Case, fault: str, times: float, declared: str) -> nn.Module:
         if abs(found / wanted - 1) < _CLOSE:
             return wrong(strength).float()
         strength *= min(max(wanted / found, 1e-2), 1e2)
-    raise ValueError(f"no strength of {fault} has {times} times the noise of {declared}; {strength:.3g} has {found:.3g}")
+    raise ValueError(f"no strength of {fault} is {times} times the noise of {declared}; {strength:.3g} is {found:.3g}")

@@ -1,14 +1,14 @@
 """What is said of an engine: the unit that explains its difference, whether it averages out, and which way it errs.
 
-``judged`` is the only place that says how. Float32 explains what is at most ``THRESHOLD`` times its typical rounding, as
-for ``same``; then weights alone that are stored in half precision. Of the coarser units, the finest is taken whose
+``judged`` is the only place that says how. Float32 explains what is at most ``THRESHOLD`` times its typical rounding,
+as for ``same``; then weights alone that are stored in half precision. Of the coarser units, the finest is taken whose
 typical rounding the difference is ``LEAST`` to ``OWN`` times and that averages out; else the first that it is not too
 large for. Steps of 8 bits explain nothing by themselves; their ratio is written beside the others.
 
-A constant part is no function yet: an engine may fold norms into weights before it rounds them, so that its weights are
-rounded otherwise than A's. Of the two factors of a product, each has half of the typical variance; two independent
-roundings of the weights are therefore apart by sqrt(2) sqrt(1/2) = 1 typical rounding. That much is allowed beside noise
-of the unit's size; without it, a bug that is as large as a coarser unit would be explained by that.
+A constant part is no function yet: an engine may fold norms into weights before it rounds them, so that its weights
+are rounded otherwise than A's. Of the two factors of a product, each has half of the typical variance; two independent
+roundings of the weights are therefore apart by sqrt(2) sqrt(1/2) = 1 typical rounding. That much is allowed beside
+noise of the unit's size; without it, a bug that is as large as a coarser unit would be explained by that.
 """
 
 from __future__ import annotations

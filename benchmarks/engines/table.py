@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from conv2attn.convert.sameness.verdict import THRESHOLD
-
 from benchmarks.engines.judged import CONSTANT
+from conv2attn.convert.sameness.units import FUNCTION
+from conv2attn.convert.sameness.verdict import THRESHOLD
 
 Line = dict[str, Any]
 MARKS = "<!-- {}: the runner writes it -->", "<!-- the end of {} -->"
 HONEST = (
-    "| engine | in | network | float32's | unit found | of it | same at all inputs | of noise | signed | verdict | s |\n"
+    "| engine | in | network | float32's | unit found | of it | coherent | constant | signed | verdict | seconds |\n"
     "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
 PLANTED = "| engine | in | network | bug | 1 | 3 | 10 | 30 |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
@@ -52,8 +52,8 @@ def row(line: Line) -> str:
         f"{line['ratio']:,.2f}" if line["ratio"] < 100 else f"{line['ratio']:,.0f}",
         line["unit"] if is_own else f"{line['unit']} ({line['declared']} was declared)",
         f"{line['unit_ratio']:.2f}",
-        f"{line['share']:.2f}",
-        f"{line['expected']:.2f}, at most {line['high']:.2f}",
+        f"{line['share']:.2f} ({line['expected']:.2f} to {line['high']:.2f})",
+        f"{line['constant']:.2f}",
         f"{line['bias']:.2f} +- {line['bias_error']:.2f}",
         line["verdict"],
         f"{line['seconds']:.0f}",
@@ -65,18 +65,20 @@ def why_not(lines: Iterable[Line]) -> Iterator[str]:
     """A sentence for each configuration that could not be run."""
     found: dict[tuple[str, str, str], list[str]] = {}
     for line in lines:
-        found.setdefault((f"{line['engine']} {line['version']}", line["way"], line["why_not"]), []).append(line["network"])
+        key = f"{line['engine']} {line['version']}", line["way"], line["why_not"]
+        found.setdefault(key, []).append(line["network"])
     for (engine, way, why), networks in found.items():
         yield f"- {engine}, {way} ({', '.join(networks)}): {why}."
 
 
 def found_by(line: Line) -> str:
-    """What a planted bug was found by: its size, its averages, or nothing."""
-    if line["verdict"] == "not rounding" and not line["unit_ratio"] <= THRESHOLD:
+    """What a planted bug was found by: its size, its averages, or nothing. Averages tell in float32, too."""
+    if not line["unit_ratio"] <= THRESHOLD:
         return "size"
-    if line["share"] > max(line["high"], 0.7) and line["constant"] > CONSTANT:
+    is_function = line["share"] > max(line["high"], FUNCTION) and line["constant"] > CONSTANT
+    if line["verdict"] == "not rounding" or (line["verdict"] == "rounding" and is_function):
         return "averages"
-    return "cannot say" if line["verdict"] == "cannot say" else "-"
+    return line["verdict"] if line["verdict"] in ("cannot say", "biased rounding") else "-"
 
 
 def planted_rows(lines: list[Line]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""MNN: it converts ONNX files. (``import MNN.tools`` would install a package that reports use; this does not.)"""
+"""MNN: it converts ONNX files. Importing ``MNN.tools`` installs a package that reports use; ``_tools`` does not."""
 
 from __future__ import annotations
 

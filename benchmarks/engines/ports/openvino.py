@@ -35,7 +35,7 @@ def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Call:
     compiled = openvino.Core().compile_model(str(path), "CPU", options)
     chosen = compiled.get_property("INFERENCE_PRECISION_HINT")
     if hint is not None and chosen != hint:
-        raise CannotRunError(f"this processor has no {hint.get_type_name()}: OpenVINO computes in {chosen.get_type_name()}")
+        raise CannotRunError(f"this processor has no {way[5:]}: OpenVINO computes in {chosen.get_type_name()}")
 
     def call(x: Tensor) -> Tensor:
         return torch.from_numpy(compiled([x.numpy()])[0].copy())
