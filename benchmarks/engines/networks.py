@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -54,6 +55,8 @@ class Drawn(nn.Module):
         others: The other tokens, [B, N - 1].
     """
 
+    others: Tensor
+
     def __init__(self, network: nn.Module, others: Tensor) -> None:
         super().__init__()
         self.network = network
@@ -63,7 +66,7 @@ class Drawn(nn.Module):
         """Tokens [B, N], of numbers [B, 1]."""
         return torch.cat(((x * _FINE).floor().remainder(VOCABULARY).long(), self.others), 1)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         """Logits."""
         return self.network(self.made(x))
 
@@ -88,7 +91,7 @@ class Cnn(nn.Module):
         self.down = nn.Sequential(nn.Conv2d(16, 32, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(32), nn.ReLU())
         self.head = nn.Linear(32, 40)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         """[B, 3, 32, 32] to [B, 40]."""
         x = self.pool(self.stem(x))
         return self.head(self.down(x + self.body(x)).mean((2, 3)))
@@ -101,7 +104,7 @@ class Attention(nn.Module):
         super().__init__()
         self.qkv, self.out = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         """[B, N, C] to the same."""
         count = x.shape[1]
         q, k, v = (one.reshape(-1, count, HEADS, WIDTH // HEADS).transpose(1, 2) for one in self.qkv(x).split(WIDTH, 2))
@@ -118,7 +121,7 @@ class Mixed(nn.Module):
         self.places = nn.Sequential(nn.Linear(count, 2 * count), nn.GELU(), nn.Linear(2 * count, count))
         self.channels = nn.Sequential(nn.Linear(WIDTH, INNER), nn.GELU(), nn.Linear(INNER, WIDTH))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         """[B, N, C] to the same."""
         x = x + self.places(self.norms[0](x).transpose(1, 2)).transpose(1, 2)
         return x + self.channels(self.norms[1](x))
@@ -133,7 +136,7 @@ class Attending(nn.Module):
         self.attention = Attention()
         self.mlp = nn.Sequential(nn.Linear(WIDTH, INNER), nn.GELU(), nn.Linear(INNER, WIDTH))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         """[B, N, C] to the same."""
         x = x + self.attention(self.norms[0](x))
         return x + self.mlp(self.norms[1](x))
@@ -148,7 +151,7 @@ class Patches(nn.Module):
         self.blocks = nn.Sequential(*(block() for _ in range(3)))
         self.norm, self.head = nn.LayerNorm(WIDTH), nn.Linear(WIDTH, 40)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         """[B, 3, 32, 32] to [B, 40]."""
         x = self.embed(x).flatten(2).transpose(1, 2)
         return self.head(self.norm(self.blocks(x)).mean(1))
@@ -161,7 +164,7 @@ class RmsNorm(nn.Module):
         super().__init__()
         self.weight, self.eps = nn.Parameter(torch.ones(WIDTH)), eps
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         """[..., C] to the same."""
         return self.weight * (x * (x.square().mean(-1, keepdim=True) + self.eps).rsqrt())
 
@@ -173,7 +176,7 @@ class LlamaAttention(nn.Module):
         super().__init__()
         self.q_proj, self.k_proj, self.v_proj, self.o_proj = (nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(4))
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Any:
         """[B, N, C] to the same."""
         count = x.shape[1]
         q, k, v = (
@@ -198,7 +201,7 @@ class LlamaMlp(nn.Module):
         self.gate_proj, self.up_proj = (nn.Linear(WIDTH, INNER, bias=False) for _ in range(2))
         self.down_proj = nn.Linear(INNER, WIDTH, bias=False)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, x: Tensor) -> Any:
         """[B, N, C] to the same."""
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
@@ -211,10 +214,36 @@ class LlamaLayer(nn.Module):
         self.self_attn, self.mlp = LlamaAttention(), LlamaMlp()
         self.input_layernorm, self.post_attention_layernorm = RmsNorm(), RmsNorm()
 
-    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Tensor:
+    def forward(self, x: Tensor, cos: Tensor, sin: Tensor, mask: Tensor) -> Any:
         """[B, N, C] to the same."""
         x = x + self.self_attn(self.input_layernorm(x), cos, sin, mask)
         return x + self.mlp(self.post_attention_layernorm(x))
+
+
+class LlamaModel(nn.Module):
+    """The layers of a Llama, for texts of one length."""
+
+    cos: Tensor
+    sin: Tensor
+    mask: Tensor
+
+    def __init__(self, length: int) -> None:
+        super().__init__()
+        self.embed_tokens = nn.Embedding(VOCABULARY, WIDTH)
+        self.layers = nn.ModuleList(LlamaLayer() for _ in range(3))
+        self.norm = RmsNorm()
+        size = WIDTH // HEADS
+        angles = torch.arange(length)[:, None] * 10000.0 ** (-torch.arange(0, size, 2) / size)
+        self.register_buffer("cos", angles.cos().repeat(1, 2), persistent=False)
+        self.register_buffer("sin", angles.sin().repeat(1, 2), persistent=False)
+        self.register_buffer("mask", torch.full((length, length), -1e4).triu(1), persistent=False)
+
+    def forward(self, tokens: Tensor) -> Any:
+        """Tokens [B, N] to [B, N, C]."""
+        x = self.embed_tokens(tokens)
+        for layer in self.layers:
+            x = layer(x, self.cos, self.sin, self.mask)
+        return self.norm(x)
 
 
 class Llama(nn.Module):
@@ -224,23 +253,11 @@ class Llama(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.model = nn.Module()
-        self.model.embed_tokens = nn.Embedding(VOCABULARY, WIDTH)
-        self.model.layers = nn.ModuleList(LlamaLayer() for _ in range(3))
-        self.model.norm, self.lm_head = RmsNorm(), nn.Linear(WIDTH, VOCABULARY, bias=False)
-        size = WIDTH // HEADS
-        angles = torch.arange(self.LENGTH)[:, None] * 10000.0 ** (-torch.arange(0, size, 2) / size)
-        self.register_buffer("cos", angles.cos().repeat(1, 2), persistent=False)
-        self.register_buffer("sin", angles.sin().repeat(1, 2), persistent=False)
-        mask = torch.full((self.LENGTH, self.LENGTH), -1e4).triu(1)
-        self.register_buffer("mask", mask, persistent=False)
+        self.model, self.lm_head = LlamaModel(self.LENGTH), nn.Linear(WIDTH, VOCABULARY, bias=False)
 
-    def forward(self, tokens: Tensor) -> Tensor:
+    def forward(self, tokens: Tensor) -> Any:
         """Tokens [B, N] to logits [B, N, V]."""
-        x = self.model.embed_tokens(tokens)
-        for layer in self.model.layers:
-            x = layer(x, self.cos, self.sin, self.mask)
-        return self.lm_head(self.model.norm(x))
+        return self.lm_head(self.model(tokens))
 
 
 NAMES = ("cnn", "vit", "llama", "mixer")
@@ -253,8 +270,8 @@ def case(name: str) -> Case:
         llama = _spread(Llama())
         others = torch.randint(VOCABULARY, (3, Llama.LENGTH - 1))
         return Case(name, llama, Drawn(llama, others).eval(), torch.randn(3, 1))
-    made = {"cnn": Cnn, "vit": lambda: Patches(Attending), "mixer": lambda: Patches(lambda: Mixed(16))}
-    network = _spread(made[name]())
+    blocks: dict[str, Callable[[], nn.Module]] = {"vit": Attending, "mixer": lambda: Mixed(16)}
+    network = _spread(Cnn() if name == "cnn" else Patches(blocks[name]))
     return Case(name, network, network, torch.randn(4, 3, 32, 32))
 
 
@@ -266,8 +283,9 @@ def _spread(network: nn.Module) -> nn.Module:
         if isinstance(module, nn.BatchNorm2d | nn.LayerNorm):
             nn.init.normal_(module.bias, 0.0, 0.3)
         if isinstance(module, nn.BatchNorm2d):
-            nn.init.normal_(module.running_mean, 0.0, 0.3)
-            nn.init.uniform_(module.running_var, 0.3, 2.0)
+            buffers = dict(module.named_buffers())
+            nn.init.normal_(buffers["running_mean"], 0.0, 0.3)
+            nn.init.uniform_(buffers["running_var"], 0.3, 2.0)
         if isinstance(module, nn.Embedding):
             nn.init.normal_(module.weight, 0.0, 0.5)
     return network.eval().requires_grad_(False)
