@@ -32,6 +32,7 @@ from .notes import notes_of, unfair
 from .onnx_values import OnnxOperations
 from .operations import Parts, where_graphs_part, where_values_part
 from .outputs import Output, by_name, changed_answers, chaotic, outputs_of
+from .padding import Padding
 from .pairing import Operations, Pairs, Traced
 from .precisions import Precisions
 from .proved import Proving, is_small, with_proofs
@@ -39,6 +40,7 @@ from .recorded import laid_out
 from .routing import Routes
 from .sides import OnnxCall, Side, bitwise
 from .stretches import Compared, compared
+from .tokens import chosen_tokens, tokens_of
 from .typical import Typical, typical
 from .unlike import unlike, weighed
 from .unseen import unseen
@@ -61,6 +63,7 @@ _NETWORK = "give one side as an nn.Module or a program of torch.export"
 _PRODUCTS = ("convolution", "transposed convolution", "linear", "matrix product")
 _LIKE = "record its outputs under the other side's names, or as output_0 and so on"
 _NOT_EMPTY = "give inputs with at least one example"
+_SCORES = "compare the logits of the same tokens, as a pass over them gives"
 
 
 class Known(Protocol):
@@ -108,8 +111,12 @@ class Comparison:
         self.sides, self.dtype, self.seed, self.progress = sides, dtype, seed, progress
         narrow = [side.dtype for side in sides if side.dtype in UNITS]
         self.given = given.clone(max(narrow, key=lambda one: UNITS[one], default=None))
+        self.padding, self.laid = Padding.of(self.given), list[str]()
+        for side in sides if self.padding is not None else ():
+            side.taken = self.padding.taken
         self.played = [side.play(self.given) for side in sides]
-        self.laid: list[str] = []
+        if self.padding is not None:
+            self.laid.append(self.padding.note)
         for place, side in enumerate(sides):
             if side.recorded is not None:
                 own, like = self.played[place], self.played[1 - place].outputs
@@ -142,7 +149,8 @@ class Comparison:
         """The verdict."""
         if not self.played[0].outputs:
             return Sameness("cannot say", "no recorded value is like an output, in any layout", remedy=_LIKE)
-        refusal = unfair(self.sides, self.played) or unpaired(*(run.outputs for run in self.played))
+        refusal = unfair(self.sides, self.played) or self._of_tokens()
+        refusal = refusal or unpaired(*(run.outputs for run in self.played))
         if refusal is not None:
             return self._with_notes(refusal)
         a, b = self._outputs()
@@ -160,6 +168,11 @@ class Comparison:
         if judged.verdict == "rounding":
             judged = replace(judged, unseen=unseen(graph, self.given.clone(self.sides[self.exact].dtype)))
         return self._with_notes(judged)
+
+    def _of_tokens(self) -> Sameness | None:
+        """The verdict on token ids without scores that differ, or None."""
+        apart = chosen_tokens(self.given, (self.played[0].outputs, self.played[1].outputs))
+        return None if apart is None else Sameness("cannot say", apart, remedy=_SCORES)
 
     def _with_notes(self, found: Sameness) -> Sameness:
         return replace(
@@ -203,8 +216,9 @@ class Comparison:
         unit = max((row.typical for row in rows), default=0.0)
         without = sorted(found[0].without_row)
         notes = [f"Typical rounding is not known of {listed(without)}, and taken for one rounding."] if without else []
-        changed = changed_answers(*self._outputs(), truth, unit)
-        basis = Sameness("rounding", outputs=rows, changed=changed, notes=tuple(notes), turned=told)
+        tokens = tokens_of(self.given, self._outputs(), truth, (scales[0], scales[1]), self.padding)
+        changed = changed_answers(*self._outputs(), truth, unit) if tokens is None else None
+        basis = Sameness("rounding", outputs=rows, changed=changed, tokens=tokens, notes=tuple(notes), turned=told)
         chaos = chaotic(truth, (scales[0], scales[1]))
         if chaos is not None:
             return replace(basis, verdict="cannot say", reason=chaos, remedy=LESS)

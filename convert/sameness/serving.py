@@ -42,7 +42,8 @@ def decode(model: nn.Module, *, prefill: int = 1) -> Callable[..., Logits]:
         ConversionError: By the function, of a model that gives no cache.
 
     Examples:
-        >>> c2a.same(model, decode(model), ids).verdict  # doctest: +SKIP
+        >>> model, ids = networks.language_model(), torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
+        >>> c2a.same(model, c2a.decode(model, prefill=2), ids).verdict
         'rounding'
     """
     prefill, has_encoder = as_integer(prefill, "prefill", least=1), bool(_config(model, "is_encoder_decoder"))
@@ -76,6 +77,11 @@ def one_at_a_time(model: Callable[..., Any]) -> Callable[..., Logits]:
 
     Returns:
         A function of the model's arguments, which gives {"logits": [batch, tokens, vocabulary]}.
+
+    Examples:
+        >>> model, ids = networks.language_model(), torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
+        >>> c2a.same(model, c2a.one_at_a_time(model), ids).exit_code
+        0
     """
 
     @torch.no_grad()
@@ -103,6 +109,14 @@ def left_padded(model: Callable[..., Any], count: int, *, token: int = 0) -> Cal
         A function of ``input_ids`` [batch, tokens] and perhaps ``attention_mask``, which gives {"logits": [batch,
         tokens, vocabulary]} of the tokens that were given. Positions are counted from the first token that is not
         padding, as ``generate`` of transformers counts them, where the model takes ``position_ids``.
+
+    Raises:
+        OptionError: ``count`` is below 1.
+
+    Examples:
+        >>> model, ids = networks.language_model(), torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
+        >>> c2a.same(model, c2a.left_padded(model, 3), ids).exit_code
+        0
     """
     count = as_integer(count, "count", least=1)
 
@@ -125,6 +139,11 @@ def with_attention(model: nn.Module, kind: str) -> nn.Module:
 
     Raises:
         OptionError: The model has no choice of implementations, or not this one.
+
+    Examples:
+        >>> model, ids = networks.language_model(), torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
+        >>> c2a.same(model, c2a.with_attention(model, "eager"), ids).verdict
+        'rounding'
     """
     other = copy.deepcopy(model)
     if not hasattr(other, "set_attn_implementation"):
