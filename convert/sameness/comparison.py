@@ -39,7 +39,7 @@ from .proved import Proving, is_small, with_proofs
 from .recorded import laid_out
 from .routing import Routes
 from .sides import OnnxCall, Side, bitwise
-from .stretches import Compared, compared
+from .stretches import PRODUCTS, Compared, compared
 from .tokens import chosen_tokens, tokens_of
 from .typical import Typical, typical
 from .unlike import unlike, weighed
@@ -60,7 +60,6 @@ from .verdict import (
 Progress = Callable[[int], None]
 _LEVELS = 127  # steps of 8 bits from 0 to the largest number
 _NETWORK = "give one side as an nn.Module or a program of torch.export"
-_PRODUCTS = ("convolution", "transposed convolution", "linear", "matrix product")
 _LIKE = "record its outputs under the other side's names, or as output_0 and so on"
 _NOT_EMPTY = "give inputs with at least one example"
 _SCORES = "compare the logits of the same tokens, as a pass over them gives"
@@ -112,11 +111,11 @@ class Comparison:
         narrow = [side.dtype for side in sides if side.dtype in UNITS]
         self.given = given.clone(max(narrow, key=lambda one: UNITS[one], default=None))
         self.padding, self.laid = Padding.of(self.given), list[str]()
-        for side in sides if self.padding is not None else ():
-            side.taken = self.padding.taken
-        self.played = [side.play(self.given) for side in sides]
         if self.padding is not None:
             self.laid.append(self.padding.note)
+            for side in sides:
+                side.taken = self.padding.taken
+        self.played = [side.play(self.given) for side in sides]
         for place, side in enumerate(sides):
             if side.recorded is not None:
                 own, like = self.played[place], self.played[1 - place].outputs
@@ -247,10 +246,13 @@ class Comparison:
     ) -> Sameness:
         """What is not rounding of the declared precision, where no cause is known: biased, or of a coarser unit."""
         declared = {self._computed_in(place) for place in (0, 1)}
-        if any(one.why_is_known for one in basis.where) or len(declared) > 1 or not self._is_everywhere(basis, graph):
+        if any(one.why_is_known for one in basis.where) or len(declared) > 1:
             return basis
-        if self.parted is not None and not self.parted.parted(THRESHOLD) and self.parted.biased():
-            return replace(basis, verdict="biased rounding", bias=self.parted.biased(), where=(), only_outputs=None)
+        if self.parted is not None and (biased := self.parted.biased()):
+            if all(one in biased for one in self.parted.parted(THRESHOLD)):
+                return replace(basis, verdict="biased rounding", bias=biased, where=(), only_outputs=None)
+        if not self._is_everywhere(basis, graph):
+            return basis
         side, names = self.sides[1 - self.exact], list(truth)
 
         def called(moved: Inputs) -> dict[str, Tensor]:
@@ -265,13 +267,14 @@ class Comparison:
         return in_coarser_unit(basis, graph, self.given, truth, found, call, **options)
 
     def _is_everywhere(self, basis: Sameness, graph: Program) -> bool:
-        """Whether no few places are to blame: of what was compared inside, half differs, as a coarser unit makes it."""
+        """Whether no few places are to blame: of the products inside, half differ, as a coarser unit makes them."""
         if self.parted is not None:
-            return 2 * len(self.parted.parted(THRESHOLD)) >= len(self.parted.stretches)
+            expected = [one for one in self.parted.stretches if one.has_product]
+            return 2 * len(self.parted.parted(THRESHOLD)) >= len(expected)
         if basis.inner is None:
             return True
         words = [in_words(name_of(node)) for node in graph.nodes]
-        return 2 * sum(one.kind in _PRODUCTS for one in basis.where) >= sum(word in _PRODUCTS for word in words) > 0
+        return 2 * sum(one.kind in PRODUCTS for one in basis.where) >= sum(word in PRODUCTS for word in words) > 0
 
     def _biased(self, basis: Sameness, graph: Program) -> Sameness:
         """The verdict on rounding whose errors are on one side: of the results of modules, on the same inputs."""

@@ -1,7 +1,7 @@
 """Tokens that a mask leaves out, whose outputs are no part of a comparison.
 
-Short rows of a batch are padded, and ``attention_mask`` [batch, tokens] is 0 there. Nobody reads what a network computes
-at padding, and implementations of attention may differ there. So outputs [batch, tokens] and [batch, tokens, channels]
+Short rows of a batch are padded, and ``attention_mask`` [batch, tokens] is 0 there. Nobody reads what is computed at
+padding, and implementations of attention may differ there. So outputs [batch, tokens] and [batch, tokens, channels]
 are taken without those rows, as [rows, ...], on both sides, in the truth, and with noise.
 """
 

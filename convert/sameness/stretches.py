@@ -22,14 +22,16 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ..programs.float64 import evaluated, lift, plainly
 from ..programs.noise import Noise, Precision, noisy
+from ..programs.operations import in_words
 from ..programs.program import Noted, Program
-from ..programs.walk import Walk
+from ..programs.walk import Walk, name_of
 from .alignment import Layout, aligned
 from .given import Inputs
 from .outputs import THRESHOLD
 from .typical import Scale
 
 RUNS = 3  # with noise
+PRODUCTS = ("convolution", "transposed convolution", "linear", "matrix product")
 BIASED = 0.1  # half units in the last place, on the mean; honest kernels are within 0.05
 CERTAIN = 8.0  # standard errors
 _COUNTED = 100  # numbers, at least, of a mean
@@ -54,6 +56,7 @@ class Stretch:
             last place. Rounding to nearest has none, cutting has up to -1.
         bias_error: The standard error of that mean.
         is_upwards: Whether it is the mean of errors upwards, not away from 0.
+        has_product: Whether a sum of products is in it, whose factors a coarser unit rounds.
     """
 
     name: str
@@ -64,6 +67,7 @@ class Stretch:
     bias: float = 0.0
     bias_error: float = math.inf
     is_upwards: bool = False
+    has_product: bool = False
 
     @property
     def way(self) -> str:
@@ -94,11 +98,11 @@ class Compared:
     missing: tuple[str, ...]
 
     def biased(self) -> tuple[Stretch, ...]:
-        """Stretches that err to one side, by no more than rounding."""
+        """Stretches that err to one side, by no more than rounding: cutting errs twice as much as to nearest."""
         return tuple(
             one
             for one in self.stretches
-            if abs(one.bias) > max(BIASED, CERTAIN * one.bias_error) and one.ratio <= THRESHOLD
+            if abs(one.bias) > max(BIASED, CERTAIN * one.bias_error) and one.ratio <= 2 * THRESHOLD
         )
 
     def parted(self, threshold: float) -> tuple[Stretch, ...]:
@@ -232,11 +236,19 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Moved:
-    """A value from the other program's values, plain and with noise, and the modules whose results these are."""
+    """A value from the other program's values, plain and with noise.
+
+    Attributes:
+        plain: Without noise.
+        noisy: That of each run with noise.
+        since: The modules whose results these values are.
+        has_product: Whether a sum of products was computed from them.
+    """
 
     plain: Any
     noisy: tuple[Any, ...]
     since: tuple[str, ...] = ()
+    has_product: bool = False
 
     def side(self, run: int | None) -> Any:
         """The plain value, or that of a run with noise."""
@@ -270,8 +282,10 @@ class _Stretches(Walk):
         for run, noise in enumerate(self._noises):
             own_args, own_kwargs = _side((args, kwargs), run)
             moved.append(noisy(node, own_args, own_kwargs, noise))
-        parts = [leaf.since for leaf in _leaves((args, kwargs)) if isinstance(leaf, _Moved)]
-        found = _Moved(plain, tuple(moved), tuple(dict.fromkeys(name for since in parts for name in since)))
+        parts = [leaf for leaf in _leaves((args, kwargs)) if isinstance(leaf, _Moved)]
+        since = tuple(dict.fromkeys(name for leaf in parts for name in leaf.since))
+        has_product = in_words(name_of(node)) in PRODUCTS or any(leaf.has_product for leaf in parts)
+        found = _Moved(plain, tuple(moved), since, has_product)
         return self._replaced(node, found) if node in self._places and isinstance(plain, Tensor) else found
 
     def _replaced(self, node: fx.Node, own: _Moved) -> _Moved:
@@ -293,7 +307,8 @@ class _Stretches(Walk):
             bias = _bias(apart, own.plain, self._precision.units(value.dtype)[1])
         else:
             ratio, bias = float(bool((apart != 0).any())), (0.0, math.inf, False)
-        self.stretches.append(Stretch(place.module, place.name, own.since, ratio, layout.words(value.shape), *bias))
+        how = layout.words(value.shape)
+        self.stretches.append(Stretch(place.module, place.name, own.since, ratio, how, *bias, own.has_product))
         return _Moved(wide, (wide,) * len(self._noises), (place.module,))
 
 

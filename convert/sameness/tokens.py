@@ -171,7 +171,7 @@ def _ids_of(inputs: Inputs, logits: Tensor, padding: Padding | None) -> Tensor |
 
 
 def _log_probabilities(ids: Tensor, seen: Tensor, a: Tensor, b: Tensor) -> float | None:
-    """The largest difference of the log-probabilities of ids, each behind those before it; logits are [rows, numbers]."""
+    """The largest difference of the log-probabilities of ids, each behind those before it."""
     follows = torch.zeros_like(seen)
     follows[:, :-1] = seen[:, 1:]
     following, known = ids.roll(-1, 1)[seen].long(), follows[seen]
