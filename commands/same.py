@@ -101,7 +101,8 @@ def record_file(
     write_file(out, lambda path: record_values(call, inputs, path, values=chosen_values), force=force, sources=sources)
     found = Recorded.open(out)
     counts = {"inputs": len(found.inputs), "outputs": len(found.outputs), "values": len(found.values)}
-    return wrote(out, ", ".join(f"{count} {name}" for name, count in counts.items()), **counts, about=dict(found.about))
+    content = ", ".join(f"{count} {name[:-1] if count == 1 else name}" for name, count in counts.items())
+    return wrote(out, content, **counts, about=dict(found.about))
 
 
 def _inputs(sides: Sequence[Network | Path], chosen: InputOptions) -> Any:

@@ -39,7 +39,7 @@ from .proved import Proving, is_small, with_proofs
 from .recorded import laid_out
 from .routing import Routes
 from .sides import OnnxCall, Side, bitwise
-from .stretches import PRODUCTS, Compared, compared
+from .stretches import PRODUCTS, Compared, Stretch, compared
 from .tokens import chosen_tokens, tokens_of
 from .typical import Typical, typical
 from .unlike import unlike, weighed
@@ -248,9 +248,9 @@ class Comparison:
         declared = {self._computed_in(place) for place in (0, 1)}
         if any(one.why_is_known for one in basis.where) or len(declared) > 1:
             return basis
-        if self.parted is not None and (biased := self.parted.biased()):
-            if all(one in biased for one in self.parted.parted(THRESHOLD)):
-                return replace(basis, verdict="biased rounding", bias=biased, where=(), only_outputs=None)
+        biased = () if self.parted is None else self._one_sided(self.parted, graph)
+        if self.parted is not None and biased and all(one in biased for one in self.parted.parted(THRESHOLD)):
+            return replace(basis, verdict="biased rounding", bias=biased, where=(), only_outputs=None)
         if not self._is_everywhere(basis, graph):
             return basis
         side, names = self.sides[1 - self.exact], list(truth)
@@ -281,8 +281,17 @@ class Comparison:
         if not self.values or self._computed_in(0) != self._computed_in(1):
             return basis
         precision = self._precision(1 - self.exact)
-        found = compared(graph, self.given, self.values, precision, names=self.names, seed=self.seed, runs=1).biased()
-        return replace(basis, verdict="biased rounding", bias=found) if found else basis
+        found = compared(graph, self.given, self.values, precision, names=self.names, seed=self.seed, runs=1)
+        biased = self._one_sided(found, graph)
+        return replace(basis, verdict="biased rounding", bias=biased) if biased else basis
+
+    def _one_sided(self, found: Compared, graph: Program) -> tuple[Stretch, ...]:
+        """Stretches that err to one side, and where the network's own kernels do not."""
+        if not found.biased():
+            return ()
+        own = self.sides[self.exact].values(self.given)
+        usual = compared(graph, self.given, own, self._precision(self.exact), seed=self.seed, runs=0) if own else None
+        return found.biased(usual)
 
     def _misread(self, ratio: float) -> str:
         """The reason why a file that is read as torch's operations says no truth."""

@@ -38,8 +38,7 @@ def decode(model: nn.Module, *, prefill: int = 1) -> Callable[..., Logits]:
         other arguments, which gives {"logits": [batch, tokens, vocabulary]}.
 
     Raises:
-        OptionError: ``prefill`` is below 1.
-        ConversionError: By the function, of a model that gives no cache.
+        ConversionError: ``prefill`` is below 1; by the function, of a model that gives no cache.
 
     Examples:
         >>> model, ids = networks.language_model(), torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
@@ -111,7 +110,7 @@ def left_padded(model: Callable[..., Any], count: int, *, token: int = 0) -> Cal
         padding, as ``generate`` of transformers counts them, where the model takes ``position_ids``.
 
     Raises:
-        OptionError: ``count`` is below 1.
+        ConversionError: ``count`` is below 1.
 
     Examples:
         >>> model, ids = networks.language_model(), torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])

@@ -57,6 +57,7 @@ class Stretch:
         bias_error: The standard error of that mean.
         is_upwards: Whether it is the mean of errors upwards, not away from 0.
         has_product: Whether a sum of products is in it, whose factors a coarser unit rounds.
+        other_bias: The mean error in the other of the two directions.
     """
 
     name: str
@@ -68,6 +69,11 @@ class Stretch:
     bias_error: float = math.inf
     is_upwards: bool = False
     has_product: bool = False
+    other_bias: float = 0.0
+
+    def bias_beyond(self, usual: Stretch) -> float:
+        """The mean error in half units, without that of another run's result in the same direction."""
+        return self.bias - (usual.bias if usual.is_upwards == self.is_upwards else usual.other_bias)
 
     @property
     def way(self) -> str:
@@ -97,13 +103,20 @@ class Compared:
     unaligned: tuple[str, ...]
     missing: tuple[str, ...]
 
-    def biased(self) -> tuple[Stretch, ...]:
-        """Stretches that err to one side, by no more than rounding: cutting errs twice as much as to nearest."""
-        return tuple(
-            one
-            for one in self.stretches
-            if abs(one.bias) > max(BIASED, CERTAIN * one.bias_error) and one.ratio <= 2 * THRESHOLD
-        )
+    def biased(self, usual: Compared | None = None) -> tuple[Stretch, ...]:
+        """Stretches that err to one side, by no more than rounding: cutting errs twice as much as to nearest.
+
+        Args:
+            usual: The network itself beside its own values: kernels of torch err to one side, too, as GELU's does, and
+                what they do is no difference.
+        """
+        own = {one.name: one for one in usual.stretches} if usual is not None else {}
+
+        def is_biased(one: Stretch) -> bool:
+            beyond = [one.bias] if one.name not in own else [one.bias, one.bias_beyond(own[one.name])]
+            return min(map(abs, beyond)) > max(BIASED, CERTAIN * one.bias_error) and one.ratio <= 2 * THRESHOLD
+
+        return tuple(filter(is_biased, self.stretches))
 
     def parted(self, threshold: float) -> tuple[Stretch, ...]:
         """Stretches that typical rounding does not explain."""
@@ -306,26 +319,27 @@ class _Stretches(Walk):
             ratio = max(scale.ratios(apart)) if self._noises else 0.0
             bias = _bias(apart, own.plain, self._precision.units(value.dtype)[1])
         else:
-            ratio, bias = float(bool((apart != 0).any())), (0.0, math.inf, False)
+            ratio, bias = float(bool((apart != 0).any())), (0.0, math.inf, False, 0.0)
         how = layout.words(value.shape)
-        self.stretches.append(Stretch(place.module, place.name, own.since, ratio, how, *bias, own.has_product))
+        found = Stretch(place.module, place.name, own.since, ratio, how, *bias[:3], own.has_product, bias[3])
+        self.stretches.append(found)
         return _Moved(wide, (wide,) * len(self._noises), (place.module,))
 
 
-def _bias(apart: Tensor, plain: Tensor, unit: float) -> tuple[float, float, bool]:
-    """The mean error away from 0 or upwards, in half units in the last place; its standard error; whether upwards.
+def _bias(apart: Tensor, plain: Tensor, unit: float) -> tuple[float, float, bool, float]:
+    """The mean error away from 0 or upwards, in half units; its standard error; whether upwards; the other mean.
 
     Numbers of a channel or a row may share an error, as of a mean. So the standard error is the largest of those that
     the means along each axis give.
     """
     known = (plain != 0) & apart.isfinite() & plain.isfinite()
     if int(known.sum()) < _COUNTED:
-        return 0.0, math.inf, False
+        return 0.0, math.inf, False, 0.0
     mantissa, exponent = torch.frexp(torch.where(known, plain, 1.0))
     up = torch.ldexp(torch.where(known, apart, 0.0), -exponent).mul(2 / unit).clamp(-_LARGEST, _LARGEST)
     means = [_mean(one, known) for one in (up * mantissa.sign(), up)]
     is_upwards = abs(means[1][0]) > abs(means[0][0])
-    return (*means[is_upwards], is_upwards)
+    return (*means[is_upwards], is_upwards, means[not is_upwards][0])
 
 
 def _mean(values: Tensor, known: Tensor) -> tuple[float, float]:
