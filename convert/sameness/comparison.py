@@ -396,7 +396,7 @@ class Comparison:
             precision = self._precision(1 - self.exact)
             self.parted = compared(graph, self.given, self.values, precision, names=self.names, seed=self.seed)
             found = Parts(where_values_part(self.parted, graph, self._names[1]), None)
-        compiled = next((each for each in self.sides if not each.is_own), None)
+        compiled = next((each for each in self.sides if not each.is_own and each.network is not None), None)
         reason = side.reason if compiled is None else f"{compiled.name} is compiled"
         return found, None if found.found else reason
 

@@ -24,6 +24,7 @@ from ..arguments import as_integer
 from ..errors import ConversionError, OptionError
 
 Logits = dict[str, Tensor]
+PIECES = "is_in_pieces"  # attribute of functions that run a model in other pieces
 
 
 def decode(model: nn.Module, *, prefill: int = 1) -> Callable[..., Logits]:
@@ -65,7 +66,7 @@ def decode(model: nn.Module, *, prefill: int = 1) -> Callable[..., Logits]:
             parts.append(found.logits)
         return {"logits": torch.cat(parts, 1)}
 
-    return run
+    return _in_pieces(run)
 
 
 def one_at_a_time(model: Callable[..., Any]) -> Callable[..., Logits]:
@@ -93,7 +94,7 @@ def one_at_a_time(model: Callable[..., Any]) -> Callable[..., Logits]:
         )
         return {"logits": torch.cat([model(**row).logits for row in rows])}
 
-    return run
+    return _in_pieces(run)
 
 
 def left_padded(model: Callable[..., Any], count: int, *, token: int = 0) -> Callable[..., Logits]:
@@ -130,7 +131,7 @@ def left_padded(model: Callable[..., Any], count: int, *, token: int = 0) -> Cal
         found = model(**{**given, **places}, input_ids=longer, attention_mask=seen)
         return {"logits": found.logits[:, count:]}
 
-    return run
+    return _in_pieces(run)
 
 
 def with_attention(model: nn.Module, kind: str) -> nn.Module:
@@ -152,6 +153,12 @@ def with_attention(model: nn.Module, kind: str) -> nn.Module:
     except (ImportError, ValueError) as refusal:
         raise OptionError(f"{type(model).__name__} has no attention {kind!r}: {refusal}") from None
     return other
+
+
+def _in_pieces(run: Callable[..., Logits]) -> Callable[..., Logits]:
+    """Marks a function whose operations are of other sizes than the model's, so that outputs alone are compared."""
+    setattr(run, PIECES, True)
+    return run
 
 
 def _steps(count: int, prefill: int) -> list[tuple[int, int]]:

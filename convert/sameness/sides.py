@@ -36,6 +36,7 @@ from .callables import checked_record, networks_of, tensors_of_networks
 from .given import Inputs
 from .modes import depends_on_mode
 from .recorded import Recorded, is_recorded, kept_results
+from .serving import PIECES
 
 ONNX = ".onnx"
 _QUANTISED_NODES = ("QuantizeLinear", "DequantizeLinear", "QLinear", "ConvInteger", "MatMulInteger")
@@ -112,7 +113,8 @@ class Side:
         call: Runs it.
         network: What has a graph: a module, a program or a callable, or None.
         networks: The modules that run.
-        is_own: Whether what runs is what the graph says, operation by operation; a compiled module's is not.
+        is_own: Whether what runs is what the graph says, operation by operation; a compiled module's is not, nor a
+            model's that runs in other pieces.
         taken: The part of each output that is compared.
 
     Raises:
@@ -146,6 +148,8 @@ class Side:
             self.reason = f"{name} is recorded values"
         elif callable(given) and not isinstance(given, type):
             self.network, self.call, self.networks = given, given, networks_of(given)
+            if getattr(given, PIECES, False):
+                self.network, self.is_own, self.reason = None, False, f"{name} runs the model in other pieces"
         else:
             raise OptionError(f"{name} must be a network, a program, a callable or a path; got {passed(given)}")
 
