@@ -61,7 +61,7 @@ class Language(nn.Module):
         if kind not in ("eager", "sdpa"):
             raise ValueError(f"there is no attention {kind}")
         for layer in self.layers:
-            layer.is_eager = kind == "eager"
+            layer.is_eager = kind == "eager"  # type: ignore[assignment]
 
     def forward(
         self,

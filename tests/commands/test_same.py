@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 import torch
 from onnx import helper
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn.commands.inputs import InputOptions, folder_images
 from conv2attn.commands.same import prepared
@@ -293,16 +294,30 @@ def test_blocks_are_compared_one_by_one(run: Run) -> None:
     assert run("same", "a.pth", "b.pth", *options, "--prove").code == 2
 
 
-def test_a_unit_is_allowed_by_its_name(pair: tuple[nn.Module, Path], run: Run) -> None:
-    network, folder = pair
+class Coarse(nn.Module):
+    """A linear layer whose factors are rounded to bfloat16, as engines do, where no operation says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rounded = [torch.from_numpy(one.detach().bfloat16().float().numpy()) for one in (x, self.layer.weight)]
+        return rounded[0] @ rounded[1].T + self.layer.bias
+
+
+def test_a_unit_is_allowed_by_its_name(run: Run) -> None:
     torch.manual_seed(0)
-    x = torch.randn(2, 3, 12, 12)
-    with torch.no_grad():
-        network[0].weight.copy_(network[0].weight.bfloat16())  # type: ignore[index,union-attr,operator]
-    torch.save(network, folder / "a.pt")
-    assert run("same", folder / "a.pt", folder / "a.pt", "--size", "8x9", "--unit", "bfloat16 products").code == 0
-    np.save(folder / "x.npy", x.numpy())
-    ran = run("same", folder / "a.pt", folder / "a.pt", "--data", folder / "x.npy", "--unit", "bytes")
+    coarse = Coarse().eval()
+    torch.save(nn.Sequential(OrderedDict(layer=coarse.layer)).eval(), "a.pt")
+    torch.save(coarse, "b.pt")
+    options = ("--data", numbers(Path("x.npy"), 16, 64), "--trust")
+    ran = run("same", "a.pt", "b.pt", *options)
+    assert ran.code == 1
+    assert ran.out.startswith("Coarser rounding: of bfloat16 products")
+    assert run("same", "a.pt", "b.pt", *options, "--unit", "bfloat16 products").code == 0
+    assert run("same", "a.pt", "b.pt", *options, "--unit", "float16 products").code == 1
+    ran = run("same", "a.pt", "b.pt", *options, "--unit", "bytes")
     assert ran.code == 2
     assert "unit must be one of" in ran.err
 

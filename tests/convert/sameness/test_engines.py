@@ -53,7 +53,7 @@ def test_a_wrong_eps_inside_an_engine_is_not_rounding_whatever_is_allowed(digits
 @pytest.mark.fault
 def test_a_fault_in_one_place_is_named_there_and_held_against_no_unit() -> None:
     wrong = network()
-    wrong[4].eps = 1e-2  # type: ignore[index,assignment]
+    wrong[4].eps = 1e-2  # type: ignore[index]
     found = same(network(), Engine(wrong, 24), X)
     assert (found.verdict, [one.name for one in found.where]) == ("not rounding", ["4"])
     assert found.averaged is None

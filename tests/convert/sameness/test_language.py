@@ -48,7 +48,9 @@ def test_a_model_that_is_served_otherwise_differs_by_rounding(way: str, given: A
 class LateByOne(Language):
     """Positions are counted from 1 behind a cache."""
 
-    def forward(self, input_ids: Tensor, attention_mask: Any = None, position_ids: Any = None, **rest: Any) -> Output:
+    def forward(  # type: ignore[override]
+        self, input_ids: Tensor, attention_mask: Any = None, position_ids: Any = None, **rest: Any
+    ) -> Output:
         past = rest.get("past_key_values")
         if past is not None:
             position_ids = torch.full_like(input_ids, past[0][0].shape[2] + 1)
@@ -58,7 +60,9 @@ class LateByOne(Language):
 class AbsolutePositions(Language):
     """Positions are counted from the first token, padding or not."""
 
-    def forward(self, input_ids: Tensor, attention_mask: Any = None, position_ids: Any = None, **rest: Any) -> Output:
+    def forward(  # type: ignore[override]
+        self, input_ids: Tensor, attention_mask: Any = None, position_ids: Any = None, **rest: Any
+    ) -> Output:
         return super().forward(input_ids, attention_mask, torch.arange(input_ids.shape[1])[None], **rest)
 
 
@@ -84,7 +88,7 @@ def test_what_cannot_be_served_so_is_refused() -> None:
         with_attention(nn.Linear(1, 1), "eager")
 
     class Without(Language):
-        def forward(self, input_ids: Tensor, **rest: Any) -> Output:
+        def forward(self, input_ids: Tensor, **rest: Any) -> Output:  # type: ignore[override]
             return Output(logits=super().forward(input_ids).logits)
 
     with pytest.raises(ConversionError, match="gives no cache"):

@@ -93,7 +93,7 @@ def test_inputs_that_are_given_go_before_those_that_are_recorded_and_without_any
 def test_values_recorded_in_bfloat16_are_held_to_bfloat16(is_wrong: bool, tmp_path: Path) -> None:
     other = (wrong() if is_wrong else network()).bfloat16()
     if is_wrong:
-        other[4].eps = 1.0  # type: ignore[assignment]
+        other[4].eps = 1.0  # type: ignore[index]
     path = c2a.record_values(other, X.bfloat16(), tmp_path / "half.safetensors")
     found = same(network(), path)
     assert found.verdict == ("not rounding" if is_wrong else "rounding")
