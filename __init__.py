@@ -41,7 +41,10 @@ if TYPE_CHECKING:
     from .convert.export.hub import HubNetwork
     from .convert.export.to_onnx import export_onnx
     from .convert.layer.layer import set_engine
+    from .convert.sameness.blockwise import same_blocks
+    from .convert.sameness.recorded import record_values
     from .convert.sameness.same import assert_same, same
+    from .convert.sameness.serving import decode, left_padded, one_at_a_time, with_attention
     from .learn import freeze, melt, parameter_groups
     from .show.page.draw import draw
 
@@ -50,13 +53,19 @@ if TYPE_CHECKING:
 _PLACES = {
     "HubNetwork": ".convert.export.hub",
     "assert_same": ".convert.sameness.same",
+    "decode": ".convert.sameness.serving",
     "draw": ".show.page.draw",
     "export_onnx": ".convert.export.to_onnx",
     "freeze": ".learn",
+    "left_padded": ".convert.sameness.serving",
     "melt": ".learn",
+    "one_at_a_time": ".convert.sameness.serving",
     "parameter_groups": ".learn",
+    "record_values": ".convert.sameness.recorded",
     "same": ".convert.sameness.same",
+    "same_blocks": ".convert.sameness.blockwise",
     "set_engine": ".convert.layer.layer",
+    "with_attention": ".convert.sameness.serving",
 }
 """The modules of the public names that ``conv2attn.convert`` does not have."""
 
@@ -75,19 +84,25 @@ __all__ = [
     "compare_layers",
     "conv_from_attention",
     "convert_model",
+    "decode",
     "draw",
     "export_onnx",
     "freeze",
     "graft",
+    "left_padded",
     "load_converted",
     "melt",
+    "one_at_a_time",
     "parameter_groups",
+    "record_values",
     "register_reader",
     "restore_model",
     "same",
+    "same_blocks",
     "save_converted",
     "set_engine",
     "ungraft",
+    "with_attention",
 ]
 
 

@@ -335,12 +335,17 @@ def export(
 @command(app, CONVERT, computes=True, example="weights.pth network.onnx --arch timm:resnet18 --random 4")
 def same(
     a: Annotated[
-        Path, typer.Argument(metavar="A", help="Checkpoint, as for convert, or an ONNX file, which ONNX Runtime runs.")
+        Path, typer.Argument(metavar="A", help="Checkpoint, as for convert, ONNX file, or values that record wrote.")
     ],
-    b: Annotated[Path, typer.Argument(metavar="B", help="The other. At most one of the two may be ONNX.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The other.")],
     opening: Opening,
     inputs: InputOptions,
     dtype: DtypeOption = None,
+    unit: Annotated[
+        list[str] | None,
+        typer.Option(metavar="UNIT", help='Coarser unit to allow, e.g. "bfloat16 products". Repeatable.'),
+    ] = None,
+    blocks: Annotated[bool, typer.Option("--blocks", help="Compare block by block, on B's values.")] = False,
     prove: Annotated[
         bool,
         typer.Option(
@@ -352,14 +357,44 @@ def same(
     """Say whether two networks differ only by rounding.
 
     Of a folder, the first eight images are used; --data also takes a file of inputs (.npy, .npz or .pt).
-    Exit code 0: rounding, or the same bits. 1: not rounding, or quantised. 5: cannot tell.
+    Exit code 0: same bits, rounding, or --unit. 1: not rounding, biased, coarser, quantised. 5: cannot tell.
     """
     from .commands.same import same_files
 
     with result_file(out, "same", sources=[a, b]) as write:
-        found = same_files(a, b, opening=opening, chosen=inputs, dtype=torch_dtype(dtype), prove=prove)
+        found = same_files(
+            a,
+            b,
+            opening=opening,
+            chosen=inputs,
+            dtype=torch_dtype(dtype),
+            prove=prove,
+            units=unit or (),
+            is_by_block=blocks,
+        )
         write(found)
     return found
+
+
+@command(app, CONVERT, computes=True, example="weights.pth --arch timm:resnet18 --out values.safetensors")
+def record(
+    checkpoint: CheckpointArgument,
+    opening: Opening,
+    inputs: InputOptions,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="File (default NAME-values.safetensors).")
+    ] = None,
+    values: Annotated[
+        list[str] | None,
+        typer.Option(metavar="PATTERN", help="Modules whose results are written (default: all). Repeatable."),
+    ] = None,
+    force: ForceOption = False,
+) -> Outcome:
+    """Run a network, and write inputs, outputs and values inside, for same on another machine."""
+    from .commands.same import record_file
+
+    target = out or named_after(checkpoint, "-values.safetensors")
+    return record_file(checkpoint, target, opening=opening, chosen=inputs, values=values or (), force=force)
 
 
 @command(app, CONVERT, example="--out demo")

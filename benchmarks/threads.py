@@ -2,7 +2,7 @@
 
     python benchmarks/threads.py
 
-Prints what ``same`` says of each; docs/same.md has it beside what the maintainers said.
+Prints what ``same`` says of each; RESULTS.md has it beside what the maintainers said.
 """
 
 from __future__ import annotations

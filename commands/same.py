@@ -1,4 +1,4 @@
-"""Compares two networks of files, and says whether their difference is rounding."""
+"""Compares two networks of files, and says whether their difference is rounding; records a network's values."""
 
 from __future__ import annotations
 
@@ -18,45 +18,118 @@ from ..convert.files.readers import kind_of, read_contents
 from ..convert.files.weights import Opening
 from ..convert.inputs import example_image, program_shape, random_inputs
 from ..convert.onnx.run import random_feeds, session
+from ..convert.sameness.blockwise import same_blocks
+from ..convert.sameness.recorded import Recorded, is_recorded, record_values
 from ..convert.sameness.same import STEPS, compare
-from ..convert.sameness.sides import ONNX
+from ..convert.sameness.sides import ONNX, OnnxCall
 from ..convert.sameness.verdict import LEGEND
+from ..convert.write import check_file, write_file
 from ..show.text import Table
 from .inputs import InputOptions, folder_images
-from .opening import opened
-from .terminal import Done, progress
+from .opening import check_places, opened
+from .terminal import Done, progress, wrote
 
 _IMAGES = 8  # of a folder
 _DRAWN = 2  # random images
+SUFFIX = ".safetensors"  # of recorded values
 
 
 def same_files(
-    a: Path, b: Path, *, opening: Opening, chosen: InputOptions, dtype: torch.dtype | None, prove: bool
+    a: Path,
+    b: Path,
+    *,
+    opening: Opening,
+    chosen: InputOptions,
+    dtype: torch.dtype | None,
+    prove: bool,
+    units: Sequence[str] = (),
+    is_by_block: bool = False,
 ) -> Done:
     """``conv2attn same``. The arguments are the command's options."""
-    data = chosen.data
-    if data is not None and (chosen.count is not None or chosen.specs):
-        raise OptionError("inputs are read with --data, or drawn with --random and --input; give one of the two")
     sides = [_opened(path, opening) for path in (a, b)]
-    if data is None:
-        inputs = _random(sides, (a, b), chosen)
-    elif data.is_dir():
-        inputs = _pictures(data, sides, chosen)
-    else:
-        inputs = read_inputs(data)
-    one, other = ((each if isinstance(each, Path) else each.as_saved().eval()) for each in sides)
+    inputs = _inputs(sides, chosen)
+    one, other = (_run_by(each) for each in sides)
+    seed = chosen.seed or 0
+    facts = {"a": str(a), "b": str(b)}
+    if is_by_block:
+        return _by_block(one, other, inputs, facts, seed=seed, units=units, is_more_asked=prove or dtype is not None)
     with progress("Running both networks, and rounding", total=STEPS) as advance:
-        found = compare(one, other, inputs, dtype=dtype, seed=chosen.seed or 0, progress=advance, prove=prove)
+        found = compare(one, other, inputs, dtype=dtype, seed=seed, progress=advance, prove=prove, unit=units)
     parts: list[Table | str] = [*found.lines()]
     header, *rows = found.table()
     if rows:
         parts += [Table(header, tuple(rows)), LEGEND]
-    facts = {"a": str(a), "b": str(b), **found.to_dict()}
-    return Done(facts, [*parts, f"Seed: {found.seed}"], exit_code=found.exit_code)
+    return Done(facts | found.to_dict(), [*parts, f"Seed: {found.seed}"], exit_code=found.exit_code)
+
+
+def _by_block(
+    a: Any, b: Any, inputs: Any, facts: dict[str, Any], *, seed: int, units: Sequence[str], is_more_asked: bool
+) -> Done:
+    """The comparison block by block."""
+    if is_more_asked:
+        raise OptionError(
+            "--blocks compares each block in its own precision, without proofs; leave --dtype, --prove out"
+        )
+    others = [name for name, side in (("A", a), ("B", b)) if isinstance(side, Path)]
+    if others:
+        raise OptionError(
+            f"--blocks is for two networks, and {' and '.join(others)} is an ONNX file or recorded values"
+        )
+    with progress("Running both networks, block by block", total=None) as advance:
+        found = same_blocks(a, b, inputs, seed=seed, unit=units, progress=lambda _: advance(1))
+    header, *rows = found.table()
+    table = Table(header, tuple(rows))
+    return Done(facts | found.to_dict(), [*found.lines(), table, f"Seed: {seed}"], exit_code=found.exit_code)
+
+
+def record_file(
+    source: Path, out: Path, *, opening: Opening, chosen: InputOptions, values: Sequence[str], force: bool
+) -> Done:
+    """``conv2attn record``. The arguments are the command's options."""
+    if out.suffix != SUFFIX:
+        raise OptionError(f"{out} must end in {SUFFIX}, which is the kind of file that is written")
+    check_places(check_file, out, source, force=force)
+    side = _opened(source, opening)
+    sources = [source] if isinstance(side, Path) else [source, *side.files]
+    if isinstance(side, Path) and side.suffix != ONNX:
+        raise OptionError(f"{source} holds recorded values, and no network that could be run")
+    inputs = _inputs([side], chosen)
+    call = OnnxCall(side) if isinstance(side, Path) else _run_by(side)
+    if values and isinstance(side, Path):
+        raise OptionError("values inside are those of modules, and an ONNX file has none")
+    chosen_values: bool | list[str] = list(values) or True
+    write_file(out, lambda path: record_values(call, inputs, path, values=chosen_values), force=force, sources=sources)
+    found = Recorded.open(out)
+    counts = {"inputs": len(found.inputs), "outputs": len(found.outputs), "values": len(found.values)}
+    content = ", ".join(f"{count} {name[:-1] if count == 1 else name}" for name, count in counts.items())
+    return wrote(out, content, **counts, about=dict(found.about))
+
+
+def _inputs(sides: Sequence[Network | Path], chosen: InputOptions) -> Any:
+    """The inputs that the options choose; None means those that recorded values hold."""
+    data = chosen.data
+    if data is not None and (chosen.count is not None or chosen.specs):
+        raise OptionError("inputs are read with --data, or drawn with --random and --input; give one of the two")
+    if data is None and chosen.count is None and chosen.size is None and not chosen.specs:
+        files = [side for side in sides if isinstance(side, Path) and side.suffix != ONNX]
+        if files:
+            return next(
+                (given for path in files if (given := Recorded.open(path)).inputs), Recorded.open(files[0])
+            ).call()
+    if data is None:
+        return _random(sides, chosen)
+    return _pictures(data, sides, chosen) if data.is_dir() else read_inputs(data)
+
+
+def _run_by(side: Network | Path) -> Any:
+    """What the comparison takes of a file."""
+    return side if isinstance(side, Path) else side.as_saved().eval()
 
 
 def _opened(path: Path, opening: Opening) -> Network | Path:
-    """The network of a file; an ONNX file, which ONNX Runtime runs even if an architecture is given, stays a path."""
+    """The network of a file; recorded values, and an ONNX file, which ONNX Runtime runs, stay a path."""
+    if is_recorded(path):
+        return path
     if path.suffix == ONNX:
         kind_of(path)
         return path
@@ -86,14 +159,14 @@ def _pictures(folder: Path, sides: Sequence[Network | Path], chosen: InputOption
     """The first images of a folder, as the first of the two networks takes them that is no ONNX file."""
     network = next((side for side in sides if not isinstance(side, Path)), None)
     if network is None:
-        raise OptionError("two ONNX files do not say how they take pictures; a file of inputs is needed")
+        raise OptionError("neither file says how pictures are taken; a file of inputs is needed")
     known = network.preprocessing
     channels = None if known is None else known.channels
     found: Tensor = folder_images(folder, network.read, known, channels, chosen, batch_size=_IMAGES)[0]
     return found
 
 
-def _random(sides: Sequence[Network | Path], paths: tuple[Path, Path], chosen: InputOptions) -> Any:
+def _random(sides: Sequence[Network | Path], chosen: InputOptions) -> Any:
     """Inputs as an ONNX file declares them, or images of the usual size.
 
     Images of a network whose preprocessing is known are pictures of random bytes, prepared as it says; else all are
@@ -104,7 +177,7 @@ def _random(sides: Sequence[Network | Path], paths: tuple[Path, Path], chosen: I
         return random_inputs(specs, seed=seed)
     network = next((side for side in sides if not isinstance(side, Path)), None)
     known = None if network is None else network.preprocessing
-    feeds = next((path for side, path in zip(sides, paths, strict=True) if isinstance(side, Path)), None)
+    feeds = next((side for side in sides if isinstance(side, Path) and side.suffix == ONNX), None)
     if feeds is not None:
         found = random_feeds(session(feeds), size=size, count=count, seed=seed)
         return [prepared(torch.from_numpy(one), known, seed) for one in found.values()]

@@ -305,12 +305,21 @@ def scores_of(outputs: Any) -> Tensor:
         ConversionError: No tensor is known to be the scores.
     """
     found = named_tensors(outputs)
-    if len(found) == 1:
-        return next(iter(found.values()))
-    name = next((name for name in _SCORES if name in found), None)
+    return found[name_of_scores(list(found))]
+
+
+def name_of_scores(names: Sequence[str]) -> str:
+    """The name of the scores among those of a network's tensors.
+
+    Raises:
+        ConversionError: As ``scores_of``.
+    """
+    if len(names) == 1:
+        return names[0]
+    name = next((name for name in _SCORES if name in names), None)
     if name is None:
-        raise ConversionError(f"the network gives several tensors, none of them known as scores: {', '.join(found)}")
-    return found[name]
+        raise ConversionError(f"the network gives several tensors, none of them known as scores: {', '.join(names)}")
+    return name
 
 
 def class_scores(outputs: Any) -> Tensor:

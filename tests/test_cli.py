@@ -468,7 +468,7 @@ def test_weights_of_other_classes_are_refused_with_the_argument_that_fits(run: R
     assert "--arch-arg num_classes=7" in told
 
 
-COMMANDS = "plan convert verify show restore export same demo graft freeze learn prove claims formal check soak"
+COMMANDS = "plan convert verify show restore export same record demo graft freeze learn prove claims formal check soak"
 
 
 @pytest.mark.parametrize("name", COMMANDS.split())

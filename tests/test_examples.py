@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import conv2attn as c2a
+from tests import language_models
 
 EXAMPLES = {
     name: found
@@ -28,5 +29,7 @@ def test_an_example_does_what_it_shows(name: str, tmp_path: Path, monkeypatch: p
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)
     text = inspect.getdoc(getattr(c2a, name)) or ""
-    test = doctest.DocTestParser().get_doctest(text, {"torch": torch, "c2a": c2a}, name, None, None)
+    test = doctest.DocTestParser().get_doctest(
+        text, {"torch": torch, "c2a": c2a, "networks": language_models}, name, None, None
+    )
     assert doctest.DocTestRunner().run(test).failed == 0

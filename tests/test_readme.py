@@ -14,6 +14,7 @@ from conv2attn.commands.prove import describe
 from conv2attn.convert.examples.networks import load_example
 from conv2attn.proofs.prover.claim import all_claims
 from conv2attn.proofs.prover.run import Outcome, Result, Verdict
+from tests.language_models import language_model, some_ids
 
 README = Path(__file__).parent.parent / "README.md"
 EXAMPLES = re.compile(r"```python\n(.*?)```\n\n```text\n(.*?)```", re.DOTALL)
@@ -44,6 +45,21 @@ def test_the_other_programs_of_a_page_run(page: str, tmp_path: Path, monkeypatch
     assert programs
     for program in programs:
         exec(program, {"cnn": load_example("plain")})
+
+
+def test_the_recipes_for_language_models_run_and_find_rounding_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (README.parent / "docs" / "language-models.md").read_text(encoding="utf-8")
+    recipes = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    names: dict[str, object] = {"model": language_model(), "ids": some_ids()}
+    for recipe in recipes:
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed):
+            exec(recipe, names)
+        assert printed.getvalue().startswith(("Rounding: ", "Same bits: ")), recipe
+    assert len(recipes) == 7  # six kinds, and left padding of two
 
 
 def test_the_tutorial_runs_and_prints_what_it_shows() -> None:

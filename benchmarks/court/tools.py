@@ -167,7 +167,7 @@ def _read(found: Sameness, truth: Truth, seconds: float) -> Said:
         **dict.fromkeys(("not rounding", "biased rounding"), "reject"),
     }
     answer, unit = answers.get(found.verdict, "undecided"), found.unit
-    if isinstance(truth, Rounding) and truth.unit in unit.lower():  # which of several that round alike is not to be told
+    if isinstance(truth, Rounding) and truth.unit in unit.lower():  # of units that round alike, none can be told
         unit = truth.unit
     if found.verdict == "quantised":
         is_explained = found.steps is not None and found.steps <= THRESHOLD

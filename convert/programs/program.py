@@ -80,6 +80,8 @@ class Program:
         network: Callable[..., Any] | ExportedProgram,
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any] = NOTHING,
+        *,
+        taken: Callable[[Tensor], Tensor] = lambda one: one,
     ) -> Program:
         """Runs a network once on copies of inputs, and records it. The network is left as it was.
 
@@ -87,11 +89,12 @@ class Program:
             network: A module, a function of tensors, or a program of torch.export or fx.
             args: Arguments by place; tensors in containers, too.
             kwargs: Arguments by name.
+            taken: The part of each output that is taken, which is recorded, too; all of it by default.
 
         Raises:
             ConversionError: It does not run, gives no tensor, or torch cannot record it.
         """
-        return _Recorder(network, args, kwargs).program()
+        return _Recorder(network, args, kwargs, taken).program()
 
     @property
     def nodes(self) -> list[fx.Node]:
@@ -303,9 +306,13 @@ class _Recorder:
         network: As for ``Program.of_run``.
         args: Arguments by place.
         kwargs: Arguments by name.
+        taken: As for ``Program.of_run``.
     """
 
-    def __init__(self, network: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def __init__(
+        self, network: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], taken: Callable[[Tensor], Tensor]
+    ) -> None:
+        self._taken = taken
         self._network = network.module() if isinstance(network, ExportedProgram) else network
         self._names = _Names(self._network)
         self._leaves, self._spec = tree_flatten((args, dict(kwargs)))
@@ -345,7 +352,7 @@ class _Recorder:
             mode = get_proxy_mode()
             self._names.starts(mode)
             with _Values(mode) as values:
-                found = named_tensors(self._run(tensors))
+                found = {name: self._taken(one) for name, one in named_tensors(self._run(tensors)).items()}
             self._names.note()
             self._results, self._read = found, values.read
             return list(found.values())

@@ -8,9 +8,10 @@ to block, is told beside it.
 
 from __future__ import annotations
 
+import math
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -19,14 +20,22 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_map
 
-from ..errors import ConversionError, InputError, OptionError, refusing
+from ..errors import ConversionError, InputError, OptionError, listed, refusing
 from ..inputs import named_tensors
 from .given import Inputs
 from .same import compare
-from .verdict import EXIT_CODES, WIDTH, Sameness, Verdict, format_ratio
+from .verdict import WIDTH, Sameness, Verdict, format_ratio
 
 _LEAST = 2  # blocks of one class that make a network one of blocks
-_ORDER: tuple[Verdict, ...] = ("not rounding", "quantised", "cannot say", "rounding", "same bits")
+_ORDER: tuple[Verdict, ...] = (
+    "not rounding",
+    "biased rounding",
+    "coarser rounding",
+    "quantised",
+    "cannot say",
+    "rounding",
+    "same bits",
+)
 
 
 @dataclass(frozen=True)
@@ -51,7 +60,7 @@ class Blocks:
 
     Attributes:
         blocks: In the order in which they run.
-        unseen: Modules with weights that are in no block and did not run.
+        unseen: Blocks, and modules with weights outside them, that did not run in both networks.
     """
 
     blocks: tuple[Block, ...]
@@ -65,8 +74,9 @@ class Blocks:
 
     @property
     def exit_code(self) -> int:
-        """As of ``same``."""
-        return EXIT_CODES[self.verdict]
+        """As of ``same``: 1 if it is 1 for a block, else 5 if it is 5 for one, else 0."""
+        codes = {one.found.exit_code for one in self.blocks}
+        return 1 if 1 in codes else max(codes)
 
     @property
     def sentence(self) -> str:
@@ -81,15 +91,31 @@ class Blocks:
         more = f" {len(gravest) - 1} more of {count} blocks differ." if len(gravest) > 1 else ""
         return f"In `{first.name}`: {first.found.sentence}{more}"
 
+    def table(self) -> list[tuple[str, ...]]:
+        """Each block: name, verdict, ratio, and how far the networks are apart behind it."""
+        return [
+            ("block", "verdict", "ratio", "networks apart"),
+            *((one.name, one.found.verdict, format_ratio(one.found.ratio), f"{one.apart:.1e}") for one in self.blocks),
+        ]
+
+    def lines(self) -> list[str]:
+        """All that is said beside the table, a sentence each."""
+        out = [f"Not run by both networks, so not compared: {listed(self.unseen)}."] if self.unseen else []
+        return [self.sentence, *out]
+
+    def to_dict(self) -> dict[str, Any]:
+        """The comparison as plain data."""
+        blocks = [{"name": one.name, "apart": _finite(one.apart), **one.found.to_dict()} for one in self.blocks]
+        facts = {"verdict": self.verdict, "sentence": self.sentence, "exit_code": self.exit_code}
+        return {**facts, "blocks": blocks, "unseen": list(self.unseen)}
+
     def __str__(self) -> str:
         """A line a block."""
-        rows = [("block", "verdict", "ratio", "networks apart")]
-        rows += [
-            (one.name, one.found.verdict, format_ratio(one.found.ratio), f"{one.apart:.1e}") for one in self.blocks
-        ]
+        rows = self.table()
         widths = [max(len(row[place]) for row in rows) for place in range(4)]
         lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-        return "\n".join([textwrap.fill(self.sentence, WIDTH, break_long_words=False), "", *lines])
+        told = [textwrap.fill(one, WIDTH, break_long_words=False, break_on_hyphens=False) for one in self.lines()]
+        return "\n".join([*told, "", *lines])
 
 
 def same_blocks(
@@ -98,6 +124,7 @@ def same_blocks(
     inputs: Any,
     *,
     seed: int = 0,
+    unit: str | Collection[str] = (),
     progress: Callable[[str], None] = lambda _: None,
 ) -> Blocks:
     """Says block by block whether the difference between two networks is rounding.
@@ -107,6 +134,7 @@ def same_blocks(
         b: The other, with blocks of the same names.
         inputs: A tensor, several in a sequence, or by name.
         seed: Of the noise that stands for rounding.
+        unit: As for ``same``.
         progress: Called with the name of each block.
 
     Raises:
@@ -116,10 +144,8 @@ def same_blocks(
     Examples:
         >>> layers = [torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Tanh()) for _ in range(3)]
         >>> network = torch.nn.Sequential(torch.nn.Sequential(*layers), torch.nn.Linear(8, 4)).eval()
-        >>> other = copy.deepcopy(network)
-        >>> _ = other[0][1][0].weight.data.mul_(1.01)
-        >>> c2a.same_blocks(network, other, torch.rand(5, 8)).sentence[:11]
-        'In `0.1`: N'
+        >>> c2a.same_blocks(network, network, torch.rand(5, 8)).sentence
+        'Same bits: in all of 4 blocks.'
     """
     for name, side in (("a", a), ("b", b)):
         if not isinstance(side, nn.Module):
@@ -136,11 +162,12 @@ def same_blocks(
             continue
         progress(name)
         call = theirs[name].call
-        found = compare(a.get_submodule(name), b.get_submodule(name), call, seed=seed)
+        found = compare(a.get_submodule(name), b.get_submodule(name), call, seed=seed, unit=unit)
         blocks.append(Block(name, found, _apart(own.pop(name).outputs, theirs.pop(name).outputs)))
     if not blocks:
         raise OptionError("no block of a runs on these inputs")
-    return Blocks(tuple(blocks), tuple(theirs))
+    compared = {one.name for one in blocks}
+    return Blocks(tuple(blocks), tuple(name for name in names if name not in compared))
 
 
 def parts_of(network: nn.Module) -> list[str]:
@@ -223,6 +250,10 @@ def _hooked(network: nn.Module, names: Sequence[str], found: dict[str, _Call]) -
     finally:
         for handle in handles:
             handle.remove()
+
+
+def _finite(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
 
 
 def _kept(value: Any) -> Any:

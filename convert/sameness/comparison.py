@@ -33,13 +33,15 @@ from .notes import notes_of, unfair
 from .onnx_values import OnnxOperations
 from .operations import Parts, where_graphs_part, where_values_part
 from .outputs import Output, by_name, changed_answers, chaotic, outputs_of
+from .padding import Padding
 from .pairing import Operations, Pairs, Traced
 from .precisions import Precisions
 from .proved import Proving, is_small, with_proofs
 from .recorded import laid_out
 from .routing import Routes
 from .sides import OnnxCall, Side, bitwise
-from .stretches import Compared, compared
+from .stretches import PRODUCTS, Compared, compared
+from .tokens import chosen_tokens, tokens_of
 from .typical import Typical, typical
 from .unlike import unlike, weighed
 from .unseen import unseen
@@ -59,9 +61,9 @@ from .verdict import (
 Progress = Callable[[int], None]
 _LEVELS = 127  # steps of 8 bits from 0 to the largest number
 _NETWORK = "give one side as an nn.Module or a program of torch.export"
-_PRODUCTS = ("convolution", "transposed convolution", "linear", "matrix product")
 _LIKE = "record its outputs under the other side's names, or as output_0 and so on"
 _NOT_EMPTY = "give inputs with at least one example"
+_SCORES = "compare the logits of the same tokens, as a pass over them gives"
 
 
 class Known(Protocol):
@@ -109,8 +111,12 @@ class Comparison:
         self.sides, self.dtype, self.seed, self.progress = sides, dtype, seed, progress
         narrow = [side.dtype for side in sides if side.dtype in UNITS]
         self.given = given.clone(max(narrow, key=lambda one: UNITS[one], default=None))
+        self.padding, self.laid = Padding.of(self.given), list[str]()
+        if self.padding is not None:
+            self.laid.append(self.padding.note)
+            for side in sides:
+                side.taken = self.padding.taken
         self.played = [side.play(self.given) for side in sides]
-        self.laid: list[str] = []
         for place, side in enumerate(sides):
             if side.recorded is not None:
                 own, like = self.played[place], self.played[1 - place].outputs
@@ -143,7 +149,8 @@ class Comparison:
         """The verdict."""
         if not self.played[0].outputs:
             return Sameness("cannot say", "no recorded value is like an output, in any layout", remedy=_LIKE)
-        refusal = unfair(self.sides, self.played) or unpaired(*(run.outputs for run in self.played))
+        refusal = unfair(self.sides, self.played) or self._of_tokens()
+        refusal = refusal or unpaired(*(run.outputs for run in self.played))
         if refusal is not None:
             return self._with_notes(refusal)
         a, b = self._outputs()
@@ -161,6 +168,11 @@ class Comparison:
         if judged.verdict == "rounding":
             judged = replace(judged, unseen=unseen(graph, self.given.clone(self.sides[self.exact].dtype)))
         return self._with_notes(judged)
+
+    def _of_tokens(self) -> Sameness | None:
+        """The verdict on token ids without scores that differ, or None."""
+        apart = chosen_tokens(self.given, (self.played[0].outputs, self.played[1].outputs))
+        return None if apart is None else Sameness("cannot say", apart, remedy=_SCORES)
 
     def _with_notes(self, found: Sameness) -> Sameness:
         return replace(
@@ -204,8 +216,9 @@ class Comparison:
         unit = max((row.typical for row in rows), default=0.0)
         without = sorted(found[0].without_row)
         notes = [f"Typical rounding is not known of {listed(without)}, and taken for one rounding."] if without else []
-        changed = changed_answers(*self._outputs(), truth, unit)
-        basis = Sameness("rounding", outputs=rows, changed=changed, notes=tuple(notes), turned=told)
+        tokens = tokens_of(self.given, self._outputs(), truth, (scales[0], scales[1]), self.padding)
+        changed = changed_answers(*self._outputs(), truth, unit) if tokens is None else None
+        basis = Sameness("rounding", outputs=rows, changed=changed, tokens=tokens, notes=tuple(notes), turned=told)
         chaos = chaotic(truth, (scales[0], scales[1]))
         if chaos is not None:
             return replace(basis, verdict="cannot say", reason=chaos, remedy=LESS)
@@ -234,12 +247,14 @@ class Comparison:
     ) -> Sameness:
         """What is not rounding of the declared precision, where no cause is known: biased, or of a coarser unit."""
         declared = {self._computed_in(place) for place in (0, 1)}
-        if any(one.why_is_known for one in basis.where) or len(declared) > 1 or not self._is_everywhere(basis, graph):
+        if any(one.why_is_known for one in basis.where) or len(declared) > 1:
             return basis
-        if self.parted is not None and not self.parted.parted(THRESHOLD):
-            biased = self._biased(replace(basis, only_outputs=None), graph)
-            if biased.verdict == "biased rounding":
-                return biased
+        biased = biases(graph, self.values, self._precision(1 - self.exact))
+        erring = {one.name for one in biased}  # cutting errs twice as much as rounding to nearest
+        if biased and all(one.name in erring and one.ratio <= 2 * THRESHOLD for one in basis.where):
+            return replace(basis, verdict="biased rounding", bias=biased, where=(), only_outputs=None)
+        if not self._is_everywhere(basis, graph):
+            return basis
         side, names = self.sides[1 - self.exact], list(truth)
 
         def called(moved: Inputs) -> dict[str, Tensor]:
@@ -254,13 +269,14 @@ class Comparison:
         return in_coarser_unit(basis, graph, self.given, truth, found, call, **options)
 
     def _is_everywhere(self, basis: Sameness, graph: Program) -> bool:
-        """Whether no few places are to blame: of what was compared inside, half differs, as a coarser unit makes it."""
+        """Whether no few places are to blame: of the products inside, half differ, as a coarser unit makes them."""
         if self.parted is not None:
-            return 2 * len(self.parted.parted(THRESHOLD)) >= len(self.parted.stretches)
+            expected = [one for one in self.parted.stretches if one.has_product]
+            return 2 * len(self.parted.parted(THRESHOLD)) >= len(expected)
         if basis.inner is None:
             return True
         words = [in_words(name_of(node)) for node in graph.nodes]
-        return 2 * sum(one.kind in _PRODUCTS for one in basis.where) >= sum(word in _PRODUCTS for word in words) > 0
+        return 2 * sum(one.kind in PRODUCTS for one in basis.where) >= sum(word in PRODUCTS for word in words) > 0
 
     def _biased(self, basis: Sameness, graph: Program) -> Sameness:
         """The verdict on rounding whose errors are on one side: of the results of modules, on the same inputs."""
@@ -372,7 +388,7 @@ class Comparison:
             precision = self._precision(1 - self.exact)
             self.parted = compared(graph, self.given, self.values, precision, names=self.names, seed=self.seed)
             found = Parts(where_values_part(self.parted, graph, self._names[1]), None)
-        compiled = next((each for each in self.sides if not each.is_own), None)
+        compiled = next((each for each in self.sides if not each.is_own and each.network is not None), None)
         reason = side.reason if compiled is None else f"{compiled.name} is compiled"
         return found, None if found.found else reason
 

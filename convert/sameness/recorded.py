@@ -152,7 +152,7 @@ def record_values(
 
     Examples:
         >>> cnn = torch.nn.Sequential(torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU()).eval()
-        >>> path = c2a.record_values(cnn, torch.rand(1, 3, 8, 8), folder / "cnn.safetensors")
+        >>> path = c2a.record_values(cnn, torch.rand(1, 3, 8, 8), "cnn.safetensors")
         >>> c2a.same(cnn, path).verdict
         'same bits'
     """

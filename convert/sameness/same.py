@@ -18,6 +18,7 @@ from ..programs.noise import UNITS, Precision
 from ..programs.program import Program
 from .comparison import Comparison, Progress
 from .given import Inputs
+from .padding import Padding
 from .sides import Side
 from .typical import RUNS, Typical, typical
 from .units import named
@@ -53,7 +54,9 @@ class Reference:
         Raises:
             ConversionError: torch cannot export it.
         """
-        return Program.of_run(self.network, self.given.args, self.given.kwargs)
+        padding = Padding.of(self.given)
+        taken = {} if padding is None else {"taken": padding.taken}
+        return Program.of_run(self.network, self.given.args, self.given.kwargs, **taken)
 
     def typical(self, precisions: list[Precision], *, progress: Progress = lambda _: None) -> list[Typical]:
         """Truth and noise of each precision."""

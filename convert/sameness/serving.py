@@ -24,6 +24,7 @@ from ..arguments import as_integer
 from ..errors import ConversionError, OptionError
 
 Logits = dict[str, Tensor]
+PIECES = "is_in_pieces"  # attribute of functions that run a model in other pieces
 
 
 def decode(model: nn.Module, *, prefill: int = 1) -> Callable[..., Logits]:
@@ -38,11 +39,11 @@ def decode(model: nn.Module, *, prefill: int = 1) -> Callable[..., Logits]:
         other arguments, which gives {"logits": [batch, tokens, vocabulary]}.
 
     Raises:
-        OptionError: ``prefill`` is below 1.
-        ConversionError: By the function, of a model that gives no cache.
+        ConversionError: ``prefill`` is below 1; by the function, of a model that gives no cache.
 
     Examples:
-        >>> c2a.same(model, decode(model), ids).verdict  # doctest: +SKIP
+        >>> model, ids = networks.language_model(), torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
+        >>> c2a.same(model, c2a.decode(model, prefill=2), ids).verdict
         'rounding'
     """
     prefill, has_encoder = as_integer(prefill, "prefill", least=1), bool(_config(model, "is_encoder_decoder"))
@@ -65,7 +66,7 @@ def decode(model: nn.Module, *, prefill: int = 1) -> Callable[..., Logits]:
             parts.append(found.logits)
         return {"logits": torch.cat(parts, 1)}
 
-    return run
+    return _in_pieces(run)
 
 
 def one_at_a_time(model: Callable[..., Any]) -> Callable[..., Logits]:
@@ -76,6 +77,11 @@ def one_at_a_time(model: Callable[..., Any]) -> Callable[..., Logits]:
 
     Returns:
         A function of the model's arguments, which gives {"logits": [batch, tokens, vocabulary]}.
+
+    Examples:
+        >>> model, ids = networks.language_model(), torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
+        >>> c2a.same(model, c2a.one_at_a_time(model), ids).exit_code
+        0
     """
 
     @torch.no_grad()
@@ -88,7 +94,7 @@ def one_at_a_time(model: Callable[..., Any]) -> Callable[..., Logits]:
         )
         return {"logits": torch.cat([model(**row).logits for row in rows])}
 
-    return run
+    return _in_pieces(run)
 
 
 def left_padded(model: Callable[..., Any], count: int, *, token: int = 0) -> Callable[..., Logits]:
@@ -103,6 +109,14 @@ def left_padded(model: Callable[..., Any], count: int, *, token: int = 0) -> Cal
         A function of ``input_ids`` [batch, tokens] and perhaps ``attention_mask``, which gives {"logits": [batch,
         tokens, vocabulary]} of the tokens that were given. Positions are counted from the first token that is not
         padding, as ``generate`` of transformers counts them, where the model takes ``position_ids``.
+
+    Raises:
+        ConversionError: ``count`` is below 1.
+
+    Examples:
+        >>> model, ids = networks.language_model(), torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
+        >>> c2a.same(model, c2a.left_padded(model, 3), ids).exit_code
+        0
     """
     count = as_integer(count, "count", least=1)
 
@@ -117,7 +131,7 @@ def left_padded(model: Callable[..., Any], count: int, *, token: int = 0) -> Cal
         found = model(**{**given, **places}, input_ids=longer, attention_mask=seen)
         return {"logits": found.logits[:, count:]}
 
-    return run
+    return _in_pieces(run)
 
 
 def with_attention(model: nn.Module, kind: str) -> nn.Module:
@@ -125,6 +139,11 @@ def with_attention(model: nn.Module, kind: str) -> nn.Module:
 
     Raises:
         OptionError: The model has no choice of implementations, or not this one.
+
+    Examples:
+        >>> model, ids = networks.language_model(), torch.tensor([[3, 1, 4, 1, 5], [9, 2, 6, 5, 3]])
+        >>> c2a.same(model, c2a.with_attention(model, "eager"), ids).verdict
+        'rounding'
     """
     other = copy.deepcopy(model)
     if not hasattr(other, "set_attn_implementation"):
@@ -134,6 +153,12 @@ def with_attention(model: nn.Module, kind: str) -> nn.Module:
     except (ImportError, ValueError) as refusal:
         raise OptionError(f"{type(model).__name__} has no attention {kind!r}: {refusal}") from None
     return other
+
+
+def _in_pieces(run: Callable[..., Logits]) -> Callable[..., Logits]:
+    """Marks a function whose operations are of other sizes than the model's, so that outputs alone are compared."""
+    setattr(run, PIECES, True)
+    return run
 
 
 def _steps(count: int, prefill: int) -> list[tuple[int, int]]:

@@ -36,6 +36,7 @@ from .callables import checked_record, networks_of, tensors_of_networks
 from .given import Inputs
 from .modes import depends_on_mode
 from .recorded import Recorded, is_recorded, kept_results
+from .serving import PIECES
 
 ONNX = ".onnx"
 _QUANTISED_NODES = ("QuantizeLinear", "DequantizeLinear", "QLinear", "ConvInteger", "MatMulInteger")
@@ -106,13 +107,15 @@ class Side:
         given: A network, a program, a callable, or the path of one.
         name: "A" or "B", for what is said of it.
         opening: Options for opening a path.
-        program: Its graph, where it is known.
+        program: Its graph, where it is known; of the outputs that ``taken`` takes.
 
     Attributes:
         call: Runs it.
         network: What has a graph: a module, a program or a callable, or None.
         networks: The modules that run.
-        is_own: Whether what runs is what the graph says, operation by operation; a compiled module's is not.
+        is_own: Whether what runs is what the graph says, operation by operation; a compiled module's is not, nor a
+            model's that runs in other pieces.
+        taken: The part of each output that is compared.
 
     Raises:
         OptionError: It is nothing of these.
@@ -129,6 +132,7 @@ class Side:
         self.reason = f"{name} is a callable without a graph"
         self.quantised = False
         self.recorded: Recorded | None = None
+        self.taken: Callable[[Tensor], Tensor] = _same
         self._program, self.notes = program, list[str]()
         if isinstance(given, str | Path):
             given = self._opened(Path(given), opening)
@@ -144,6 +148,8 @@ class Side:
             self.reason = f"{name} is recorded values"
         elif callable(given) and not isinstance(given, type):
             self.network, self.call, self.networks = given, given, networks_of(given)
+            if getattr(given, PIECES, False):
+                self.network, self.is_own, self.reason = None, False, f"{name} runs the model in other pieces"
         else:
             raise OptionError(f"{name} must be a network, a program, a callable or a path; got {passed(given)}")
 
@@ -207,7 +213,7 @@ class Side:
             self.network = OnnxNetwork(self.call.path)
             with torch.no_grad():
                 self.network(**feeds)  # whose refusal names the node
-            found = Program.of_run(self.network, inputs.args, inputs.kwargs)
+            found = Program.of_run(self.network, inputs.args, inputs.kwargs, taken=self.taken)
             self._program = checked_record(found, inputs.args, inputs.kwargs, played.outputs, is_network=True)
         except (ConversionError, RuntimeError, IndexError) as refusal:
             self.reason, self.network = f"{self.name} is an ONNX file, and {first_line(refusal)}", None
@@ -220,7 +226,7 @@ class Side:
             ConversionError: torch cannot record it, or the record may not stand for it.
         """
         with left_alone(self.own_tensors(), []):
-            found = Program.of_run(self.network, given.args, given.kwargs)  # type: ignore[arg-type]
+            found = Program.of_run(self.network, given.args, given.kwargs, taken=self.taken)  # type: ignore[arg-type]
         return checked_record(found, given.args, given.kwargs, played.outputs, is_network=self.is_network)
 
     def own_tensors(self) -> dict[str, Tensor]:
@@ -249,7 +255,8 @@ class Side:
             ConversionError: It gives no tensor.
         """
         if self.recorded is not None:
-            return Played(self.recorded.all_outputs(), None, (), (), writes=False)
+            found = {name: self.taken(one) for name, one in self.recorded.all_outputs().items()}
+            return Played(found, None, (), (), writes=False)
         given, own = inputs.clone(self.dtype), self.own_tensors()
         self._refuse_train_mode(given, own)
         first, changed = given.clone(), list[str]()
@@ -285,7 +292,7 @@ class Side:
         """Its outputs, by name."""
         with torch.no_grad(), refusing(f"{self.name} does not run on these inputs", InputError):
             found = (call or self.call)(*given.args, **given.kwargs)
-        return {name: one.detach().clone() for name, one in named_tensors(found, self.name).items()}
+        return {name: self.taken(one.detach()).clone() for name, one in named_tensors(found, self.name).items()}
 
 
 def _gave(found: Mapping[str, Tensor], played: Played) -> bool:

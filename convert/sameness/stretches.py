@@ -22,13 +22,15 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from ..programs.float64 import evaluated, lift, plainly
 from ..programs.noise import Noise, Precision, noisy
+from ..programs.operations import in_words
 from ..programs.program import Noted, Program
-from ..programs.walk import Walk
+from ..programs.walk import Walk, name_of
 from .alignment import Layout, aligned
 from .given import Inputs
 from .typical import Scale
 
 RUNS = 3  # with noise
+PRODUCTS = ("convolution", "transposed convolution", "linear", "matrix product")
 _QUANTILES = 33
 _NEAR = 0.05  # how far quantiles of the same values may be apart, relative to their size
 _UNTOLD = ("output", "out", "y")  # parts of names that say nothing
@@ -45,6 +47,7 @@ class Stretch:
         since: Modules whose recorded results it begins with; none for the inputs.
         ratio: The recorded value's difference from what the network makes of them, in units of typical rounding.
         layout: How the recorded value lies otherwise, in words.
+        has_product: Whether a sum of products is in it, whose factors a coarser unit rounds.
     """
 
     name: str
@@ -52,6 +55,7 @@ class Stretch:
     since: tuple[str, ...]
     ratio: float
     layout: str = ""
+    has_product: bool = False
 
     @property
     def where(self) -> str:
@@ -204,11 +208,19 @@ class _Place:
 
 @dataclass(frozen=True)
 class _Moved:
-    """A value from the other program's values, plain and with noise, and the modules whose results these are."""
+    """A value from the other program's values, plain and with noise.
+
+    Attributes:
+        plain: Without noise.
+        noisy: That of each run with noise.
+        since: The modules whose results these values are.
+        has_product: Whether a sum of products was computed from them.
+    """
 
     plain: Any
     noisy: tuple[Any, ...]
     since: tuple[str, ...] = ()
+    has_product: bool = False
 
     def side(self, run: int | None) -> Any:
         """The plain value, or that of a run with noise."""
@@ -239,8 +251,10 @@ class _Stretches(Walk):
         for run, noise in enumerate(self._noises):
             own_args, own_kwargs = _side((args, kwargs), run)
             moved.append(noisy(node, own_args, own_kwargs, noise))
-        parts = [leaf.since for leaf in _leaves((args, kwargs)) if isinstance(leaf, _Moved)]
-        found = _Moved(plain, tuple(moved), tuple(dict.fromkeys(name for since in parts for name in since)))
+        parts = [leaf for leaf in _leaves((args, kwargs)) if isinstance(leaf, _Moved)]
+        since = tuple(dict.fromkeys(name for leaf in parts for name in leaf.since))
+        has_product = in_words(name_of(node)) in PRODUCTS or any(leaf.has_product for leaf in parts)
+        found = _Moved(plain, tuple(moved), since, has_product)
         return self._replaced(node, found) if node in self._places and isinstance(plain, Tensor) else found
 
     def _replaced(self, node: fx.Node, own: _Moved) -> _Moved:
@@ -259,7 +273,8 @@ class _Stretches(Walk):
         apart = torch.where(wide == own.plain, 0.0, wide - own.plain).nan_to_num(math.inf)
         is_real = own.plain.is_floating_point()
         ratio = max(scale.ratios(apart)) if is_real else float(bool((apart != 0).any()))
-        self.stretches.append(Stretch(place.module, place.name, own.since, ratio, layout.words(value.shape)))
+        how = layout.words(value.shape)
+        self.stretches.append(Stretch(place.module, place.name, own.since, ratio, how, own.has_product))
         return _Moved(wide, (wide,) * RUNS, (place.module,))
 
 

@@ -29,6 +29,7 @@ from .bias import Bias
 from .differences import Parted
 from .outputs import THRESHOLD as THRESHOLD
 from .outputs import Changed, Output, by_name
+from .tokens import Tokens
 from .units import Averaged
 
 INNER = 20.0
@@ -94,6 +95,7 @@ class Sameness:
         only_outputs: Why nothing but outputs could be compared, or None.
         worst: The worst case, or None where none is known.
         changed: What it does to classes, or None where no output is known as scores.
+        tokens: What it does to the tokens of a language model, in place of ``changed``; None of other networks.
         steps: The difference in units of what steps of 8 bits do, where a side is quantised.
         truth_error: Bound on how far any number of the truth is from exact arithmetic, where it was proved.
         notes: What else was noticed.
@@ -115,6 +117,7 @@ class Sameness:
     only_outputs: str | None = None
     worst: Worst | None = None
     changed: Changed | None = None
+    tokens: Tokens | None = None
     steps: float | None = None
     truth_error: float | None = None
     notes: tuple[str, ...] = ()
@@ -232,6 +235,8 @@ class Sameness:
             )
         if self.changed is not None:
             found.append(_changed(self.changed))
+        if self.tokens is not None:
+            found += self.tokens.lines()
         for place in self.where[1:_LISTED]:
             found.append(f"Also {place}.")
         if len(self.where) > _LISTED:

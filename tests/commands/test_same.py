@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import sys
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +15,7 @@ import pytest
 import torch
 from onnx import helper
 from PIL import Image
-from torch import nn
+from torch import Tensor, nn
 
 from conv2attn.commands.inputs import InputOptions, folder_images
 from conv2attn.commands.same import prepared
@@ -232,6 +233,93 @@ def test_several_inputs_and_a_dictionary_with_integers_are_compared(run: Run) ->
     assert ran.code == 1
     assert "found.0" in ran.out
     assert "12 of 12 elements of weight differ" in ran.out
+
+
+def test_recorded_values_are_a_side_and_hold_the_inputs(pair: tuple[nn.Module, Path], run: Run) -> None:
+    network, folder = pair
+    other, values = faulty(network, folder / "b.pt"), folder / "b.safetensors"
+    ran = run("record", other, "--out", values, "--random", 3, "--size", "7x8")
+    assert ran.code == 0
+    assert "1 input, 1 output, 3 values" in ran.out
+    for given, what in (((folder / "a.pt", values), "A"), ((values, folder / "a.pt"), "B")):
+        ran = run("same", *given)
+        assert ran.code == 1
+        assert what in ran.out
+        assert "`1` (batch norm)" in ran.out
+    assert run("same", other, values).code == 0
+    assert "3x4x5x6" in ran.out
+    others = numbers(folder / "x.npy", 3, 3, 7, 8)
+    assert run("same", other, values, "--data", others).code == 1  # those that are given go before
+
+
+def test_what_record_cannot_do_is_refused_and_nothing_is_written(pair: tuple[nn.Module, Path], run: Run) -> None:
+    _, folder = pair
+    values = folder / "b.safetensors"
+    assert run("record", folder / "a.pt", "--out", values, "--size", "7x8", "--values", "layers.*").code == 2
+    assert not values.exists()
+    assert run("record", folder / "a.pt", "--out", folder / "b.npz", "--size", "7x8").code == 2
+    assert run("record", folder / "a.pt", "--out", values, "--size", "7x8", "--values", "1").code == 0
+    assert "--force" in run("record", folder / "a.pt", "--out", values, "--size", "7x8").err
+    assert run("record", values, "--out", folder / "c.safetensors").code == 2
+    file = onnx_file(folder / "b.onnx")
+    assert run("record", file, "--out", values, "--size", "4x4", "--force").code == 0
+    assert run("record", file, "--out", values, "--size", "4x4", "--force", "--values", "a").code == 2
+
+
+BLOCKS = """
+from torch import nn
+
+def network():
+    block = lambda: nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.GELU())
+    return nn.Sequential(nn.Sequential(block(), block()), nn.Conv2d(3, 2, 1))
+"""
+
+
+def test_blocks_are_compared_one_by_one(run: Run) -> None:
+    Path("blocks.py").write_text(BLOCKS)
+    names: dict[str, object] = {}
+    exec(BLOCKS, names)
+    network: nn.Module = names["network"]()  # type: ignore[operator]
+    torch.save(network.state_dict(), "a.pth")
+    network.state_dict()["0.1.0.weight"].mul_(1.01)
+    torch.save(network.state_dict(), "b.pth")
+    options = ("--arch", "blocks.py:network", "--size", "6x7", "--blocks")
+    ran = run("same", "a.pth", "b.pth", *options)
+    assert ran.code == 1
+    assert ran.out.startswith("In `0.1`: Not rounding")
+    found = json.loads(run("same", "a.pth", "b.pth", *options, "--json").out)
+    assert [one["verdict"] for one in found["blocks"]] == ["same bits", "not rounding", "same bits"]
+    assert run("same", "a.pth", "a.pth", *options).code == 0
+    assert run("same", "a.pth", onnx_file(Path("b.onnx")), *options).code == 2
+    assert run("same", "a.pth", "b.pth", *options, "--prove").code == 2
+
+
+class Coarse(nn.Module):
+    """A linear layer whose factors are rounded to bfloat16, as engines do, where no operation says so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        rounded = [torch.from_numpy(one.detach().bfloat16().float().numpy()) for one in (x, self.layer.weight)]
+        return rounded[0] @ rounded[1].T + self.layer.bias
+
+
+def test_a_unit_is_allowed_by_its_name(run: Run) -> None:
+    torch.manual_seed(0)
+    coarse = Coarse().eval()
+    torch.save(nn.Sequential(OrderedDict(layer=coarse.layer)).eval(), "a.pt")
+    torch.save(coarse, "b.pt")
+    options = ("--data", numbers(Path("x.npy"), 16, 64), "--trust")
+    ran = run("same", "a.pt", "b.pt", *options)
+    assert ran.code == 1
+    assert ran.out.startswith("Coarser rounding: of bfloat16 products")
+    assert run("same", "a.pt", "b.pt", *options, "--unit", "bfloat16 products").code == 0
+    assert run("same", "a.pt", "b.pt", *options, "--unit", "float16 products").code == 1
+    ran = run("same", "a.pt", "b.pt", *options, "--unit", "bytes")
+    assert ran.code == 2
+    assert "unit must be one of" in ran.err
 
 
 def test_two_converted_folders_are_compared(run: Run) -> None:

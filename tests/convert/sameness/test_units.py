@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from conv2attn.convert.programs.float64 import Lifted
 from conv2attn.convert.programs.noise import Precision
@@ -17,27 +15,9 @@ from conv2attn.convert.programs.program import Program
 from conv2attn.convert.sameness.given import Inputs
 from conv2attn.convert.sameness.units import ALL, Unit, averaged, ratios
 from conv2attn.convert.sameness.verdict import THRESHOLD
+from tests.convert.sameness.emulated import RoundedFactors
 
-_FACTORS = {"convolution": (0, 1), "mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2)}
 X = torch.linspace(-9, 9, 3 * 16 * 16).sin().view(1, 3, 16, 16)
-
-
-class Engine(TorchDispatchMode):
-    """Products of factors that are rounded to so many binary digits, with sums in float32."""
-
-    def __init__(self, digits: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self._digits = digits
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """The operation, of rounded factors."""
-        places = _FACTORS.get(func._schema.name.split("::")[1], ())
-        given = [self._rounded(one) if place in places else one for place, one in enumerate(args)]
-        return func(*given, **(kwargs or {}))
-
-    def _rounded(self, x: Tensor) -> Tensor:
-        mantissa, exponent = torch.frexp(x)
-        return torch.ldexp((mantissa * 2.0**self._digits).round() / 2.0**self._digits, exponent)
 
 
 def network(eps: float = 1e-5) -> nn.Module:
@@ -47,7 +27,7 @@ def network(eps: float = 1e-5) -> nn.Module:
 
 
 def call(own: nn.Module, digits: int, given: Inputs) -> Mapping[str, Tensor]:
-    with torch.no_grad(), Engine(digits):
+    with torch.no_grad(), RoundedFactors(digits):
         return {"": own(*given.args)}
 
 

@@ -1,0 +1,116 @@
+"""Verdicts on engines that round otherwise: in coarser units, or to one side; and on faults inside them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from conv2attn.convert.sameness.same import same
+from tests.convert.sameness.emulated import WAYS, RoundedFactors
+from tests.convert.sameness.test_units import X, network
+
+PRODUCTS = "bfloat16 products"
+
+
+class Engine:
+    """A black box that multiplies rounded factors; its modules' values can be seen."""
+
+    def __init__(self, own: nn.Module, digits: int) -> None:
+        self.own, self._digits = own, digits
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """The network's result, which leaves torch."""
+        with torch.no_grad(), RoundedFactors(self._digits):
+            return torch.from_numpy(self.own(x).numpy().copy())
+
+
+@pytest.mark.parametrize(("digits", "unit"), [(11, "TF32 or float16 products"), (8, PRODUCTS)])
+def test_rounding_of_a_coarser_unit_is_told_with_the_unit(digits: int, unit: str) -> None:
+    found = same(network(), Engine(network(), digits), X)
+    assert (found.verdict, found.unit, found.exit_code) == ("coarser rounding", unit, 1)
+    assert found.averaged is not None
+    assert found.averaged.is_noise
+    json.dumps(found.to_dict())
+
+
+def test_an_allowed_unit_passes_and_another_does_not() -> None:
+    engine = Engine(network(), 8)
+    assert same(network(), engine, X, unit=PRODUCTS).exit_code == 0
+    assert same(network(), engine, X, unit=["float16 products"]).exit_code == 1
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(("digits", "eps"), [(8, 1e-2), (11, 3e-4), (24, 1e-2)])
+def test_a_wrong_eps_inside_an_engine_is_not_rounding_whatever_is_allowed(digits: int, eps: float) -> None:
+    found = same(network(), Engine(network(eps), digits), X, unit=PRODUCTS)
+    assert (found.verdict, found.unit, found.exit_code) == ("not rounding", "", 1)
+
+
+@pytest.mark.fault
+def test_a_fault_in_one_place_is_named_there_and_held_against_no_unit() -> None:
+    wrong = network()
+    wrong[4].eps = 1e-2  # type: ignore[index]
+    found = same(network(), Engine(wrong, 24), X)
+    assert (found.verdict, [one.name for one in found.where]) == ("not rounding", ["4"])
+    assert found.averaged is None
+
+
+# Sums of residuals in float32 that are cut to bfloat16, or rounded otherwise.
+
+
+class Sum(nn.Module):
+    """A sum in bfloat16, rounded as torch does or in another way."""
+
+    def __init__(self, way: Callable[[Tensor], Tensor] | None) -> None:
+        super().__init__()
+        self._way = way
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        if self._way is None:
+            return x + y
+        return self._way(torch.from_numpy((x.float() + y.float()).numpy().copy())).bfloat16()
+
+
+class Residual(nn.Module):
+    """A block whose result is added to its operand."""
+
+    def __init__(self, way: Callable[[Tensor], Tensor] | None, act: nn.Module) -> None:
+        super().__init__()
+        self.linear, self.act, self.sum = nn.Linear(32, 32), act, Sum(way)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.sum(x, self.act(self.linear(x)))
+        return found
+
+
+def residuals(way: Callable[[Tensor], Tensor] | None, depth: int, act: type[nn.Module] = nn.ReLU) -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(*(Residual(way, act()) for _ in range(depth)), nn.Linear(32, 10)).bfloat16().eval()
+
+
+NUMBERS = torch.randn(16, 24, 32, generator=torch.Generator().manual_seed(2))
+BIASED = {"cut": -1, "away from 0": 1, "up": 1, "floor": -1, "ties away": 1}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rounding_to_one_side_is_biased_at_each_sum_and_rounding_to_both_is_not(way: str) -> None:
+    found = same(residuals(None, 3), residuals(WAYS[way], 3), NUMBERS)
+    if way not in BIASED:
+        assert found.verdict in ("rounding", "same bits")
+        assert not found.bias
+        return
+    assert (found.verdict, found.exit_code) == ("biased rounding", 1)
+    assert {one.name.partition(".")[0] for one in found.bias} == set("012")
+    assert all(not one.name.endswith(("linear", "act")) for one in found.bias)  # nearest, and exact
+    assert all(one.bias * BIASED[way] > 0.1 for one in found.bias)
+    json.dumps(found.to_dict())
+
+
+def test_cut_digits_that_pile_up_beyond_rounding_are_biased_rounding_all_the_same() -> None:
+    found = same(residuals(None, 12, nn.GELU), residuals(WAYS["cut"], 12, nn.GELU), NUMBERS)
+    assert found.ratio > 3
+    assert found.verdict == "biased rounding"

@@ -1,0 +1,99 @@
+"""``same`` with recorded values as a side."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+import conv2attn as c2a
+from conv2attn.convert.errors import InputError
+from conv2attn.convert.programs.noise import Precision
+from conv2attn.convert.programs.program import Program
+from conv2attn.convert.sameness.given import Inputs
+from conv2attn.convert.sameness.recorded import Recorded, record_values
+from conv2attn.convert.sameness.same import same
+from conv2attn.convert.sameness.stretches import compared
+from tests.convert.sameness.test_recorded import X, laid, network
+
+
+def wrong() -> nn.Module:
+    found = network()
+    found[4].eps = 1e-2  # type: ignore[assignment]
+    return found
+
+
+def channels_last() -> nn.Module:
+    """The same function, with other last digits."""
+    return copy.deepcopy(network()).to(memory_format=torch.channels_last)  # type: ignore[call-overload,no-any-return]
+
+
+def written(own: nn.Module, path: Path, change: Callable[[str, Tensor], tuple[str, Tensor] | None]) -> Path:
+    """What another program records of a network: every tensor changed or, for None, left out."""
+    kept = Recorded.open(record_values(own, X, path.with_suffix(".safetensors")))
+    given = {"input_0": X, "output_0": kept.outputs[""]()}
+    changed = (change(name, read()) for name, read in kept.values.items())
+    np.savez(path, **{k: v.numpy() for k, v in {**given, **dict(one for one in changed if one)}.items()})  # type: ignore[arg-type]
+    return path
+
+
+WAYS: dict[str, Callable[[str, Tensor], tuple[str, Tensor] | None]] = {
+    "as they are": lambda name, x: (name, x),
+    "channels last": lambda name, x: (name, laid("channels last", x)),
+    "renamed": lambda name, x: (f"/net/op_{10 - int(name)}", x),
+    "renamed and channels last": lambda name, x: (f"t{10 - int(name)}", laid("channels last", x)),
+    "missing layers": lambda name, x: (name, x) if name in "35" else None,
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_recorded_run_of_the_same_network_is_rounding_and_of_a_wrong_one_names_the_stretch(
+    way: str, tmp_path: Path
+) -> None:
+    honest = same(network(), written(channels_last(), tmp_path / "honest.npz", WAYS[way]))
+    assert honest.verdict in ("rounding", "same bits")
+    found = same(network(), written(wrong(), tmp_path / "wrong.npz", WAYS[way]))
+    assert found.verdict == "not rounding"
+    assert [one.name for one in found.where] == ["5" if way == "missing layers" else "4"]
+
+
+def test_kernels_of_torch_that_err_to_one_side_are_no_bias_of_the_other_side(tmp_path: Path) -> None:
+    program, given = Program.of_run(network(), (X,)), Inputs.of(X)
+    ours, theirs = (
+        compared(program, given, Recorded.open(record_values(one, X, tmp_path / "x.safetensors")).values, Precision())
+        for one in (network(), channels_last())
+    )
+    assert {one.name for one in theirs.biased()} == {"1", "4"}  # batch norm, whose constants are rounded once a channel
+    assert theirs.biased(ours) == ()
+
+
+def test_names_that_are_given_are_taken(tmp_path: Path) -> None:
+    path = written(wrong(), tmp_path / "wrong.npz", lambda name, x: (f"x{name}", x) if name in "34" else None)
+    found = same(network(), path, names={"x3": "3", "x4": "4"})
+    assert [one.name for one in found.where] == ["4"]
+
+
+def test_inputs_that_are_given_go_before_those_that_are_recorded_and_without_any_is_refused(tmp_path: Path) -> None:
+    path = record_values(network(), X, tmp_path / "own.safetensors")
+    assert same(network(), path).verdict == "same bits"
+    assert same(path, network()).verdict == "same bits"
+    assert same(network(), path, X + 1).verdict == "not rounding"
+    np.savez(tmp_path / "bare.npz", output_0=network()(X).detach().numpy())
+    with pytest.raises(InputError, match="holds no inputs"):
+        same(network(), tmp_path / "bare.npz")
+    assert same(network(), tmp_path / "bare.npz", X).verdict in ("rounding", "same bits")
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_values_recorded_in_bfloat16_are_held_to_bfloat16(is_wrong: bool, tmp_path: Path) -> None:
+    other = (wrong() if is_wrong else network()).bfloat16()
+    if is_wrong:
+        other[4].eps = 1.0  # type: ignore[index]
+    path = c2a.record_values(other, X.bfloat16(), tmp_path / "half.safetensors")
+    found = same(network(), path)
+    assert found.verdict == ("not rounding" if is_wrong else "rounding")
