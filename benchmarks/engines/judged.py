@@ -2,8 +2,8 @@
 
 ``judged`` is the only place that says how. Float32 explains what is at most ``THRESHOLD`` times its typical rounding,
 as for ``same``; then weights alone that are stored in half precision. Of the coarser units, the finest is taken whose
-typical rounding the difference is ``LEAST`` to ``OWN`` times and that averages out; else the first that it is not too
-large for. Steps of 8 bits explain nothing by themselves; their ratio is written beside the others.
+typical rounding the difference is ``LEAST`` to ``OWN`` times and that averages out; else the one whose ratio is nearest
+to 1. Steps of 8 bits explain nothing by themselves; their ratio is written beside the others.
 
 A constant part is no function yet: an engine may fold norms into weights before it rounds them, so that its weights
 are rounded otherwise than A's. Of the two factors of a product, each has half of the typical variance; two independent
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from conv2attn.convert.programs.float64 import Lifted
 from conv2attn.convert.programs.noise import Noise, Noisy, Precision
 from conv2attn.convert.programs.program import Program
-from conv2attn.convert.sameness.sides import Inputs
+from conv2attn.convert.sameness.given import Inputs
 from conv2attn.convert.sameness.units import ALL, FUNCTION, Averaged, Unit, averaged, ratios
 from conv2attn.convert.sameness.verdict import THRESHOLD
 
@@ -158,11 +158,11 @@ def _held(program: Program, unit: Unit) -> Program:
 
 
 def _possible(each: Mapping[str, float]) -> list[Unit]:
-    """Units that may explain a difference, or the first that it is not too large for, or the last."""
+    """Units that may explain a difference, or the one whose ratio is nearest to 1."""
     if each[FLOAT32.name] <= THRESHOLD:
         return [FLOAT32]
     near = [unit for unit in UNITS if LEAST <= each[unit.name] <= OWN]
-    return near or [unit for unit in UNITS if each[unit.name] <= THRESHOLD][:1] or [UNITS[-1]]
+    return near or [min(UNITS, key=lambda unit: abs(math.log(min(max(each[unit.name], 1e-300), 1e300))))]
 
 
 def _verdict(one: _Tried, ratio: float) -> str:

@@ -30,7 +30,7 @@ def rewritten(page: str, lines: list[Line]) -> str:
     ran = [one for one in lines if "verdict" in one]
     honest, faulty = ([one for one in ran if bool(one["fault"]) is is_planted] for is_planted in (False, True))
     told = "\n".join(why_not(one for one in lines if "verdict" not in one and not one["fault"]))
-    page = _between(page, "engines", "\n".join([HONEST, *map(row, honest)]) + f"\n\n{told}")
+    page = _between(page, "engines", "\n".join([HONEST, *map(row, sorted(honest, key=_place))]) + f"\n\n{told}")
     return _between(page, "bugs", "\n".join([PLANTED, *planted_rows(faulty)]))
 
 
@@ -61,14 +61,19 @@ def row(line: Line) -> str:
     return "| " + " | ".join(cells) + " |"
 
 
+def _place(line: Line) -> tuple[str, ...]:
+    return line["engine"], line["way"], line["network"]
+
+
 def why_not(lines: Iterable[Line]) -> Iterator[str]:
-    """A sentence for each configuration that could not be run."""
-    found: dict[tuple[str, str, str], list[str]] = {}
+    """A sentence for each reason why configurations could not be run."""
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
     for line in lines:
-        key = f"{line['engine']} {line['version']}", line["way"], line["why_not"]
-        found.setdefault(key, []).append(line["network"])
-    for (engine, way, why), networks in found.items():
-        yield f"- {engine}, {way} ({', '.join(networks)}): {why}."
+        ways = found.setdefault((f"{line['engine']} {line['version']}", line["why_not"]), {})
+        ways.setdefault(line["network"], []).append(line["way"])
+    for (engine, why), ways in found.items():
+        where = {", ".join(each) for each in ways.values()}
+        yield f"- {engine}, {'; '.join(sorted(where))} ({', '.join(ways)}): {why}."
 
 
 def found_by(line: Line) -> str:
