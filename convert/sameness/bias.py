@@ -21,6 +21,7 @@ from ..programs.noise import Precision
 from ..programs.operations import row
 from ..programs.program import Program
 from ..programs.walk import name_of
+from .given import Inputs
 from .stretches import named
 
 LEAST = 0.1  # half units in the last place, on the mean
@@ -59,22 +60,25 @@ class Bias:
         return (("up", "down") if self.is_upwards else ("away from 0", "towards 0"))[self.mean < 0]
 
 
-def biases(program: Program, values: Mapping[str, Read], precision: Precision) -> tuple[Bias, ...]:
+def biases(program: Program, given: Inputs, values: Mapping[str, Read], precision: Precision) -> tuple[Bias, ...]:
     """Sums whose errors are on one side, where half of all that can be computed again err to that side; else none.
 
     Args:
         program: A network's.
+        given: Its inputs.
         values: What reads the results of another's modules, by name.
         precision: The other's.
     """
     modules = named(tuple(values), tuple(program.given), {})
     known = {program.given[module]: (module, values[name]) for name, module in modules.items()}
+    ports = program.graph.graph.find_nodes(op="placeholder")
+    inputs = dict(zip(ports, program.inputs(given.args, given.kwargs), strict=True))
     found = []
     with torch.no_grad(), plainly():
         for node, (module, read) in known.items():
             if name_of(node) not in _SUMS and not is_cast(node):
                 continue
-            own = _Sum(known).of(node)
+            own = _Sum(known, inputs).of(node)
             one = None if own is None else _bias(module, read(), own, precision)
             found += [] if one is None else [one]
     for way in {one.way for one in found}:
@@ -87,8 +91,8 @@ def biases(program: Program, values: Mapping[str, Read], precision: Precision) -
 class _Sum:
     """A sum in float64, from the other's results."""
 
-    def __init__(self, known: Mapping[fx.Node, tuple[str, Read]]) -> None:
-        self._known = known
+    def __init__(self, known: Mapping[fx.Node, tuple[str, Read]], inputs: Mapping[fx.Node, Tensor]) -> None:
+        self._known, self._inputs = known, inputs
 
     def of(self, node: fx.Node) -> Tensor | None:
         """The result of a sum or cast, or None where it reads something else."""
@@ -100,6 +104,8 @@ class _Sum:
         return found if isinstance(found, Tensor) else None
 
     def _read(self, node: fx.Node) -> Any:
+        if node in self._inputs:
+            return lift(self._inputs[node])
         if node in self._known:
             return lift(self._known[node][1]())
         found = row(name_of(node)) if node.op == "call_function" else None

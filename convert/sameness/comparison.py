@@ -249,7 +249,7 @@ class Comparison:
         declared = {self._computed_in(place) for place in (0, 1)}
         if any(one.why_is_known for one in basis.where) or len(declared) > 1:
             return basis
-        biased = biases(graph, self.values, self._precision(1 - self.exact))
+        biased = biases(graph, self.given, self.values, self._precision(1 - self.exact))
         erring = {one.name for one in biased}  # cutting errs twice as much as rounding to nearest
         if biased and all(one.name in erring and one.ratio <= 2 * THRESHOLD for one in basis.where):
             return replace(basis, verdict="biased rounding", bias=biased, where=(), only_outputs=None)
@@ -282,7 +282,7 @@ class Comparison:
         """The verdict on rounding whose errors are on one side: of the results of modules, on the same inputs."""
         if not self.values or self._computed_in(0) != self._computed_in(1):
             return basis
-        found = biases(graph, self.values, self._precision(1 - self.exact))
+        found = biases(graph, self.given, self.values, self._precision(1 - self.exact))
         return replace(basis, verdict="biased rounding", bias=found) if found else basis
 
     def _misread(self, ratio: float) -> str:
