@@ -19,7 +19,7 @@ from conv2attn.convert.sameness.given import Inputs
 from conv2attn.convert.sameness.recorded import Recorded, record_values
 from conv2attn.convert.sameness.same import same
 from conv2attn.convert.sameness.stretches import compared
-from tests.convert.sameness.test_recorded import X, laid, network
+from tests.convert.sameness.recordings import X, laid, network
 
 
 def wrong() -> nn.Module:
