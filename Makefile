@@ -30,7 +30,7 @@ avx2: .venv/dev  ## Run the tests of layers and networks again, with the kernels
 test-all: suite browser  ## Run these kinds of tests.
 
 test-libraries: build/libraries/ready  ## Run the tests of files and loaders of timm, torchvision, transformers and diffusers, in an environment of theirs.
-	build/libraries/bin/python -m pytest -m libraries tests/convert/files/test_libraries.py tests/convert/network/test_graft_of_libraries.py tests/test_vits.py
+	build/libraries/bin/python -m pytest -m libraries tests/convert/files/test_libraries.py tests/convert/network/test_graft_of_libraries.py tests/convert/sameness/test_language.py tests/test_vits.py
 
 VERSIONS := 3.11-2.10.0 3.12-2.13.0 3.13-2.13.0 3.14-2.13.0
 

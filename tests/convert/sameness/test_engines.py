@@ -10,8 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert.sameness.same import same
-from tests.convert.sameness.emulated import WAYS, RoundedFactors
-from tests.convert.sameness.test_units import X, network
+from tests.convert.sameness.emulated import WAYS, RoundedFactors, X, network
 
 PRODUCTS = "bfloat16 products"
 

@@ -21,8 +21,7 @@ from conv2attn.convert.sameness.given import Inputs
 from conv2attn.convert.sameness.recorded import Recorded, is_recorded, record_values
 from conv2attn.convert.sameness.stretches import Compared, compared, named
 from conv2attn.convert.sameness.verdict import THRESHOLD
-
-X = torch.randn(2, 3, 12, 12, generator=torch.Generator().manual_seed(3))
+from tests.convert.sameness.recordings import X, laid, network
 
 
 class Twice(nn.Module):
@@ -41,12 +40,6 @@ class _Split(nn.Module):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         first, second = x.chunk(2, 1)
         return first * 2, second + 1
-
-
-def network() -> nn.Sequential:
-    torch.manual_seed(0)
-    layers = (nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.GELU(), nn.Conv2d(8, 8, 3), nn.BatchNorm2d(8), nn.GELU())
-    return nn.Sequential(*layers, nn.Conv2d(8, 4, 3)).eval()
 
 
 def beside(values: Mapping[str, Callable[[], Tensor]], names: dict[str, str] | None = None) -> Compared:
@@ -143,19 +136,6 @@ def test_the_stretch_that_does_not_fit_is_named_and_what_follows_is_not(tmp_path
     assert (found.name, found.since) == ("4", ("3",))
     (found,) = beside({name: values[name] for name in ("1", "5", "6")}).parted(THRESHOLD)
     assert found.where == "between `1` and `5`"
-
-
-def laid(how: str, x: Tensor) -> Tensor:
-    ways: dict[str, Callable[[Tensor], Tensor]] = {
-        "channels last": lambda x: x.permute(0, 2, 3, 1),
-        "flattened": lambda x: x.flatten(1),
-        "another order of images": lambda x: x.flip(0),
-        "channels in another order": lambda x: x[:, list(range(x.shape[1]))[::-1]],
-        "padded": lambda x: torch.cat(
-            [x.permute(0, 2, 3, 1), torch.zeros(*x.shape[2:], 5).expand(len(x), -1, -1, -1)], 3
-        ),
-    }
-    return ways[how](x).contiguous()
 
 
 @pytest.mark.parametrize(

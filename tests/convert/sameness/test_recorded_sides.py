@@ -15,7 +15,7 @@ import conv2attn as c2a
 from conv2attn.convert.errors import InputError
 from conv2attn.convert.sameness.recorded import Recorded, record_values
 from conv2attn.convert.sameness.same import same
-from tests.convert.sameness.test_recorded import X, laid, network
+from tests.convert.sameness.recordings import X, laid, network
 
 
 def wrong() -> nn.Module:

@@ -15,15 +15,7 @@ from conv2attn.convert.programs.program import Program
 from conv2attn.convert.sameness.given import Inputs
 from conv2attn.convert.sameness.units import ALL, Unit, averaged, ratios
 from conv2attn.convert.sameness.verdict import THRESHOLD
-from tests.convert.sameness.emulated import RoundedFactors
-
-X = torch.linspace(-9, 9, 3 * 16 * 16).sin().view(1, 3, 16, 16)
-
-
-def network(eps: float = 1e-5) -> nn.Module:
-    torch.manual_seed(0)
-    blocks = [(nn.Conv2d(a, 16, 3, padding=1), nn.GroupNorm(4, 16, eps), nn.GELU()) for a in (3, 16, 16)]
-    return nn.Sequential(*(one for block in blocks for one in block), nn.Flatten(), nn.Linear(4096, 10)).eval()
+from tests.convert.sameness.emulated import RoundedFactors, X, network
 
 
 def call(own: nn.Module, digits: int, given: Inputs) -> Mapping[str, Tensor]:
