@@ -178,7 +178,8 @@ class Noise(TorchDispatchMode):
         drawn = self._drawn.get(like.device)
         if drawn is None or len(drawn) < count + _PLACES:
             generator = torch.Generator(like.device).manual_seed(self._seed)
-            drawn = torch.empty(max(count, _LEAST) + _PLACES, device=like.device).normal_(generator=generator)
+            size = max(count, _LEAST) + _PLACES
+            drawn = torch.empty(size, dtype=torch.float32, device=like.device).normal_(generator=generator)
             self._drawn[like.device] = drawn
         start = 2 * self._places.randrange((len(drawn) - count) // 2)  # complex numbers begin at even places
         found = drawn[start : start + count]

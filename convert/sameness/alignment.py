@@ -133,7 +133,7 @@ def _places(like: Tensor) -> Tensor:
     count = like.numel()
     if count <= _SAMPLED:
         return torch.arange(count, device=like.device)
-    return torch.randint(count, (_SAMPLED,), generator=torch.Generator().manual_seed(0)).to(like.device)
+    return torch.randint(count, (_SAMPLED,), generator=torch.Generator().manual_seed(0), device="cpu").to(like.device)
 
 
 def _source(places: Tensor, shape: Sequence[int], axes: Sequence[int]) -> Tensor:

@@ -233,7 +233,11 @@ class Comparison:
         if other is not None and not has_same_operations(graph, other) and not reads_bits(other):
             precisions = tuple(self.precisions.of(place, 1 - self.exact) for place in (0, 1))
             both = Both((graph, other), self.given, self._names, precisions[0], precisions[1], self.seed)
-            basis = both.judged(basis, (a, b), (scales[0], scales[1]), 1 - self.exact)
+            try:
+                basis = both.judged(basis, (a, b), (scales[0], scales[1]), 1 - self.exact)
+            except ConversionError as refusal:  # its own layout of memory, or an operation without doubles
+                side = self.sides[1 - self.exact].name
+                basis = replace(basis, notes=(*basis.notes, f"{side}'s own rounding is not known: {refusal}."))
         if basis.verdict == "cannot say":
             return basis
         if basis.ratio <= THRESHOLD and basis.verdict == "rounding":

@@ -188,7 +188,9 @@ def averaged(
         noisy = Noisy(held, Noise(unit.precision, seed * COUNT + place)).outputs(moved.args, moved.kwargs)
         noises.append(_flat({name: noisy[name] - one for name, one in truth.items()}))
     drawn = _signed(torch.stack(noises))
-    low, middle, high = torch.quantile(drawn, torch.tensor([_RANGE[0], 0.5, _RANGE[1]], dtype=drawn.dtype)).tolist()
+    low, middle, high = torch.quantile(
+        drawn, torch.tensor([_RANGE[0], 0.5, _RANGE[1]], dtype=drawn.dtype, device="cpu")
+    ).tolist()
     return Averaged(_share(torch.stack(differences)), middle, low, high)
 
 
@@ -196,14 +198,14 @@ def _moved(given: Inputs, step: float, generator: torch.Generator) -> Inputs:
     def moved(value: Any) -> Any:
         if not isinstance(value, Tensor) or not value.is_floating_point() or value.numel() < 2:
             return value
-        noise = torch.randn(value.shape, generator=generator).to(value.device, value.dtype)
-        return value + step * value.std() * noise
+        noise = torch.randn(value.shape, generator=generator, dtype=torch.float64, device="cpu")
+        return value + step * value.std() * noise.to(value.device, value.dtype)
 
     return Inputs(tree_map(moved, given.args), tree_map(moved, given.kwargs))
 
 
 def _flat(values: Mapping[str, Tensor]) -> Tensor:
-    return torch.cat([one.double().flatten().nan_to_num(0.0, 0.0, 0.0) for one in values.values() if one.numel()])
+    return torch.cat([one.cpu().double().flatten().nan_to_num(0.0, 0.0, 0.0) for one in values.values() if one.numel()])
 
 
 def _share(rows: Tensor) -> float:
@@ -215,8 +217,8 @@ def _share(rows: Tensor) -> float:
 def _signed(rows: Tensor) -> Tensor:
     """Coherent shares of as many rows as there are inputs, drawn from these, and their signs."""
     products, generator = rows @ rows.T, torch.Generator().manual_seed(1)
-    chosen = torch.randint(0, len(rows), (_DRAWS, COUNT), generator=generator)
-    signs = torch.randint(0, 2, (_DRAWS, COUNT), generator=generator).double() * 2 - 1
-    weights = torch.zeros(_DRAWS, len(rows), dtype=torch.float64).scatter_add_(1, chosen, signs)
+    chosen = torch.randint(0, len(rows), (_DRAWS, COUNT), generator=generator, device="cpu")
+    signs = torch.randint(0, 2, (_DRAWS, COUNT), generator=generator, device="cpu").double() * 2 - 1
+    weights = torch.zeros(_DRAWS, len(rows), dtype=torch.float64, device="cpu").scatter_add_(1, chosen, signs)
     sums = ((weights @ products) * weights).sum(1).clamp(min=0).sqrt() / COUNT
     return sums / products.diagonal()[chosen].mean(1).clamp(min=1e-300).sqrt()
