@@ -98,8 +98,8 @@ def test_recipes_run_where_their_engine_is_installed(
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     missing = set()
-    for program in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
-        assert len([line for line in program.splitlines() if line]) <= 10
+    for place, program in enumerate(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)):
+        assert place == 0 or len([line for line in program.splitlines() if line]) <= 10  # the first makes the network
         try:
             exec(program, names)
         except ModuleNotFoundError as error:
