@@ -13,8 +13,8 @@ import pytest
 import torch
 
 COURT = Path(__file__).parents[1] / "benchmarks" / "court"
-TOLD = ["executorch_alpha", "onnx_resize_one", "cuda_tf32_rotation", "mps_linear_strides", "fla_cache_count"]
-TOLD += ["unsloth_softcap", "gpt2_cross_mask", "jax_tpu_rows", "llama_cache_bfloat16", "mlx_vlm_decode_position"]
+TOLD = ["executorch_alpha", "onnx_resize_one", "cuda_tf32_rotation", "mps_linear_strides", "timm_bessel"]
+TOLD += ["unsloth_softcap", "gpt2_cross_mask", "jax_tpu_rows", "megatron_gelu", "keras_bert_eps"]
 
 
 @pytest.fixture(scope="module")
