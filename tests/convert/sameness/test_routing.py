@@ -77,17 +77,23 @@ def tied(network: Network) -> Tensor:
     return x[None].float()
 
 
-def reordered() -> Network:
-    return Network(torch.randperm(DIM, generator=torch.Generator().manual_seed(1))).eval()
+def reordered(seed: int = 1) -> Network:
+    return Network(torch.randperm(DIM, generator=torch.Generator().manual_seed(seed))).eval()
+
+
+def turned(network: Network, other: Network, x: Tensor) -> int:
+    """Rows that choose other experts."""
+    places = [one.first.scores(x).softmax(-1).topk(2, -1).indices.sort(-1).values for one in (network, other)]
+    return int((places[0] != places[1]).any(-1).sum())
 
 
 @torch.no_grad()
 def test_tokens_that_take_another_expert_at_a_tie_are_told_and_the_rest_is_rounding() -> None:
-    network, other = Network().eval(), reordered()
+    network = Network().eval()
     x = tied(network)
-    places = [one.first.scores(x).softmax(-1).topk(2, -1).indices.sort(-1).values for one in (network, other)]
-    count = int((places[0] != places[1]).any(-1).sum())
-    assert count > 0
+    # Which orders of a sum turn a tie depends on the processor.
+    other = next(one for one in map(reordered, range(1, 100)) if turned(network, one, x))
+    count = turned(network, other, x)
     assert float((network(x) - other(x)).abs().max()) > 1e-3
     for pair in ((network, other), (other, network)):
         found = same(*pair, x)
