@@ -294,6 +294,13 @@ def same_values(one: Tensor, other: Tensor) -> bool:
     return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
 
 
+def bitwise(one: Tensor, other: Any) -> bool:
+    """Whether two tensors have the same bits, or NaN in the same places."""
+    if not isinstance(other, Tensor) or one.shape != other.shape or one.dtype != other.dtype:
+        return False
+    return same_values(one, other)
+
+
 def scores_of(outputs: Any) -> Tensor:
     """The scores among a network's outputs, whose largest is the network's answer.
 

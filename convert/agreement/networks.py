@@ -20,11 +20,10 @@ from torch import Tensor, nn
 from ..certificate.layer import LayerComparison
 from ..engines import AUTO
 from ..errors import ConversionError, Problem
-from ..inputs import as_inputs, call_with, named_tensors, scores_of
+from ..inputs import as_inputs, bitwise, call_with, named_tensors, scores_of
 from ..layer.layer import SelfAttention, set_engine
 from ..network.plan import watching_runs
 from ..sameness.same import same
-from ..sameness.sides import bitwise
 from ..sameness.verdict import Sameness, same_bits
 from .layers import LayerPairs, LayerWatcher
 

@@ -16,15 +16,14 @@ from torch import Tensor, fx
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .float64 import Lifted, evaluated, first_of, is_cast, node_dtype
-from .operations import row
+from .operations import Operation, row
 from .program import Program
-from .rounding import Errs, Products, Ran, are_whole
+from .rounding import WHOLE, Errs, Products, Ran, are_whole
 
 UNITS = {torch.float64: 2.0**-53, torch.float32: 2.0**-24, torch.bfloat16: 2.0**-8, torch.float16: 2.0**-11}
 TF32 = 2.0**-11
 _UNIFORM = 1 / math.sqrt(3)  # root mean square of a number that is uniform within [-1, 1]
 _LEAST, _PLACES = 2**16, 2**16  # normal numbers that are drawn, and places that a stretch of them may begin at
-_WHOLE = 2.0**24  # whole numbers below it are exact in single precision
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class Noise(TorchDispatchMode):
             self.without_row.add(name)
         ran = Ran(name.removesuffix("_"), func, read, kwargs or {}, out, self.is_channels_last)
         several = [out] if isinstance(out, Tensor) else list(out)
-        sizes = self._sizes(ran)
+        sizes = self._sizes(ran, found)
         for place, errs in enumerate(sizes if isinstance(sizes, list) else [sizes]):
             moved = self._moved(ran, several[place], errs)
             if func._schema.is_mutable and place == 0:
@@ -116,13 +115,12 @@ class Noise(TorchDispatchMode):
         size = value.abs() * (unit * _UNIFORM)
         return value + self._normal(value).mul(size.masked_fill_(self._is_held(value), 0.0))
 
-    def _sizes(self, ran: Ran) -> Errs | Products | list[Errs] | None:
+    def _sizes(self, ran: Ran, found: Operation | None) -> Errs | Products | list[Errs] | None:
         """Sizes of the errors of a call; sums of products have those of the first run. None where sums are exact."""
-        found = row(ran.name)
         if found is None or found.errs is None:
             return Errs(ran.y.abs())
         place = self._place
-        if place < self._known and _is_product(ran.name):
+        if place < self._known and found.is_product:
             known = self._sums[place]
             if known is None or known.second.shape == ran.y.shape:
                 self._place += 1
@@ -140,7 +138,7 @@ class Noise(TorchDispatchMode):
         given = [one for one in ran.args if isinstance(one, Tensor)]
         if sizes.is_average or self._precision.factors or self._precision.levels or not are_whole(given):
             return False
-        return float(sizes.second.square().max()) * sizes.terms < _WHOLE**2  # by Cauchy and Schwarz
+        return float(sizes.second.square().max()) * sizes.terms < WHOLE**2  # by Cauchy and Schwarz
 
     def _moved(self, ran: Ran, y: Tensor, errs: Errs | Products | None) -> Tensor:
         """A result with its noise, whose size needs no more digits than single precision has."""
@@ -197,11 +195,6 @@ def _is_operand(y: Tensor, args: Any) -> Tensor:
         if isinstance(one, Tensor) and one.is_floating_point() and (one.shape == y.shape or one.numel() == 1):
             found = found | (y == one)
     return found
-
-
-def _is_product(name: str) -> bool:
-    found = row(name)
-    return found is not None and found.is_product
 
 
 class Noisy(Lifted):

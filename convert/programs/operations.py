@@ -41,8 +41,7 @@ pixel_unshuffle channel_shuffle repeat upsample_nearest1d upsample_nearest2d ups
 _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d randn rand eq where masked_fill
 masked_scatter masked_select diagonal diagonal_copy tril triu embedding reflection_pad1d reflection_pad2d
 reflection_pad3d replication_pad1d replication_pad2d replication_pad3d sign sgn floor ceil round trunc sort topk
-kthvalue
-median im2col narrow movedim slice_scatter select_scatter diagonal_scatter unfold_copy view_as_real
+kthvalue median im2col narrow movedim slice_scatter select_scatter diagonal_scatter unfold_copy view_as_real
 view_as_complex real imag _conj conj bernoulli grid_sampler_nearest cummax cummin split_copy slice_copy expand_copy
 view_copy permute_copy unbind_copy squeeze_copy unsqueeze_copy histc bincount new_ones threshold hardshrink
 fractional_max_pool2d max_unpool2d adaptive_max_pool2d adaptive_max_pool3d logical_not eye one_hot

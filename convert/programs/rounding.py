@@ -52,7 +52,7 @@ from torch import Tensor
 
 _BLOCK = 256  # products that are added one after another
 _DYADIC = 1024  # coordinates that are multiples of its inverse are exact
-_WHOLE = 2.0**24  # whole numbers below it are exact in single precision
+WHOLE = 2.0**24  # whole numbers below it are exact in single precision
 _PROBED = 64  # numbers that tell quickly that not all are whole
 
 
@@ -154,29 +154,29 @@ class Products:
 
 
 def convolution(ran: Ran) -> Products:
-    """Of a convolution, transposed or not."""
+    """Terms of a convolution, transposed or not."""
     x, w, rest = ran.args[0], ran.args[1], ran.args[3:]
     n = w[0].numel() if not ran.args[6] else w.shape[0] * w[0, 0].numel() // int(ran.args[8])
     return Products(_second(lambda a, b: ran.func(a, b, None, *rest), x, w), n)
 
 
 def added_product(ran: Ran) -> Products:
-    """Of a matrix product to which something is added."""
+    """Terms of a matrix product to which something is added."""
     return Products(_second(torch.matmul, ran.args[1], ran.args[2]), ran.args[1].shape[-1])
 
 
 def product(ran: Ran) -> Products:
-    """Of a matrix product."""
+    """Terms of a matrix product."""
     return Products(_second(ran.func, ran.args[0], ran.args[1]), ran.args[0].shape[-1])
 
 
 def linear(ran: Ran) -> Products:
-    """Of a linear layer."""
+    """Terms of a linear layer."""
     return Products(_second(torch.nn.functional.linear, ran.args[0], ran.args[1]), ran.args[0].shape[-1])
 
 
 def average(ran: Ran) -> Products:
-    """Of an average over windows: of the kernel's numbers, or of as many as an adaptive window takes."""
+    """Terms of an average over windows: of the kernel's numbers, or of as many as an adaptive window takes."""
     x, given, axes = ran.args[0], ran.args[1], int(ran.name[-2])
     if ran.name.startswith("avg"):
         n = int(math.prod(given) ** (axes / len(given)))
@@ -207,7 +207,7 @@ def are_whole(values: Sequence[Any]) -> bool:
 
 
 def total(ran: Ran) -> Errs:
-    """Of a sum or a mean: the root of the sum of squares, times sqrt(log2 n); nothing where sums are exact."""
+    """Errors of a sum or a mean: the root of the sum of squares, times sqrt(log2 n); nothing where sums are exact."""
     args, y, x = ran.args, ran.y, ran.args[0]
     n = max(1, x.numel() // max(1, y.numel()))
     axes = args[1] if len(args) > 1 and args[1] is not None else None
@@ -216,33 +216,33 @@ def total(ran: Ran) -> Errs:
     def summed(one: Tensor) -> Tensor:
         return one.sum() if axes is None else one.sum(axes, keepdim=keep)
 
-    if are_whole([x]) and float(summed(x.abs()).max()) < _WHOLE:
+    if are_whole([x]) and float(summed(x.abs()).max()) < WHOLE:
         return Errs(torch.zeros_like(y), is_sum=True, is_once=True)
     root = summed(x.abs().square()).sqrt() * math.sqrt(max(1.0, math.log2(n)))
     return Errs(root / n if ran.name == "mean" else root, is_sum=True)
 
 
 def cumulative(ran: Ran) -> Errs:
-    """Of cumulative sums."""
+    """Errors of cumulative sums."""
     y = ran.y
     return Errs(
-        y.square().cumsum(ran.args[1]).sqrt(), is_once=are_whole([ran.args[0]]) and float(y.abs().max()) < _WHOLE
+        y.square().cumsum(ran.args[1]).sqrt(), is_once=are_whole([ran.args[0]]) and float(y.abs().max()) < WHOLE
     )
 
 
 def transform(ran: Ran) -> Errs:
-    """Of a Fourier transform."""
+    """Errors of a Fourier transform."""
     y = ran.y.abs()
     return Errs(y.square().mean().sqrt() * math.sqrt(max(1.0, math.log2(y.numel()))) * torch.ones_like(y))
 
 
 def many(ran: Ran) -> Errs:
-    """Of a product of numbers."""
+    """Errors of a product of numbers."""
     return Errs(ran.y.abs() * math.sqrt(max(1.0, ran.args[0].numel() / ran.y.numel())))
 
 
 def variance_and_mean(ran: Ran) -> list[Errs]:
-    """Of a variance and a mean, two results."""
+    """Errors of a variance and a mean, two results."""
     variance, mean = ran.out
     return [Errs(variance.abs() * math.sqrt(2)), Errs(mean.abs() * math.sqrt(2))]
 
@@ -251,12 +251,12 @@ def variance_and_mean(ran: Ran) -> list[Errs]:
 
 
 def rounded(count: int) -> Callable[[Ran], Errs]:
-    """Of an operation that rounds its result so many times."""
+    """Errors of an operation that rounds its result so many times."""
     return lambda ran: Errs(ran.y.abs() * math.sqrt(count), is_once=True)
 
 
 def added(ran: Ran) -> Errs:
-    """Of a sum or difference of two, the second perhaps times a factor."""
+    """Errors of a sum or difference of two, the second perhaps times a factor."""
     y, other, factor = ran.y, ran.args[1], ran.kwargs.get("alpha", 1)
     if factor == 1 or not isinstance(other, Tensor):
         return Errs(y.abs(), is_once=True)
@@ -265,7 +265,7 @@ def added(ran: Ran) -> Errs:
 
 
 def multiplied(ran: Ran) -> Errs:
-    """Of a product or quotient; exact where one number is a power of two."""
+    """Errors of a product or quotient; exact where one number is a power of two."""
     second = ran.args[1] if len(ran.args) > 1 else None
     single = float(second) if not isinstance(second, Tensor) and isinstance(second, int | float) else None
     if isinstance(second, Tensor) and second.ndim == 0 and second.is_floating_point():
@@ -276,25 +276,25 @@ def multiplied(ran: Ran) -> Errs:
 
 
 def limited(ran: Ran) -> Errs:
-    """Of a clamp: its limits, where float32 does not hold them."""
+    """Errors of a clamp: its limits, where float32 does not hold them."""
     y = ran.y
     rounds = any(map(_is_rounded, ran.args[1:]))
     return Errs(torch.where(y != ran.args[0], y.abs(), 0.0) if rounds else torch.zeros_like(y), is_once=True)
 
 
 def half_exact(ran: Ran) -> Errs:
-    """Of a function that is x above 0."""
+    """Errors of a function that is x above 0."""
     args, y = ran.args, ran.y
     return Errs(torch.where(args[0] < 0, y.abs(), 0.0) if len(args) < 3 or args[2] == 1 else y.abs(), is_once=True)
 
 
 def gelu(ran: Ran) -> Errs:
-    """Of GELU: 1 + erf(x) cancels where x < 0, and erf itself is a polynomial."""
+    """Errors of GELU: 1 + erf(x) cancels where x < 0, and erf itself is a polynomial."""
     return Errs(torch.abs(ran.args[0]) * math.sqrt(3), is_once=True)
 
 
 def log_sum(ran: Ran) -> Errs:
-    """Of the logarithm of a sum of exponentials."""
+    """Errors of the logarithm of a sum of exponentials."""
     return Errs((1 + ran.y.square()).sqrt())
 
 
@@ -311,21 +311,21 @@ def _is_rounded(limit: Any) -> bool:
 
 
 def softmax(ran: Ran) -> Errs:
-    """Of a softmax."""
+    """Errors of a softmax."""
     x, y = ran.args[0], ran.y.abs()
     top = x.amax(ran.args[1], keepdim=True)
     return Errs(y * (2 + (x - top).square()).sqrt(), (Shared(top.shape, torch.ones_like(top), y),))
 
 
 def log_softmax(ran: Ran) -> Errs:
-    """Of the logarithm of a softmax."""
+    """Errors of the logarithm of a softmax."""
     x, y = ran.args[0], ran.y
     one = torch.ones_like(x.narrow(ran.args[1], 0, 1))
     return Errs(y.abs(), (Shared(one.shape, one),))
 
 
 def normalised(ran: Ran) -> Errs:
-    """Of a normalisation f x + (b - f m), f = w / d."""
+    """Errors of a normalisation f x + (b - f m), f = w / d."""
     x, y, args = ran.args[0], ran.y, ran.args
     channels, spread = (1, -1, *[1] * (x.ndim - 2)), Shared.spread
     is_own, n = True, x[0, 0].numel() if x.ndim > 1 and x.numel() else 1

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import fx
+from torch.utils._pytree import tree_leaves, tree_map
 
+_Kind = TypeVar("_Kind")
 MODULES = "nn_module_stack"  # torch's own name of what an operation is in
 VALUE = "val"
 AUTOCAST = "autocast"
@@ -42,6 +44,19 @@ class Walk(fx.Interpreter):
         if n.op != "call_function":
             return super().run_node(n)
         return self.operation(n, *self.fetch_args_kwargs_from_env(n))
+
+
+def standing(values: Any, kind: type[_Kind]) -> list[_Kind]:
+    """The values of a class that stand for results, among arguments."""
+    leaves = tree_leaves(values, is_leaf=lambda one: isinstance(one, kind))
+    return [one for one in leaves if isinstance(one, kind)]
+
+
+def in_place_of(values: Any, kind: type[_Kind], chosen: Callable[[_Kind], Any]) -> Any:
+    """Arguments with something in place of each value of a class that stands for a result."""
+    return tree_map(
+        lambda one: chosen(one) if isinstance(one, kind) else one, values, is_leaf=lambda one: isinstance(one, kind)
+    )
 
 
 def called(node: fx.Node, args: Any, kwargs: Any) -> Any:

@@ -23,15 +23,15 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ..programs.float64 import evaluated, lift
 from ..programs.noise import Noise, Precision, noisy
-from ..programs.walk import Walk
+from ..programs.walk import Walk, in_place_of, standing
 from .causes import Causes, Reading
 from .pairing import Pairs, read_by
 from .runs import Cause
-from .typical import Scale, over_pools
+from .typical import Scale, distance, over_pools
 
 _PROBED = 256  # numbers that tell quickly that two tensors are not near
 _MOVED = 6  # runs with other operands, where no number of a channel changed by noise
@@ -109,8 +109,8 @@ class Beside(Walk):
     def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """A's value on B's, and with noise."""
         suspects = _suspects((args, kwargs))
-        plain = evaluated(node, *_side((args, kwargs), "plain"))
-        moved_args, moved_kwargs = _side((args, kwargs), "noisy")
+        plain = evaluated(node, *in_place_of((args, kwargs), _Twin, lambda one: one.plain))
+        moved_args, moved_kwargs = in_place_of((args, kwargs), _Twin, lambda one: one.noisy)
         moved = noisy(node, moved_args, moved_kwargs, self._noise)
         twin = _Twin(plain, moved, suspects)
         if not isinstance(plain, Tensor) or plain.is_complex() or not plain.numel():
@@ -346,11 +346,6 @@ def _moved(known: Any, generator: torch.Generator) -> Any:
     return plain + top * torch.empty_like(plain).normal_(generator=generator)
 
 
-def distance(one: Tensor, other: Tensor) -> Tensor:
-    """The difference; 0 where both are infinite alike, and infinite where one is NaN."""
-    return torch.where(one == other, 0.0, one - other).nan_to_num(math.inf)
-
-
 def _is_near(value: Tensor, twin: _Twin, threshold: float) -> bool:
     """Whether a few numbers do not tell already that two tensors are not near."""
     step = max(1, value.numel() // _PROBED)
@@ -360,18 +355,4 @@ def _is_near(value: Tensor, twin: _Twin, threshold: float) -> bool:
 
 
 def _suspects(values: Any) -> frozenset[fx.Node]:
-    found = (leaf.suspects for leaf in _leaves(values) if isinstance(leaf, _Twin))
-    return frozenset().union(*found)
-
-
-def _leaves(values: Any) -> list[Any]:
-    return tree_leaves(values, is_leaf=lambda one: isinstance(one, _Twin))
-
-
-def _side(values: Any, which: str) -> Any:
-    """The values with one of both in place of each twin."""
-    return tree_map(
-        lambda one: getattr(one, which) if isinstance(one, _Twin) else one,
-        values,
-        is_leaf=lambda one: isinstance(one, _Twin),
-    )
+    return frozenset().union(*(one.suspects for one in standing(values, _Twin)))

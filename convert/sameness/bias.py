@@ -9,7 +9,7 @@ that are the same everywhere, and say nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,7 @@ from ..programs.operations import row
 from ..programs.program import Program
 from ..programs.walk import name_of
 from .given import Inputs
+from .recorded import Read
 from .stretches import named
 
 LEAST = 0.1  # half units in the last place, on the mean
@@ -30,7 +31,6 @@ _SEVERAL = 3  # results, at least: of numbers that are nearly the same everywher
 _COUNTED = 100  # numbers, at least, of a mean
 _LARGEST = 4.0  # half units that a sum may err by, by its root mean square
 _SUMS = ("add", "sub")
-Read = Callable[[], Tensor]
 
 
 @dataclass(frozen=True)

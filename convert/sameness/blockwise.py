@@ -11,18 +11,16 @@ from __future__ import annotations
 import math
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
-from ..errors import ConversionError, InputError, OptionError, listed, refusing
-from ..inputs import named_tensors
+from ..errors import InputError, OptionError, listed, refusing
 from .given import Inputs
+from .recorded import watched
 from .same import compare
 from .verdict import WIDTH, Sameness, Verdict, format_ratio
 
@@ -217,9 +215,14 @@ class _Call:
 def _played(network: nn.Module, side: str, given: Inputs, names: Sequence[str]) -> dict[str, _Call]:
     """The first call of each block, while the network runs."""
     found: dict[str, _Call] = {}
+
+    def keep(name: str, of_block: Inputs, outputs: dict[str, Tensor]) -> None:
+        if name not in found:
+            found[name] = _Call(of_block.clone(), {part: one.detach().clone() for part, one in outputs.items()})
+
     call = given.clone()
     refused = refusing(f"{side} does not run on these inputs", InputError)
-    with _hooked(network, names, found), torch.random.fork_rng(devices=[]), refused:
+    with watched(network, names, keep), torch.random.fork_rng(devices=[]), refused:
         network(*call.args, **{**call.kwargs, **_without_cache(network)})
     return found
 
@@ -230,34 +233,8 @@ def _without_cache(network: nn.Module) -> dict[str, bool]:
     return {"use_cache": False} if is_caching else {}
 
 
-@contextmanager
-def _hooked(network: nn.Module, names: Sequence[str], found: dict[str, _Call]) -> Iterator[None]:
-    def keeper(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
-            if name in found:
-                return
-            try:
-                outputs = {part: one.detach().clone() for part, one in named_tensors(output, name).items()}
-            except ConversionError:  # no tensor
-                return
-            found[name] = _Call(Inputs(tree_map(_kept, args), tree_map(_kept, dict(kwargs))), outputs)
-
-        return hook
-
-    handles = [network.get_submodule(name).register_forward_hook(keeper(name), with_kwargs=True) for name in names]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
 def _finite(value: float) -> float | str:
     return value if math.isfinite(value) else str(value)
-
-
-def _kept(value: Any) -> Any:
-    return value.detach().clone() if isinstance(value, Tensor) else value
 
 
 def _apart(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float:

@@ -13,20 +13,19 @@ conditions are the same with A and B exchanged.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.utils._pytree import tree_leaves, tree_map
 
 from ..programs.float64 import Lifted, evaluated, first_of, node_dtype, plainly
-from ..programs.noise import UNITS, Noise, Noisy, Precision, is_channels_last, noisy
+from ..programs.noise import UNITS, Noise, Precision, is_channels_last, noisy
 from ..programs.program import Program
-from ..programs.walk import Walk, arguments_of, called, module_of, name_of
+from ..programs.walk import Walk, arguments_of, called, in_place_of, module_of, name_of, standing
 from .given import Inputs
-from .outputs import THRESHOLD, by_name, chaotic, outputs_of
+from .outputs import THRESHOLD, by_name, chaotic, outputs_of, sampled
 from .typical import Scale, typical
 from .verdict import LESS, Sameness, format_ratio
 
@@ -49,20 +48,6 @@ class _Function(Lifted):
 def function_of(program: Program, given: Inputs) -> dict[str, Tensor]:
     """The outputs of a program without rounding, by name."""
     return _Function(program).outputs(given.args, given.kwargs)
-
-
-def sampled(
-    program: Program, given: Inputs, truth: Mapping[str, Tensor], precisions: Sequence[Precision], seed: int
-) -> list[dict[str, Scale]]:
-    """A program's noise in each of these precisions, of one run, by the names of its truth."""
-    found = []
-    for precision in precisions:
-        moved = by_name(truth, Noisy(program, Noise(precision, seed)).outputs(given.args, given.kwargs))
-        scales = {name: Scale.like(one) for name, one in truth.items()}
-        for name, one in moved.items():
-            scales[name].add(one, truth[name])
-        found.append(scales)
-    return found
 
 
 def distance(one: Mapping[str, Tensor], other: Mapping[str, Tensor], scales: tuple[Scales, Scales]) -> float:
@@ -160,24 +145,17 @@ class _Losing(Walk):
 
     def operation(self, node: fx.Node, args: Any, kwargs: Any) -> _Twin:
         """The operation's result, twice."""
-        moved_args, moved_kwargs = _side((args, kwargs), "moved")
-        found = evaluated(node, *_side((args, kwargs), "plain")), noisy(node, moved_args, moved_kwargs, self._noise)
+        given = args, kwargs
+        moved_args, moved_kwargs = in_place_of(given, _Twin, lambda one: one.moved)
+        plain = evaluated(node, *in_place_of(given, _Twin, lambda one: one.plain))
+        found = plain, noisy(node, moved_args, moved_kwargs, self._noise)
         error = _apart(*found)
-        twins = tree_leaves((args, kwargs), is_leaf=lambda one: isinstance(one, _Twin))
         unit = UNITS.get(node_dtype(node) or torch.float32, UNITS[torch.float32])
-        read = max((one.error for one in twins if isinstance(one, _Twin)), default=0.0)
+        read = max((one.error for one in standing(given, _Twin)), default=0.0)
         factor = error / max(read, unit)
         if self.worst is None or factor > self.worst[0]:
             self.worst = factor, node
         return _Twin(*found, error)
-
-
-def _side(values: Any, which: str) -> Any:
-    return tree_map(
-        lambda one: getattr(one, which) if isinstance(one, _Twin) else one,
-        values,
-        is_leaf=lambda one: isinstance(one, _Twin),
-    )
 
 
 def _apart(plain: Any, moved: Any) -> float:

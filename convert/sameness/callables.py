@@ -16,7 +16,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from ..errors import ConversionError, refusing
-from ..inputs import same_values
+from ..inputs import bitwise
 from ..programs.program import Program, own_tensors
 
 _LEAVING = ("(numpy)", "(tolist)", "(dlpack)", "(data_ptr)")  # how a record names what leaves torch
@@ -82,13 +82,9 @@ def checked_record(
         raise ConversionError("it computes outside torch" + (f", from {leaving[0]} on" if leaving else ""))
     with refusing("its operations do not run one by one"):
         replayed = found.replayed(args, kwargs)
-    if outputs.keys() != replayed.keys() or not all(_equal(one, outputs[name]) for name, one in replayed.items()):
+    if outputs.keys() != replayed.keys() or not all(bitwise(one, outputs[name]) for name, one in replayed.items()):
         raise ConversionError("its operations one by one give other bits than it does")
     return found
-
-
-def _equal(one: Tensor, other: Tensor) -> bool:
-    return one.shape == other.shape and one.dtype == other.dtype and same_values(one, other)
 
 
 def _depends(found: Program, enough: Callable[[Iterator[bool]], bool]) -> bool:

@@ -1,4 +1,4 @@
-"""What is no rounding of the declared precision: is it rounding of a coarser unit, or of one side alone?
+"""What is no rounding of the declared precision: is it rounding of a coarser unit?
 
 Two signs are asked for, as a wrong constant is as large as a coarse unit, too: the size fits, and the difference
 averages out over inputs nearby (``units.py``). Where inputs cannot be moved, or the other side's values are recorded,
@@ -53,7 +53,7 @@ def in_coarser_unit(
     unit = chosen(tried)
     if unit is None:
         return found
-    own, times = _short(declared), format_ratio(tried[unit])
+    own, times = str(declared).removeprefix("torch."), format_ratio(tried[unit])
     size = f"as large as rounding of {unit.name} ({times} times theirs)"
     if call is None or not can_move(given):
         why = "B is recorded on these inputs alone" if call is None else "the inputs are no real numbers"
@@ -84,7 +84,3 @@ def _shares(found: Averaged) -> str:
     verb = "averages out" if found.is_noise else "does not average out"
     numbers = f"{found.share:.2f} of it stays; of noise {found.expected:.2f}, at most {found.high:.2f}"
     return f"it {verb} over nearby inputs ({numbers})"
-
-
-def _short(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")

@@ -20,12 +20,13 @@ import torch
 from torch import Tensor
 
 from ..errors import ConversionError, listed
+from ..inputs import bitwise
 from ..programs.float64 import real
 from ..programs.noise import UNITS, Precision
 from ..programs.operations import in_words
 from ..programs.program import Program
 from ..programs.walk import name_of
-from .bias import biases
+from .bias import Bias, biases
 from .both import Both, has_same_operations, reads_bits
 from .coarser import in_coarser_unit
 from .given import Inputs
@@ -37,9 +38,9 @@ from .padding import Padding
 from .pairing import Operations, Pairs, Traced
 from .precisions import Precisions
 from .proved import Proving, is_small, with_proofs
-from .recorded import laid_out
+from .recorded import Read, laid_out
 from .routing import Routes
-from .sides import OnnxCall, Side, bitwise
+from .sides import OnnxCall, Side
 from .stretches import PRODUCTS, Compared, compared
 from .tokens import chosen_tokens, tokens_of
 from .typical import Typical, typical
@@ -186,9 +187,9 @@ class Comparison:
         return a, by_name(a, b)
 
     @cached_property
-    def values(self) -> Mapping[str, Callable[[], Tensor]]:
+    def values(self) -> Mapping[str, Read]:
         """What reads values inside of the other side, by the names of modules, or of a file's tensors."""
-        own = self._operations()
+        own = self.operations
         if isinstance(own, Traced):
             held = own.values
             return {name: partial(held.__getitem__, node) for name, node in own.program.given.items() if node in held}
@@ -253,7 +254,7 @@ class Comparison:
         declared = {self._computed_in(place) for place in (0, 1)}
         if any(one.why_is_known for one in basis.where) or len(declared) > 1:
             return basis
-        biased = biases(graph, self.given, self.values, self._precision(1 - self.exact))
+        biased = self._biases(graph)
         erring = {one.name for one in biased}  # cutting errs twice as much as rounding to nearest
         if biased and all(one.name in erring and one.ratio <= 2 * THRESHOLD for one in basis.where):
             return replace(basis, verdict="biased rounding", bias=biased, where=(), only_outputs=None)
@@ -286,8 +287,12 @@ class Comparison:
         """The verdict on rounding whose errors are on one side: of the results of modules, on the same inputs."""
         if not self.values or self._computed_in(0) != self._computed_in(1):
             return basis
-        found = biases(graph, self.given, self.values, self._precision(1 - self.exact))
+        found = self._biases(graph)
         return replace(basis, verdict="biased rounding", bias=found) if found else basis
+
+    def _biases(self, graph: Program) -> tuple[Bias, ...]:
+        """Results of the other side's modules that err to one side."""
+        return biases(graph, self.given, self.values, self._precision(1 - self.exact))
 
     def _misread(self, ratio: float) -> str:
         """The reason why a file that is read as torch's operations says no truth."""
@@ -317,7 +322,7 @@ class Comparison:
 
     def _within(self, basis: Sameness, graph: Program) -> Sameness:
         """The verdict where the outputs differ by rounding: so must each operation's result on the same inputs."""
-        own = self._operations()
+        own = self.operations
         if own is None or isinstance(own, str):
             return self._biased(basis, graph)
         if self._computed_in(0) != self._computed_in(1):
@@ -380,7 +385,7 @@ class Comparison:
 
     def _where(self, graph: Program) -> tuple[Parts, str | None]:
         """Where the two part, and why nothing but outputs could be compared, if so."""
-        side, own = self.sides[1 - self.exact], self._operations()
+        side, own = self.sides[1 - self.exact], self.operations
         if isinstance(own, str):
             return Parts((), None), f"{side.reason}; {own}"
         if own is not None:
@@ -406,7 +411,8 @@ class Comparison:
         """Names of the side whose graph says the truth, and of the other."""
         return self.sides[self.exact].name, self.sides[1 - self.exact].name
 
-    def _operations(self) -> Operations | str | None:
+    @cached_property
+    def operations(self) -> Operations | str | None:
         """The other side's operations, with their results, or why there are none; None of a black box."""
         side, graph = self.sides[1 - self.exact], self.graphs[1 - self.exact]
         if not self.sides[self.exact].is_own:

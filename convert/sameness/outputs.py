@@ -12,6 +12,9 @@ from torch import Tensor
 
 from ..errors import ConversionError
 from ..inputs import scores_of
+from ..programs.noise import Noise, Noisy, Precision
+from ..programs.program import Program
+from .given import Inputs
 from .typical import Scale, pooled
 
 _Value = TypeVar("_Value")
@@ -78,6 +81,20 @@ def by_name(a: Mapping[str, Any], other: Mapping[str, _Value]) -> dict[str, _Val
     """Values by A's names: those of the same name, or of the same place where names differ."""
     values = [other[name] for name in a] if a.keys() == other.keys() else other.values()
     return dict(zip(a, values, strict=True))
+
+
+def sampled(
+    program: Program, given: Inputs, truth: Mapping[str, Tensor], precisions: Sequence[Precision], seed: int
+) -> list[dict[str, Scale]]:
+    """A program's noise in each of these precisions, of one run, by the names of its truth."""
+    found = []
+    for precision in precisions:
+        moved = by_name(truth, Noisy(program, Noise(precision, seed)).outputs(given.args, given.kwargs))
+        scales = {name: Scale.like(one) for name, one in truth.items()}
+        for name, one in moved.items():
+            scales[name].add(one, truth[name])
+        found.append(scales)
+    return found
 
 
 def output_of(name: str, sides: tuple[Tensor, Tensor], truth: Tensor, scales: tuple[Scale, Scale]) -> Output:

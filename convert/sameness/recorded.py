@@ -14,8 +14,9 @@ import fnmatch
 import json
 import platform
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -23,6 +24,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from ..errors import ConversionError, InputError, OptionError, refusing
@@ -31,7 +34,8 @@ from ..layer.checked import passed
 from .alignment import Layout, aligned
 from .given import Inputs
 
-SUFFIXES = (".safetensors", ".npz", ".json")
+Read = Callable[[], Tensor]
+"""Reads a tensor that stays in its file until then."""
 _KEY = "conv2attn.values"
 _ROLES = ("inputs", "outputs", "values")
 _ROLE = re.compile(r"(input|output)s?(?:[._:/-](.+)|_?(\d+))?", re.IGNORECASE)
@@ -50,9 +54,9 @@ class Recorded:
     """
 
     path: Path
-    inputs: Mapping[str, Callable[[], Tensor]]
-    outputs: Mapping[str, Callable[[], Tensor]]
-    values: Mapping[str, Callable[[], Tensor]]
+    inputs: Mapping[str, Read]
+    outputs: Mapping[str, Read]
+    values: Mapping[str, Read]
     about: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -69,7 +73,7 @@ class Recorded:
             tensors, about = _tensors(path)
         if not tensors:
             raise ConversionError(f"{path} holds no tensor")
-        roles: dict[str, dict[str, Callable[[], Tensor]]] = {role: {} for role in _ROLES}
+        roles: dict[str, dict[str, Read]] = {role: {} for role in _ROLES}
         for name, read in tensors.items():
             role, own = _role(name, is_ours=_KEY in about)
             roles[role][own] = read
@@ -156,8 +160,6 @@ def record_values(
         >>> c2a.same(cnn, path).verdict
         'same bits'
     """
-    from safetensors.torch import save_file
-
     path, given = Path(path), Inputs.of(inputs)
     if path.suffix != ".safetensors":
         raise OptionError(f"path must end in .safetensors; got {path}")
@@ -196,25 +198,34 @@ def _wanted(network: object, values: bool | str | Sequence[str]) -> list[str]:
 def kept_results(network: object, names: Sequence[str]) -> Iterator[dict[str, Tensor]]:
     """Keeps the results of modules while the network runs, by name."""
     kept: dict[str, Tensor] = {}
-    counts: dict[str, int] = {}
+    counts = Counter[str]()
+
+    def keep(name: str, call: Inputs, outputs: dict[str, Tensor]) -> None:
+        counts[name] += 1
+        again = f"{name}#{counts[name]}" if counts[name] > 1 else name
+        kept.update({f"{again}.{part}" if part else again: one.detach().clone() for part, one in outputs.items()})
+
+    with watched(network, names, keep):
+        yield kept
+
+
+@contextmanager
+def watched(
+    network: object, names: Sequence[str], keep: Callable[[str, Inputs, dict[str, Tensor]], None]
+) -> Iterator[None]:
+    """Calls a function with the name, arguments and tensors of each module's result while the network runs."""
 
     def keeper(name: str) -> Callable[..., None]:
-        def hook(module: nn.Module, args: Any, output: Any) -> None:
-            counts[name] = counts.get(name, 0) + 1
-            again = f"{name}#{counts[name]}" if counts[name] > 1 else name
-            try:
-                found = named_tensors(output, name)
-            except ConversionError:  # no tensor
-                return
-            for part, one in found.items():
-                kept[f"{again}.{part}" if part else again] = one.detach().clone()
+        def hook(module: nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            with suppress(ConversionError):  # no tensor
+                keep(name, Inputs(args, kwargs), named_tensors(output, name))
 
         return hook
 
     modules = dict(network.named_modules()) if isinstance(network, nn.Module) else {}
-    handles = [modules[name].register_forward_hook(keeper(name)) for name in names]
+    handles = [modules[name].register_forward_hook(keeper(name), with_kwargs=True) for name in names]
     try:
-        yield kept
+        yield
     finally:
         for handle in handles:
             handle.remove()
@@ -231,7 +242,7 @@ def _role(name: str, *, is_ours: bool) -> tuple[str, str]:
     return f"{found[1].lower()}s", found[2] or found[3] or ("0" if found[1].lower() == "input" else "")
 
 
-def _tensors(path: Path) -> tuple[dict[str, Callable[[], Tensor]], dict[str, str]]:
+def _tensors(path: Path) -> tuple[dict[str, Read], dict[str, str]]:
     """What reads each tensor of a file or folder, by name, and its metadata."""
     if path.is_dir():
         return {one.stem: _array(one) for one in sorted(path.glob("*.npy"))}, {}
@@ -245,23 +256,17 @@ def _tensors(path: Path) -> tuple[dict[str, Callable[[], Tensor]], dict[str, str
 
 
 def _names(path: Path) -> list[str]:
-    from safetensors import safe_open
-
     with safe_open(path, "pt") as file:
         return list(file.keys())
 
 
 def _metadata(path: Path) -> dict[str, str]:
-    from safetensors import safe_open
-
     with safe_open(path, "pt") as file:
         return dict(file.metadata() or {})
 
 
-def _held(path: Path, name: str) -> Callable[[], Tensor]:
+def _held(path: Path, name: str) -> Read:
     def read() -> Tensor:
-        from safetensors import safe_open
-
         with safe_open(path, "pt") as file:
             found: Tensor = file.get_tensor(name)
             return found
@@ -273,7 +278,7 @@ def _of_archive(held: Any, name: str) -> Tensor:
     return _tensor(held[name])
 
 
-def _array(path: Path) -> Callable[[], Tensor]:
+def _array(path: Path) -> Read:
     return lambda: _tensor(np.load(path, mmap_mode="r"))
 
 
@@ -284,17 +289,17 @@ def _tensor(array: Any) -> Tensor:
     return torch.from_numpy(np.array(array))
 
 
-def _of_tree(node: Any, folder: Path) -> list[tuple[str, Callable[[], Tensor]]]:
+def _of_tree(node: Any, folder: Path) -> list[tuple[str, Read]]:
     """The tensors of transformers' tree: outputs of modules, and inputs and outputs of the root."""
     root = str(node.get("module_path", ""))
 
-    def of(part: Any, name: str) -> list[tuple[str, Callable[[], Tensor]]]:
+    def of(part: Any, name: str) -> list[tuple[str, Read]]:
         if isinstance(part, dict) and isinstance(part.get("value"), str):
             return [(name, _held(folder / part["value"], "data"))]
         items = part.items() if isinstance(part, dict) else enumerate(part) if isinstance(part, list) else ()
         return [each for key, one in items for each in of(one, f"{name}.{key}" if name else str(key))]
 
-    def modules(one: Any) -> list[tuple[str, Callable[[], Tensor]]]:
+    def modules(one: Any) -> list[tuple[str, Read]]:
         name = str(one.get("module_path", "")).removeprefix(root).lstrip(".")
         found = of(one.get("outputs"), name or "output")
         return [*found, *(each for child in one.get("children", []) for each in modules(child))]

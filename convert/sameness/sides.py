@@ -27,7 +27,7 @@ from ..errors import ConversionError, InputError, OptionError, first_line, liste
 from ..files.open import open_network
 from ..files.readers import kind_of
 from ..files.weights import Opening
-from ..inputs import named_tensors, same_values
+from ..inputs import bitwise, named_tensors, same_values
 from ..layer.checked import passed
 from ..onnx import onnx_package
 from ..onnx.run import session
@@ -35,7 +35,7 @@ from ..programs.program import Program, left_alone
 from .callables import checked_record, networks_of, tensors_of_networks
 from .given import Inputs
 from .modes import depends_on_mode
-from .recorded import Recorded, is_recorded, kept_results
+from .recorded import Read, Recorded, is_recorded, kept_results
 from .serving import PIECES
 
 ONNX = ".onnx"
@@ -277,7 +277,7 @@ class Side:
             where = f"`{path}` ({type(module).__name__})" if path else "the network itself"
             raise OptionError(f"{self.name} is in train mode, which {where} depends on: set that to eval mode first")
 
-    def values(self, inputs: Inputs) -> dict[str, Callable[[], Tensor]]:
+    def values(self, inputs: Inputs) -> dict[str, Read]:
         """What reads the results of its modules, or the values that are recorded, by name; none of another callable."""
         if self.recorded is not None:
             return dict(self.recorded.values)
@@ -315,13 +315,6 @@ def _is_quantised(path: Path) -> bool:
 
 def _same(value: Tensor) -> Tensor:
     return value
-
-
-def bitwise(one: Tensor, other: Any) -> bool:
-    """Whether two tensors have the same bits, or NaN in the same places."""
-    if not isinstance(other, Tensor) or one.shape != other.shape or one.dtype != other.dtype:
-        return False
-    return same_values(one, other)
 
 
 def _spread(one: Mapping[str, Tensor], other: Mapping[str, Tensor]) -> float | None:

@@ -10,31 +10,29 @@ common), or, where no name fits, to the result whose numbers have the same quant
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch.utils._pytree import tree_leaves, tree_map
 
 from ..programs.float64 import evaluated, lift, plainly
 from ..programs.noise import Noise, Precision, noisy
 from ..programs.operations import in_words
 from ..programs.program import Noted, Program
-from ..programs.walk import Walk, name_of
+from ..programs.walk import Walk, in_place_of, name_of, standing
 from .alignment import Layout, aligned
 from .given import Inputs
-from .typical import Scale
+from .recorded import Read
+from .typical import Scale, distance
 
 RUNS = 3  # with noise
 PRODUCTS = ("convolution", "transposed convolution", "linear", "matrix product")
 _QUANTILES = 33
 _NEAR = 0.05  # how far quantiles of the same values may be apart, relative to their size
 _UNTOLD = ("output", "out", "y")  # parts of names that say nothing
-Read = Callable[[], Tensor]
 
 
 @dataclass(frozen=True)
@@ -222,10 +220,6 @@ class _Moved:
     since: tuple[str, ...] = ()
     has_product: bool = False
 
-    def side(self, run: int | None) -> Any:
-        """The plain value, or that of a run with noise."""
-        return self.plain if run is None else self.noisy[run]
-
 
 class _Stretches(Walk):
     """The network on the other program's values.
@@ -246,12 +240,13 @@ class _Stretches(Walk):
 
     def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The network's value on the other's, or the other's."""
-        plain = evaluated(node, *_side((args, kwargs), None))
+        given = args, kwargs
+        plain = evaluated(node, *in_place_of(given, _Moved, lambda one: one.plain))
         moved = []
         for run, noise in enumerate(self._noises):
-            own_args, own_kwargs = _side((args, kwargs), run)
+            own_args, own_kwargs = in_place_of(given, _Moved, lambda one, run=run: one.noisy[run])  # type: ignore[misc]
             moved.append(noisy(node, own_args, own_kwargs, noise))
-        parts = [leaf for leaf in _leaves((args, kwargs)) if isinstance(leaf, _Moved)]
+        parts = standing(given, _Moved)
         since = tuple(dict.fromkeys(name for leaf in parts for name in leaf.since))
         has_product = in_words(name_of(node)) in PRODUCTS or any(leaf.has_product for leaf in parts)
         found = _Moved(plain, tuple(moved), since, has_product)
@@ -270,21 +265,9 @@ class _Stretches(Walk):
         scale = Scale.like(own.plain)
         for one in own.noisy:
             scale.add(one, own.plain)
-        apart = torch.where(wide == own.plain, 0.0, wide - own.plain).nan_to_num(math.inf)
+        apart = distance(wide, own.plain)
         is_real = own.plain.is_floating_point()
         ratio = max(scale.ratios(apart)) if is_real else float(bool((apart != 0).any()))
         how = layout.words(value.shape)
         self.stretches.append(Stretch(place.module, place.name, own.since, ratio, how, own.has_product))
         return _Moved(wide, (wide,) * RUNS, (place.module,))
-
-
-def _leaves(values: Any) -> list[Any]:
-    return tree_leaves(values, is_leaf=lambda one: isinstance(one, _Moved))
-
-
-def _side(values: Any, run: int | None) -> Any:
-    return tree_map(
-        lambda one: one.side(run) if isinstance(one, _Moved) else one,
-        values,
-        is_leaf=lambda one: isinstance(one, _Moved),
-    )

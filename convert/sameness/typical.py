@@ -120,6 +120,11 @@ def _ratio(found: Tensor, scale: Tensor) -> float:
     return float(torch.where(found == 0, torch.zeros_like(found), found / scale).max())
 
 
+def distance(one: Tensor, other: Tensor) -> Tensor:
+    """The difference; 0 where both are infinite alike, and infinite where one is NaN."""
+    return torch.where(one == other, 0.0, one - other).nan_to_num(math.inf)
+
+
 @dataclass(frozen=True)
 class Typical:
     """Truth and typical scale of a network's outputs and of some of its inner values.

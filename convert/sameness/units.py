@@ -29,8 +29,8 @@ from ..programs.float64 import Lifted
 from ..programs.noise import TF32, UNITS, Noise, Noisy, Precision
 from ..programs.program import Program
 from .given import Inputs
-from .outputs import THRESHOLD
-from .typical import RUNS, Scale
+from .outputs import THRESHOLD, sampled
+from .typical import RUNS
 
 COUNT = 16  # inputs
 _STEP = 0.02  # by which they differ, of their deviation, at least
@@ -111,7 +111,6 @@ def ratios(
     precision: Precision,
     *,
     seed: int = 0,
-    runs: int = 1,
 ) -> float:
     """The largest difference of outputs from the truth, in units of typical rounding of a precision.
 
@@ -122,13 +121,8 @@ def ratios(
         outputs: Those of the other side, by the same names.
         precision: The one that is tried.
         seed: Of the noise.
-        runs: With noise.
     """
-    scales = {name: Scale.like(one) for name, one in truth.items()}
-    for run in range(runs):
-        moved = Noisy(program, Noise(precision, seed * RUNS + run)).outputs(given.args, given.kwargs)
-        for name, one in moved.items():
-            scales[name].add(one, truth[name])
+    (scales,) = sampled(program, given, truth, [precision], seed * RUNS)
     found = (
         max(scales[name].ratios((outputs[name].double() - one).nan_to_num(math.inf)))
         for name, one in truth.items()
