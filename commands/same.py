@@ -111,18 +111,16 @@ def _inputs(sides: Sequence[Network | Path], chosen: InputOptions) -> Any:
     if data is not None and (chosen.count is not None or chosen.specs):
         raise OptionError("inputs are read with --data, or drawn with --random and --input; give one of the two")
     if data is None and chosen.count is None and chosen.size is None and not chosen.specs:
-        files = [side for side in sides if isinstance(side, Path) and side.suffix != ONNX]
+        files = [Recorded.open(side) for side in sides if isinstance(side, Path) and side.suffix != ONNX]
         if files:
-            return next(
-                (given for path in files if (given := Recorded.open(path)).inputs), Recorded.open(files[0])
-            ).call()
+            return next((one for one in files if one.inputs), files[0]).call()
     if data is None:
         return _random(sides, chosen)
     return _pictures(data, sides, chosen) if data.is_dir() else read_inputs(data)
 
 
 def _run_by(side: Network | Path) -> Any:
-    """What the comparison takes of a file."""
+    """A file as the comparison takes it: its path, or its network in eval mode."""
     return side if isinstance(side, Path) else side.as_saved().eval()
 
 

@@ -329,6 +329,19 @@ class LanguageModel(nn.Module):
         return torch.cat(found[1:], 1)
 
 
+class After(nn.Module):
+    """A language model's logits after the first ids."""
+
+    def __init__(self, network: LanguageModel, first: int) -> None:
+        super().__init__()
+        self.network, self.first = network, first
+
+    def forward(self, ids: Tensor) -> Tensor:
+        """[batch, length - first, VOCABULARY]."""
+        found: Tensor = self.network(ids)[:, self.first :]
+        return found
+
+
 def convolution(inner: int, outer: int, size: int = 3, stride: int = 1) -> list[nn.Module]:
     """A convolution, its batch norm and a ReLU."""
     return [nn.Conv2d(inner, outer, size, stride, size // 2, bias=False), nn.BatchNorm2d(outer), nn.ReLU()]

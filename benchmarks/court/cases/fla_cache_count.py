@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from blocks import LanguageModel
-from cases.mlx_vlm_decode_position import Last
+from blocks import After, LanguageModel
 from editing import settled
 from torch import Tensor
 from truth import Bug, Case, Sides
@@ -33,4 +32,4 @@ def build(folder: Path) -> Sides:
             return own(x, positions + 1 if x.shape[1] == 1 else positions)
 
         block.attention.projected = late
-    return Sides(Last(network, 16).eval(), lambda ids: other.with_cache(ids, 16), (torch.randint(97, (2, 24)),))
+    return Sides(After(network, 16).eval(), lambda ids: other.with_cache(ids, 16), (torch.randint(97, (2, 24)),))

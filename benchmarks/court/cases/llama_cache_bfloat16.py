@@ -3,9 +3,8 @@
 from pathlib import Path
 
 import torch
-from blocks import LanguageModel
+from blocks import After, LanguageModel
 from editing import settled
-from torch import Tensor, nn
 from truth import Case, Rounding, Sides
 from units import with_halves
 
@@ -18,19 +17,6 @@ CASE = Case(
     read="excerpt, and notes of an earlier reading",
     emulated="the GPU's kernels for one token: sums in two halves, each rounded; the CPU's give the same bits",
 )
-
-
-class After(nn.Module):
-    """Logits after the first ids."""
-
-    def __init__(self, network: LanguageModel, first: int) -> None:
-        super().__init__()
-        self.network, self.first = network, first
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """[batch, length - first, VOCABULARY]."""
-        found: Tensor = self.network(ids)[:, self.first :]
-        return found
 
 
 def pair(dtype: torch.dtype) -> Sides:

@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import torch
-from blocks import LanguageModel, Rotary
+from blocks import After, LanguageModel, Rotary
 from editing import settled
-from torch import Tensor, nn
+from torch import Tensor
 from truth import Bug, Case, Sides
 
 CASE = Case(
@@ -17,19 +17,6 @@ CASE = Case(
     read="excerpt",
     emulated="MLX: decoding one by one in torch with these positions, called as a black box",
 )
-
-
-class Last(nn.Module):
-    """Logits after the prompt."""
-
-    def __init__(self, network: LanguageModel, first: int) -> None:
-        super().__init__()
-        self.network, self.first = network, first
-
-    def forward(self, ids: Tensor) -> Tensor:
-        """[batch, length - first, VOCABULARY]."""
-        found: Tensor = self.network(ids)[:, self.first :]
-        return found
 
 
 class FromZero(Rotary):
@@ -54,4 +41,4 @@ def build(folder: Path) -> Sides:
             for block, rotary in zip(network.blocks, kept, strict=True):
                 block.attention.rotary = rotary
 
-    return Sides(Last(network, 16).eval(), decoded, (torch.randint(97, (2, 24)),))
+    return Sides(After(network, 16).eval(), decoded, (torch.randint(97, (2, 24)),))
