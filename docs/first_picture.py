@@ -26,7 +26,7 @@ MOST_BYTES = 700_000
 FONT = '20px system-ui, "DejaVu Sans", sans-serif'
 STYLE = f"""
   main {{ max-width: none; padding: 12px 20px 0; }}
-  header, footer, .setup, .prose, .goes, .says, .written {{ display: none !important; }}
+  header, footer, .setup, .prose, .goes, .says, .written, .hint {{ display: none !important; }}
   .ends, .choice, .factors, h2 span {{ display: none !important; }}
   .scene {{ display: none; margin: 0; }} .scene.taken {{ display: block; }}
   h2 {{ font: 600 {FONT}; }} .stage {{ margin-top: 6px; gap: 14px 22px; }}

@@ -131,7 +131,10 @@ def _on_image(model: nn.Module, image: Tensor, seen: Iterable[Scene]) -> str | N
         return None
     units = sum(scene.layer.out_channels * math.prod(scene.layer.spec.output_size(scene.size)) for scene in seen)
     if units > max(SHOWN.values()):
-        return f"Rounding in this run is not proved here, since it has {units:,} numbers: certify_images proves it."
+        return (
+            f"How far rounding moved the outputs is not proved here, as it would take minutes for {units:,} "
+            "activations: c2a.certify_images does it."
+        )
     try:
         first = next(parameter for parameter in model.parameters() if parameter.is_floating_point())
         return proved_in_words(certify_shown(model, image.to(first)).images[0])
@@ -142,20 +145,23 @@ def _on_image(model: nn.Module, image: Tensor, seen: Iterable[Scene]) -> str | N
 def proved_in_words(certificate: ImageCertificate) -> str:
     """Proofs about the network's run on the page's image, and about other programs' runs."""
     error, bound, opens = certificate.error, certificate.bound, certificate.opens
-    proof = proof_in_words(certificate.p, None if certificate.is_drawn else certificate.seed).removeprefix("which ")
-    run = "How far this run's outputs on the image shown here are from the CNN's in exact arithmetic is not proved."
+    proof = proof_in_words(certificate.p, None if certificate.is_drawn else certificate.seed).removeprefix("which is ")
+    sentences = ["How far the outputs on the image shown here are from those of exact arithmetic is not proved."]
     if error is not None:
-        run = (
-            f"This run's outputs on the image shown here are within {scientific(error)} of the CNN's in exact "
-            f"arithmetic: measured against float64, the bound on whose own error {proof}."
-        )
-    estimate = scientific(certificate.estimate)
+        sentences = [
+            f"On the image shown here, the outputs are within {scientific(error)} of those of exact arithmetic."
+        ]
     if bound is None:
         why = "" if opens is None else f" ({opens.layer}: {opens.reason})"
-        return f"{run} No worst case is proved for programs that round each operation once{why}; estimate {estimate}."
-    class_ = "the class is certain" if certificate.certified else "the class is not certain"
-    which = f"by {scientific(bound)} at most at the largest output, and {class_}, which {proof}; estimate {estimate}"
-    return f"{run} Worst case on it: programs that round each operation once differ {which}."
+        estimate = f"the estimate is {scientific(certificate.estimate)}"
+        sentences.append(f"How far another program can be from this one is not proved{why}; {estimate}.")
+    else:
+        class_ = "and predict the same class" if certificate.certified else "and could predict different classes"
+        largest = f"differ by at most {scientific(bound)} in the largest output {class_}"
+        sentences.append(f"Any two programs that round each operation once, on whatever processors, {largest}.")
+    if error is not None or bound is not None:
+        sentences.append(f"This is {proof}.")
+    return " ".join(sentences)
 
 
 def _trained(model: nn.Module, entries: Sequence[LayerReport]) -> list[str]:

@@ -161,8 +161,14 @@ def _row(layer: dict[str, Any], shown: str, compared: dict[str, Sequence[float]]
         Cell(f"{layer['parameters_after']:,}", layer["parameters_after"]),
         Cell(scientific(difference), "" if difference is None else difference),
         Cell(scientific(bound) if useful else format_bound(bound, outputs), "" if bound is None else bound),
-        Cell("\u2013" if share is None else f"{share:.1%}", "" if share is None else share),
+        Cell(_percent(share), "" if share is None else share),
     ]
+
+
+def _percent(share: float | None) -> str:
+    if share is None:
+        return "\u2013"
+    return "< 0.1%" if 0 < share < 0.0005 else f"{share:.1%}"
 
 
 MOST_FRAMES = 101  # epochs 0 to 100; of more, as many as that, evenly, which keeps the file under 5 MB

@@ -10,7 +10,7 @@ import { HeadPanels, Panel, windowAround } from "./panels.js";
 import { colourPicture, lookOf } from "./pictures.js";
 import { SparePanels } from "./spare.js";
 import { makeChain, makeSearchable, makeSortable } from "./table.js";
-import { chartCaption, keyNumbers, viewerCaption } from "./words.js";
+import { chartCaption, keyNumbers, missingWords, viewerCaption } from "./words.js";
 
 class Viewer {
   constructor(data) {
@@ -56,6 +56,7 @@ class Viewer {
     find("channel-label").hidden = !this.channel;
     find("own-label").hidden = !this.takesPicture;
     find("own-says").textContent = "";
+    find("missing").textContent = missingWords(this);
     find("channel").replaceChildren(...(layer.channels ?? []).map(({ channel }, number) => new Option(channel, number)));
     for (const button of document.querySelectorAll("[data-layer]")) {
       button.closest("tr, li").classList.toggle("shown", button.dataset.layer === name);

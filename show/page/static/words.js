@@ -10,14 +10,14 @@ export function layerName(layer) { return layer.names[0] || "(the network itself
 /** What Figure 1 shows at the moment. */
 export function viewerCaption({ layer, data, window, cropped, channel }) {
   const seen = layer.own ? "your picture" : data.seen;
-  const input = layer.seen ? `Left: what the layer sees of ${seen}` : "Left: an empty input, since the network's is not known";
+  const input = layer.seen ? `The input is what the layer sees of ${seen}` : "The input is empty, since the network's is not known";
   const mean = layer.picture.channels === 3 || layer.in_channels === 1 ? "" : `, the mean of its ${layer.in_channels} channels`;
   const drawn = layer.drawn ? ` The layer is ${layer.drawn}.` : "", all = layer.centers.length === layer.heads;
   const parts = [`Layer ${layerName(layer)}, ${layer.geometry}. ${input}${mean}.${drawn}`,
-    "Orange: the query, under the middle of the kernel; blue: where the heads' centres lie.",
-    "Right: each head's attention, over the faint input."];
+    "Orange marks the query, under the middle of the kernel; blue the centres of the heads.",
+    "Each head's attention is drawn over the faint input."];
   if (layer.pads.some((width) => width > 0)) {
-    parts.push(`Hatched: the padding, ${PADDING[layer.padding_mode]}, which heads see as well; dashed: the input's border.`);
+    parts.push(`The hatched padding, ${PADDING[layer.padding_mode]}, is seen by heads as well; the dashed line is the input's border.`);
   }
   if (cropped) parts.push(`Heads show ${window.rows} × ${window.columns} pixels around the query, the frame in the input.`);
   const sum = all ? "the output" : "what these taps and the bias give, as attention and as a convolution";
@@ -28,6 +28,14 @@ export function viewerCaption({ layer, data, window, cropped, channel }) {
       : "Taps read the input with what the spare heads add to it, which the picture leaves out.");
   }
   return parts.join(" ");
+}
+
+/** What this layer's choices lack, and why. */
+export function missingWords({ layer, channel, takesPicture }) {
+  if (!channel) return "";
+  const some = layer.channels.length < layer.out_channels
+    ? [`The page holds ${layer.channels.length} of the layer's ${layer.out_channels} output channels, to stay small.`] : [];
+  return [...some, ...(takesPicture ? [] : ["A layer with one or three input channels can take a picture of yours."])].join(" ");
 }
 
 export function chartCaption({ layer, channel }) {

@@ -8,7 +8,7 @@ import { css, greyPicture } from "../../../page/static/pictures.js";
 import { QueryView, part, say } from "../views.js";
 
 export class NineScene {
-  static first = { "nine.alpha": 2, "nine.off": "" };
+  static first = { "nine.alpha": 128, "nine.off": "" };
   static limits = { "nine.alpha": [1 / 32, 1024] };
 
   constructor(app, host) {
@@ -70,6 +70,6 @@ export class NineScene {
   demo(t) {
     const [rows, columns] = this.app.subject.output_size;
     const query = [rows * (0.3 + 0.25 * t), columns * (0.3 + 0.3 * Math.sin(3 * t))].map(Math.round);
-    return { query, "nine.alpha": 2 ** (5 - 7 * Math.sin(Math.PI * t)) };
+    return { query, "nine.alpha": 2 ** (7 - 9 * Math.sin(Math.PI * t)) };
   }
 }
