@@ -134,7 +134,7 @@ types: .venv/dev
 
 .venv/runtime: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/python $(INSTALL) .
+	$(BIN)/python $(INSTALL) ".[plot]"
 	touch $@
 
 .venv/dev: pyproject.toml constraints.txt

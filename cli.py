@@ -402,7 +402,7 @@ def demo(
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="DIR", help="Folder to write (default ./conv2attn-demo).")
     ] = None,
-    images: Annotated[int, typer.Option(min=1, max=100_000, help="Number of held-out images to generate.")] = 1000,
+    images: Annotated[int, typer.Option(min=1, max=100_000, help="Number of held-out images to generate.")] = 300,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the images.")] = None,
 ) -> Outcome:
     """Convert three trained CNNs and compare outputs."""

@@ -56,7 +56,7 @@ def _tensor(kind: tuple[type[nn.Module], ...], name: str, change: Callable[[Any,
             return []
         chosen = chance.choice(sorted(fit))
         value, changed = fit[chosen]
-        value.data.copy_(changed)
+        value.data.copy_(changed.clone())  # it can be a view
         return [chosen]
 
     return plant
@@ -179,7 +179,7 @@ def _parameter(names: tuple[str, ...], change: Callable[[Tensor], Tensor]) -> Mi
         changed = change(value.detach())
         if torch.equal(changed, value):
             return []
-        value.data.copy_(changed)
+        value.data.copy_(changed.clone())  # it can be a view
         return [name.rpartition(".")[0]]
 
     return plant

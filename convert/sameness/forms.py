@@ -249,6 +249,8 @@ def moved(
         return
     shifts = sorted(itertools.product(range(-2, 3), repeat=axes), key=lambda one: sum(map(abs, one)))
     for shift in shifts[1:]:
+        if any(abs(d) - p >= n for d, p, n in zip(shift, padding, x.shape[2:], strict=True)):
+            continue  # nothing of the map would be left
         pads = [end for p, d in zip(reversed(padding), reversed(shift), strict=True) for end in (p - d, p + d)]
         yield f"the map is moved by ({', '.join(map(str, shift))})", apply(F.pad(x, pads, value=fill))
     if any(padding) and all(p < n for p, n in zip(padding, x.shape[2:], strict=True)):

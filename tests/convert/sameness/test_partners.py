@@ -139,3 +139,12 @@ def test_in_files_whose_operations_are_not_one_by_one_innocents_are_not_named(ho
     (place,) = compared(a, exported(b, x, tmp_path / "b.onnx", how), x).where
     assert place.name == "conv1.1"
     assert "`bn1.1`" in place.kind
+
+
+def test_a_convolution_of_one_pixel_without_padding_is_named() -> None:
+    torch.manual_seed(0)
+    a = nn.Sequential(nn.Conv2d(3, 8, 3, 2, 1), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Conv2d(8, 8, 1)).eval()
+    b = copy.deepcopy(a)
+    b.get_parameter("3.bias").data.copy_(a.get_parameter("3.bias").half().float())
+    found = compared(a, b, torch.randn(2, 3, 32, 32))
+    assert found.where[0].name == "3"
