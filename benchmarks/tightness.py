@@ -41,7 +41,7 @@ class SoftTightness:
 
     Attributes:
         kernels: Which.
-        alpha: Locality strength.
+        alpha: Sharpness.
         shares: What the worst input reaches of the tail, smallest first.
     """
 

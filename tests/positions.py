@@ -8,7 +8,7 @@ from conv2attn.convert import SelfAttention
 
 
 def set_alpha(layer: SelfAttention, head: int, value: float) -> None:
-    """Gives a head a locality strength of its own."""
+    """Gives a head a sharpness of its own."""
     alpha = list(layer.positions.alpha)
     alpha[head] = value
     layer.set_positions(alpha=alpha)

@@ -20,7 +20,7 @@ What a formula prints is the expression that its check decides. The paper is Cor
 | $q, k$ | positions of a query and of a key on the padded input, a number for each axis |
 | $\delta = k - q$ | relative position |
 | $\Delta_h$ | centre of attention of head $h$: the offset of the kernel tap that it plays |
-| $\alpha_h$ | locality strength of head $h$; the index is left out where one head is meant |
+| $\alpha_h$ | sharpness of head $h$; the index is left out where one head is meant |
 | $r_\delta \in \mathbb{R}^{D_p}$ | relative positional encoding |
 | $v_h \in \mathbb{R}^{D_p}$ | the vector that head $h$ compares $r_\delta$ with |
 | $W_\Delta$ | slice of the kernel at tap $\Delta$, of size $C_{out} \times C_{in}$ |

@@ -29,7 +29,7 @@ Definition enough (d : dimensions) (g : geometry_n) : Prop :=
 Definition extends_encoding (n : nat) (r : position -> vector) : Prop :=
   forall delta i, length delta = n -> (i < n + 1)%nat -> r delta i = relative_encoding_n (map IZR delta) i.
 
-(** Head h plays tap h, with a locality strength of its own; there may be more heads than taps, and what they look at
+(** Head h plays tap h, with a sharpness of its own; there may be more heads than taps, and what they look at
     does not matter. *)
 Definition head_n (g : geometry_n) (W : kernel_n) (alpha : position -> R) (h : nat) : head :=
   match nth_error (taps g) h with

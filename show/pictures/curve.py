@@ -22,7 +22,7 @@ ALPHAS = (*(2.0 ** (k / 2) for k in range(-10, 9)), *(2.0**k for k in range(5, 1
 class Point:
     """One alpha."""
 
-    alpha: float  # locality strength of all heads
+    alpha: float  # sharpness of all heads
     differences: tuple[float, ...]  # largest |attention - convolution| of each output channel
     bounds: tuple[float, ...] | None  # certified bound of each for the input's range, or None if there is none
 
@@ -34,7 +34,7 @@ def error_curve(layer: SelfAttention2d, x: Tensor, alphas: Sequence[float] = ALP
     Args:
         layer: A layer with quadratic scores; its own alpha does not count, and its centres are taken as the taps.
         x: Its input, [1, in_channels, rows, columns].
-        alphas: Locality strengths.
+        alphas: Values of the sharpness.
     """
     expected = convolve_padded(layer.spec, layer.spec.pad(x), layer.kernel, layer.bias)
     limits = input_range(x)

@@ -54,7 +54,7 @@ def draw_error(scenes: Sequence[Scene]) -> Sheet:
 def _draw_curve(axes: Any, scene: Scene, points: Sequence[Point], *, legend: bool) -> None:
     bounds = {point.alpha: max(point.bounds) for point in points if point.bounds is not None}
     apart = {point.alpha: max(point.differences) for point in points if max(point.differences) > 0}
-    axes.set(xscale="log", yscale="log", xlabel="locality strength \u03b1", ylabel="difference of an output")
+    axes.set(xscale="log", yscale="log", xlabel="sharpness \u03b1", ylabel="difference of an output")
     style = {"color": VERMILION, "linewidth": 1.3, "linestyle": (0, (4, 2))}
     axes.plot(list(bounds), list(bounds.values()), label="proven bound", **style)
     style = {"color": BLUE, "linewidth": 1.3, "marker": "o", "markersize": 2.2}

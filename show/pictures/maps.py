@@ -146,7 +146,7 @@ def marks_caption(scenes: Sequence[Scene], *, least: int = _LEAST) -> str:
     is_padded = any(_shows_padding(scene, least) for scene in scenes)
     padding = f" Dotted: the border of the layer's input; hatched: its padding, which {heads} see as well." * is_padded
     return (
-        f"Square: the query, the pixel under the middle of the kernel.{padding} Locality strength \u03b1 = {alpha}; "
+        f"Square: the query, the pixel under the middle of the kernel.{padding} Sharpness \u03b1 = {alpha}; "
         f"the window is cut out around the query.{drawn}"
     )
 

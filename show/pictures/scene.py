@@ -219,7 +219,7 @@ def plane_of(layer: SelfAttention, x: Tensor) -> Plane:
 
 
 def set_alpha(model: nn.Module, alpha: float) -> None:
-    """Gives all heads of all attention layers this locality strength.
+    """Gives all heads of all attention layers this sharpness.
 
     Raises:
         ConversionError: It is not positive and finite in a layer's precision.

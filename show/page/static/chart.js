@@ -45,7 +45,7 @@ export function drawChart(host, curve, alpha, here) {
   const dots = places.map(([value, measured, bound]) => drawn("circle", { class: "dot", cx: x(value), cy: y(measured), r: 2.5 },
     drawn("title", {}, `α = ${formatted(value)}: measured ${formatted(measured)}, worst case ${formatted(bound)}`)));
   const circle = here.difference === null ? [] : [drawn("circle", { class: "here", cx: at, cy: y(here.difference), r: 5 })];
-  const names = [drawn("text", { class: "name", x: (left + right) / 2, y: bottom + 46, "text-anchor": "middle" }, "locality strength α"),
+  const names = [drawn("text", { class: "name", x: (left + right) / 2, y: bottom + 46, "text-anchor": "middle" }, "sharpness α"),
     drawn("text", { class: "name up", "text-anchor": "middle", transform: `translate(16 ${(top + bottom) / 2}) rotate(-90)` },
       "difference of an output")];
   drawFrame(host, BOX, xTicks, yTicks, "Difference between attention and convolution against alpha, with its worst case",

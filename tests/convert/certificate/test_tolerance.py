@@ -1,4 +1,4 @@
-"""From a tolerance to the smallest locality strength that is certified to meet it."""
+"""From a tolerance to the smallest sharpness that is certified to meet it."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ FALSE = {
     "draft: exponent": encoding.encoding_draft(encoding=(*R6[:3], encoding.Delta_y, *R6[4:])),
     "draft: sign": encoding.encoding_draft(head_vector=(-T6[0], *T6[1:])),
     "draft: constant": encoding.encoding_draft(head_vector=(*T6[:5], 2 * T6[5])),
-    "draft: locality strength": encoding.encoding_draft(draft_score=2 * encoding.DRAFT_SCORE),
+    "draft: sharpness": encoding.encoding_draft(draft_score=2 * encoding.DRAFT_SCORE),
     "draft: constant that depends on the key": encoding.encoding_draft(lost=encoding.DRAFT_CONSTANT + encoding.Delta_x),
     "draft: score that is not 0 at the target": encoding.encoding_draft(draft_score=encoding.DRAFT_SCORE - alpha),
     "draft: positive score": encoding.encoding_draft(
