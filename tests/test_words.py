@@ -38,7 +38,7 @@ def test_no_text_uses_a_word_that_the_list_replaces() -> None:
         if path != LIST:
             found = found_in(path.read_text(encoding="utf-8"), words)
             told += [f"{path.relative_to(ROOT)}:{line}: {word}" for line, word in found]
-    assert told == [], "docs/words.md says which words are used instead"
+    assert told == [], "\n".join(["docs/words.md has the words that are used instead of", *told])
 
 
 @pytest.mark.parametrize(
