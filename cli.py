@@ -357,7 +357,7 @@ def same(
     """Say whether two networks differ only by rounding.
 
     Of a folder, the first eight images are used; --data also takes a file of inputs (.npy, .npz or .pt).
-    Exit code 0: same bits, rounding, or --unit. 1: not rounding, biased, coarser, quantised. 5: cannot tell.
+    Exit code 0: same bits, rounding, or --unit. 1: not rounding, biased, coarser, quantised. 5: cannot say.
     """
     from .commands.same import same_files
 

@@ -2,9 +2,9 @@
 
     python -m benchmarks.roundings [--draws 20000] [--operation conv2d]
 
-Prints the table of ``docs/certificate.md``: for each operation and precision, the largest difference from float64 as a
-share of what is claimed, with torch's kernels for three kinds of processors. The exit code is 1 if a share exceeds 1.
-Variables choose the kernels, which torch reads as it starts: each kind has a process of its own, one after another.
+Prints the table of ``benchmarks/CERTIFICATE.md``: for each operation and precision, the largest difference from float64
+as a share of what is claimed, with torch's kernels for three kinds of processors. The exit code is 1 if a share exceeds
+1. Variables choose the kernels, which torch reads as it starts: each kind has a process of its own, one after another.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ STAMPS = Comparison(
         Measure("2", "PSNR, dB, each digit 6 times", "dB"),
         Measure("1", "12 times", "dB"),
         Measure("4", "3 times", "dB"),
-        Measure("12", "nothing recurs", "dB"),
+        Measure("12", "nothing repeats", "dB"),
     ),
     arms={"kernel": Arm("a 9x9 kernel in the last 3x3 layer", with_larger_kernel, 5e-3)},
     start=Recipe(epochs=12, lr=3e-3, clip=1.0),

@@ -20,7 +20,8 @@ from conv2attn.convert.programs.float64 import Lifted
 from conv2attn.convert.programs.noise import Noise, Noisy
 from conv2attn.convert.programs.program import Program
 
-PAGE = (Path(__file__).parents[1] / "docs" / "other-engines.md").read_text(encoding="utf-8")
+RECIPES = (Path(__file__).parents[1] / "docs" / "other-engines.md").read_text(encoding="utf-8")
+TABLES = (Path(__file__).parents[1] / "benchmarks" / "ENGINES.md").read_text(encoding="utf-8")
 PACKAGES = {"openvino", "litert_torch", "jax", "ncnn", "ctranslate2", "_tools"}
 
 
@@ -33,7 +34,7 @@ def test_a_run_writes_a_line_a_pair_which_the_table_shows(tmp_path: Path) -> Non
     (line,) = map(json.loads, out.read_text().splitlines())
     assert (line["verdict"], line["unit"], line["declared"]) == ("rounding", "float32", "float32")
     assert 0.1 < line["ratio"] < 1.2
-    assert f"| onnxruntime {line['version']} | float32 | cnn |" in rewritten(PAGE, [line])
+    assert f"| onnxruntime {line['version']} | float32 | cnn |" in rewritten(TABLES, [line])
 
 
 def test_an_engine_that_is_not_installed_is_left_out_and_named(
@@ -47,7 +48,7 @@ def test_an_engine_that_is_not_installed_is_left_out_and_named(
 
 def test_a_table_says_why_an_engine_could_not_run() -> None:
     about = {"engine": "x", "version": "1", "way": "bf16", "network": "cnn", "fault": "", "why_not": "it has none"}
-    assert "- x 1, bf16 (cnn): it has none." in rewritten(PAGE, [about])
+    assert "- x 1, bf16 (cnn): it has none." in rewritten(TABLES, [about])
 
 
 @pytest.mark.slow
@@ -98,7 +99,7 @@ def test_recipes_run_where_their_engine_is_installed(
     monkeypatch.chdir(tmp_path)
     names: dict[str, object] = {}
     missing = set()
-    for place, program in enumerate(re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)):
+    for place, program in enumerate(re.findall(r"```python\n(.*?)```", RECIPES, re.DOTALL)):
         assert place == 0 or len([line for line in program.splitlines() if line]) <= 10  # the first makes the network
         try:
             exec(program, names)

@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,14 @@ def test_the_claims_that_are_shown_are_the_claims() -> None:
     shown = re.findall(r"^holds +[\d.]+ s  (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert shown
     assert set(shown) <= known
+
+
+def test_the_page_on_proofs_counts_the_claims() -> None:
+    page = (README.parent / "docs" / "proofs.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| \*\*.*\| (\d+) \|.*\| \*([^*]+)\* \|$", page, re.MULTILINE)
+    claims = all_claims()
+    assert {label: int(count) for count, label in rows} == Counter(claim.status.value for claim in claims)
+    assert f"the {len(claims)} claims" in page
 
 
 OVERSTATED = {

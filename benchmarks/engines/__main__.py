@@ -2,7 +2,7 @@
 
     python -m benchmarks.engines build/engines.jsonl [--engine openvino] [--network cnn]
     python -m benchmarks.engines build/engines.jsonl --planted     # bugs in networks that these engines run
-    python -m benchmarks.engines build/engines.jsonl --table       # writes the tables of docs/other-engines.md
+    python -m benchmarks.engines build/engines.jsonl --table       # writes the tables of benchmarks/ENGINES.md
 
 A line of JSON is written for every pair as soon as it is known; a run goes on where the last one ended. Engines that
 are not installed are left out, and named. Where some need other versions of the same packages, install each into a
@@ -33,7 +33,7 @@ from benchmarks.engines.port import NAMES as ENGINES
 from benchmarks.engines.port import CannotRunError, module, ported
 from benchmarks.engines.table import rewritten
 
-PAGE = Path(__file__).parents[2] / "docs" / "other-engines.md"
+PAGE = Path(__file__).parents[1] / "ENGINES.md"
 Line = dict[str, Any]
 Key = tuple[str, ...]
 _KEYS = ("engine", "way", "network", "fault", "times")

@@ -1,4 +1,4 @@
-"""The tables of docs/other-engines.md: what was said of each engine, and which planted bugs were found by what."""
+"""The tables of benchmarks/ENGINES.md: what was said of each engine, and which planted bugs were found by what."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def alpha_for(tolerance: float, layer: SelfAttention | LayerValues, input_range:
 
     Args:
         tolerance: Largest allowed difference of any output.
-        layer: The layer; its present alphas do not matter.
+        layer: The layer; its present sharpness does not matter.
         input_range: As for ``certify``.
 
     Returns:

@@ -58,7 +58,7 @@ def relative_encoding(delta: Tensor) -> Tensor:
 
 
 def head_vectors(alpha: Tensor, centers: Tensor) -> Tensor:
-    """v_h, [num_heads, axes + 1], of sharpness [num_heads] and centres [num_heads, axes]."""
+    """v_h, [num_heads, axes + 1], of the sharpness [num_heads] and centres [num_heads, axes]."""
     return -alpha.unsqueeze(-1) * torch.cat([torch.ones_like(centers[:, :1]), -2 * centers], dim=-1)
 
 

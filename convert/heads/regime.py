@@ -31,7 +31,7 @@ ONE_PIXEL = "a head sees one pixel alone " + ", ".join(
 # Gaps between scores with which exp(-gap) still rounds to 0: 150 ln 2 and 1075 ln 2, and room for the rounding of exp.
 _ONE_HOT_GAP = {torch.float32: 103.98, torch.float64: 745.5}
 
-# The default values of alpha: the next powers of two, with which the scores are exact as well.
+# The default sharpness: the next power of two, with which the scores are exact as well.
 EXACT_ALPHA = {torch.float32: 128.0, torch.float64: 1024.0}
 
 # Why an engine that forms the scores r . v refuses, where ``Regime.cancels``.

@@ -44,7 +44,7 @@ class LayerValues(NamedTuple):
 
     @property
     def alpha(self) -> Tensor:
-        """Sharpnesss, [num_heads]."""
+        """Sharpness of each head, [num_heads]."""
         return self.trained[0] if self.trained else constant(self.regime.alpha, self.regime.dtype, self.weight.device)
 
     @property

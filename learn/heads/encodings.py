@@ -33,7 +33,7 @@ class IsotropicGaussian(SeparablePositions):
 
     @property
     def alpha(self) -> Tensor:
-        """Sharpnesss, positive, [num_heads]."""
+        """Sharpness of each head, positive, [num_heads]."""
         return self.log_alpha.exp()
 
     def along_axes(self, grid: Grid) -> tuple[Tensor, Tensor]:

@@ -34,7 +34,7 @@ def error_curve(layer: SelfAttention2d, x: Tensor, alphas: Sequence[float] = ALP
     Args:
         layer: A layer with quadratic scores; its own alpha does not count, and its centres are taken as the taps.
         x: Its input, [1, in_channels, rows, columns].
-        alphas: Sharpnesss.
+        alphas: Values of the sharpness.
     """
     expected = convolve_padded(layer.spec, layer.spec.pad(x), layer.kernel, layer.bias)
     limits = input_range(x)

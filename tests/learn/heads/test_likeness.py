@@ -22,7 +22,7 @@ TAPS = torch.cartesian_prod(torch.arange(-1, 2), torch.arange(-1, 2))
 
 
 def planted_layer(taps: torch.Tensor, alpha: torch.Tensor, padding: int) -> HeadAttention:
-    """Heads with these taps [heads, 2] as centres and these sharpnesses [heads]."""
+    """Heads with these taps [heads, 2] as centres and this sharpness [heads]."""
     positions = IsotropicGaussian(len(taps))
     with torch.no_grad():
         positions.centers.copy_(taps)
