@@ -69,13 +69,22 @@ class Noise(TorchDispatchMode):
         sums: Sums of products that an earlier run of the same operations found; it is filled by the first.
         has_exact: Whether single numbers that are exact have no noise. Where few numbers of a result are not, one run
             says little of the size of what rounds; so scales of one operation by itself are without it.
+        has_shared: Whether what several numbers share is one normal number for all. One run may draw it near 0, or two
+            that cancel; so for scales of one operation from one run, each number draws its own.
     """
 
     def __init__(
-        self, precision: Precision, seed: int, sums: list[Products | None] | None = None, *, has_exact: bool = True
+        self,
+        precision: Precision,
+        seed: int,
+        sums: list[Products | None] | None = None,
+        *,
+        has_exact: bool = True,
+        has_shared: bool = True,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._precision, self._seed, self._has_exact = precision, seed, has_exact
+        self._has_shared = has_shared
         self._places = random.Random(seed)
         self._drawn: dict[torch.device, Tensor] = {}
         self._sums = [] if sums is None else sums
@@ -159,7 +168,8 @@ class Noise(TorchDispatchMode):
                 size.masked_fill_(self._is_held(y) | _is_operand(y, ran.args), 0.0)
         moved = size * self._normal(y) if y.is_complex() else size.mul_(self._normal(y))
         for one in errs.shared if isinstance(errs, Errs) else ():
-            normals = one.spread(self._normal(y.new_empty(one.shape))) * (one.size * summing).float()
+            drawn = one.spread(self._normal(y.new_empty(one.shape))) if self._has_shared else self._normal(y)
+            normals = drawn * (one.size * summing).float()
             moved = moved.add_(normals) if one.factor is None else moved.addcmul_(normals, one.factor.float())
         # Infinities, as of a mask in front of a softmax, and what follows of them are exact.
         return y + moved.mul_(_UNIFORM).nan_to_num_(0.0, 0.0, 0.0)

@@ -88,7 +88,7 @@ class Local:
         self, search: Search, partners: Mapping[fx.Node, Any], inside: frozenset[fx.Node] = frozenset()
     ) -> None:
         self._search, self._partners, self._inside = search, partners, inside
-        self._noise = Noise(search.precision, search.seed, has_exact=False)
+        self._noise = Noise(search.precision, search.seed, has_exact=False, has_shared=False)
         self._plain: dict[fx.Node, Any] = {}
         self._noisy: dict[fx.Node, Any] = {}
 

@@ -124,7 +124,12 @@ def _effect(node: fx.Node, pairs: Pairs, seed: int) -> float:
         return math.inf
     scale = Scale.like(mine)
     scale.add(
-        noisy(node, *values.operands(node, frozenset()), Noise(Precision(torch.float32), seed, has_exact=False)), mine
+        noisy(
+            node,
+            *values.operands(node, frozenset()),
+            Noise(Precision(torch.float32), seed, has_exact=False, has_shared=False),
+        ),
+        mine,
     )
     return max(scale.ratios(torch.where(mine == theirs, 0.0, theirs - mine).nan_to_num(math.inf)))
 

@@ -148,3 +148,41 @@ def test_a_convolution_of_one_pixel_without_padding_is_named() -> None:
     b.get_parameter("3.bias").data.copy_(a.get_parameter("3.bias").half().float())
     found = compared(a, b, torch.randn(2, 3, 32, 32))
     assert found.where[0].name == "3"
+
+
+def many_norms() -> nn.Sequential:
+    """Batch norms of small maps, whose channels share the errors of a factor and a shift."""
+    torch.manual_seed(2)
+    layers: list[nn.Module] = [nn.Conv2d(3, 32, 3, padding=1)]
+    for _ in range(12):
+        depthwise, norms = nn.Conv2d(32, 32, 3, padding=1, groups=32), [nn.BatchNorm2d(32), nn.BatchNorm2d(32)]
+        layers += [norms[0], depthwise, norms[1], nn.ReLU(), nn.Conv2d(32, 32, 1)]
+        for norm in norms:
+            assert norm.running_mean is not None
+            assert norm.running_var is not None
+            norm.running_mean.normal_()
+            norm.running_var.uniform_(0.5, 2)
+            nn.init.normal_(norm.bias)
+    return nn.Sequential(*layers).eval()
+
+
+def test_norms_whose_channels_err_alike_are_not_named_beside_a_bug() -> None:
+    a = many_norms()
+    b = copy.deepcopy(a)
+    b[59] = nn.Identity()
+    found = compared(a, b, torch.randn(2, 3, 8, 8))
+    assert [part.name for part in found.where] == ["59"]
+
+
+def test_a_kernel_that_errs_as_much_in_a_is_not_named_beside_a_bug() -> None:
+    torch.manual_seed(0)
+    layers = [layer for _ in range(8) for layer in (nn.Conv2d(32, 32, 1), nn.BatchNorm2d(32), nn.GELU())]
+    a = nn.Sequential(*layers, nn.Tanh()).eval()
+    with torch.no_grad():
+        for layer in a:
+            if isinstance(layer, nn.Conv2d):
+                layer.weight.mul_(2)
+    b = copy.deepcopy(a)
+    b[24] = nn.Identity()
+    found = compared(a, b, torch.randn(2, 32, 8, 8))
+    assert [part.name for part in found.where] == ["24"]
