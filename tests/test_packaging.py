@@ -101,7 +101,6 @@ def test_citations_and_the_changelog_name_the_version_of_the_package() -> None:
     version = re.escape(project()["project"]["version"])
     lines = {
         "CITATION.cff": rf"^version: {version}$",
-        "README.md": rf"version = \{{{version}\}}",
         "CHANGELOG.md": rf"^# Changelog\n(?:(?!\n## (?!\[Unreleased\])).)*\n## \[{version}\]",
     }
     texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in lines}
