@@ -20,7 +20,7 @@ from ..programs.float64 import evaluated, is_cast, lift, plainly
 from ..programs.noise import Precision
 from ..programs.operations import row
 from ..programs.program import Program
-from ..programs.walk import name_of
+from ..programs.walk import VALUE, name_of
 from .given import Inputs
 from .recorded import Read
 from .stretches import named
@@ -107,15 +107,18 @@ class _Sum:
         if node in self._inputs:
             return lift(self._inputs[node])
         if node in self._known:
-            return lift(self._known[node][1]())
+            value = lift(self._known[node][1]())
+            if value.shape != node.meta[VALUE].shape:  # of a part of the batch, as where a callable splits it
+                raise KeyError(node)
+            return value
         found = row(name_of(node)) if node.op == "call_function" else None
         is_exact = found is not None and found.errs is None
         if node.op != "call_function" or not (name_of(node) in _SUMS or is_cast(node) or is_exact):
             raise KeyError(node)
-        value = self.of(node)
-        if value is None:
+        result = self.of(node)
+        if result is None:
             raise KeyError(node)
-        return value
+        return result
 
 
 def _bias(name: str, value: Tensor, plain: Tensor, precision: Precision) -> Bias | None:

@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
 
@@ -25,7 +25,7 @@ from ..programs.float64 import real
 from ..programs.noise import UNITS, Precision
 from ..programs.operations import in_words
 from ..programs.program import Program
-from ..programs.walk import name_of
+from ..programs.walk import VALUE, name_of
 from .bias import Bias, biases
 from .both import Both, has_same_operations, reads_bits
 from .coarser import in_coarser_unit
@@ -38,7 +38,7 @@ from .padding import Padding
 from .pairing import Operations, Pairs, Traced
 from .precisions import Precisions
 from .proved import Proving, is_small, with_proofs
-from .recorded import Read, laid_out
+from .recorded import Read, joined, laid_out
 from .routing import Routes
 from .sides import OnnxCall, Side
 from .stretches import PRODUCTS, Compared, compared
@@ -79,6 +79,21 @@ class Known(Protocol):
     def typical(self, precisions: list[Precision], *, progress: Progress) -> list[Typical]:
         """Truth and noise of each precision."""
         ...
+
+
+@dataclass(frozen=True)
+class _Truth:
+    """What the graph of one side says.
+
+    Attributes:
+        graph: It.
+        routes: The choices of both sides, or None where there are none.
+        typical: Truth and noise, in A's precision, in B's, and in steps of 8 bits where a side is quantised.
+    """
+
+    graph: Program
+    routes: Routes | None
+    typical: list[Typical]
 
 
 class Comparison:
@@ -131,18 +146,27 @@ class Comparison:
         """The graphs of both sides; outputs that have the same bits need none. A file is read where no other is."""
         pairs = list(zip(self.sides, self.played, strict=True))
         found = [side.graph(self.given, run) for side, run in pairs]
-        for place, (side, run) in enumerate(pairs):
-            if found == [None, None]:
-                found[place] = side.read_file(self.given, run)
+        self._read_files(found)
         return found
 
-    @cached_property
-    def exact(self) -> int:
-        """The place of the side whose graph says the truth: a network's, the widest, A's before B's."""
+    def _read_files(self, graphs: list[Program | None]) -> None:
+        """Reads an ONNX file as a program where no side has another."""
+        for place, (side, run) in enumerate(zip(self.sides, self.played, strict=True)):
+            if graphs == [None, None]:
+                graphs[place] = side.read_file(self.given, run)
 
-        def rank(place: int) -> tuple[bool, float, int]:
-            side = self.sides[place]
-            return not side.is_network, UNITS.get(side.dtype or torch.float32, 1.0), place
+    @property
+    def exact(self) -> int:
+        """The place of the side whose graph says the truth: not by bits, a network's, the widest, A's before B's."""
+
+        def rank(place: int) -> tuple[bool, bool, float, int]:
+            side, graph = self.sides[place], self.graphs[place]
+            return (
+                graph is not None and reads_bits(graph),
+                not side.is_network,
+                UNITS.get(side.dtype or torch.float32, 1.0),
+                place,
+            )
 
         return min((place for place in (0, 1) if self.graphs[place] is not None), key=rank, default=0)
 
@@ -162,13 +186,26 @@ class Comparison:
             return self._with_notes(odd)
         if all(bitwise(one, b[name]) for name, one in a.items()):
             return self._with_notes(same_bits({name: tuple(one.shape) for name, one in a.items()}))
-        graph = self.graphs[self.exact]
-        if graph is None:
+        known = self._truth()
+        if known is None:
             return self._with_notes(without_truth([side.reason for side in self.sides], a, b))
-        judged = self._judged(graph, a, b)
+        graph, judged = known.graph, self._judged(known, a, b)
         if judged.verdict == "rounding":
             judged = replace(judged, unseen=unseen(graph, self.given.clone(self.sides[self.exact].dtype)))
         return self._with_notes(judged)
+
+    def _truth(self) -> _Truth | None:
+        """What the graph of one side says, or None without a graph; one that does not run in float64 is none."""
+        while (graph := self.graphs[self.exact]) is not None:
+            side = self.sides[self.exact]
+            try:
+                routes = self._routes(graph)
+                return _Truth(graph, routes, self._typical(graph, routes))
+            except ConversionError as refusal:
+                side.reason = f"{side.name} has operations without a float64 run: {refusal}"
+                self.graphs[self.exact] = None
+                self._read_files(self.graphs)
+        return None
 
     def _of_tokens(self) -> Sameness | None:
         """The verdict on token ids without scores that differ, or None."""
@@ -193,7 +230,11 @@ class Comparison:
         if isinstance(own, Traced):
             held = own.values
             return {name: partial(held.__getitem__, node) for name, node in own.program.given.items() if node in held}
-        return {} if own is not None else self.sides[1 - self.exact].values(self.given)
+        graph = self.graphs[self.exact]
+        if own is not None or graph is None:
+            return {}
+        shapes = {name: node.meta[VALUE].shape for name, node in graph.given.items()}
+        return joined(self.sides[1 - self.exact].values(self.given), shapes)
 
     def _is_enough(self, found: Typical) -> bool:
         """Whether a few noisy runs say that a difference is rounding: it is within a third of the limit.
@@ -204,10 +245,10 @@ class Comparison:
         truth, scale = by_name(a, found.truth), by_name(a, found.scales)
         return max(row.ratio for row in outputs_of((a, b), truth, (scale, scale))) <= THRESHOLD / 3
 
-    def _judged(self, graph: Program, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
+    def _judged(self, known: _Truth, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
         """Both outputs beside the truth, and beside what rounding does."""
-        routes = self._routes(graph)
-        *found, stepped = self._typical(graph, routes)
+        graph, routes = known.graph, known.routes
+        *found, stepped = known.typical
         truth = by_name(a, found[0].truth)
         scales = [by_name(a, each.scales) for each in (*found, stepped)]
         rows, told = outputs_of((a, b), truth, (scales[0], scales[1])), tuple[str, ...]()
