@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..errors import ConversionError, listed
 from ..inputs import bitwise
-from ..programs.float64 import real
+from ..programs.float64 import node_dtype, real
 from ..programs.noise import UNITS, Precision
 from ..programs.operations import in_words
 from ..programs.program import Program
@@ -30,6 +30,7 @@ from .bias import Bias, biases
 from .both import Both, has_same_operations, reads_bits
 from .coarser import in_coarser_unit
 from .given import Inputs
+from .nearby import Call, Nearby, can_move, embeddings
 from .notes import notes_of, unfair
 from .onnx_values import OnnxOperations
 from .operations import Parts, where_graphs_part, where_values_part
@@ -43,7 +44,7 @@ from .routing import Routes
 from .sides import OnnxCall, Side
 from .stretches import PRODUCTS, Compared, compared
 from .tokens import chosen_tokens, tokens_of
-from .typical import Typical, typical
+from .typical import Scale, Typical, typical
 from .unlike import unlike, weighed
 from .unseen import unseen
 from .verdict import (
@@ -271,22 +272,53 @@ class Comparison:
         if isinstance(self.sides[self.exact].call, OnnxCall) and own > THRESHOLD:
             return replace(basis, verdict="cannot say", reason=self._misread(own), remedy=_NETWORK)
         basis = self._proved(basis, graph, (a, b), truth)
-        other = self.graphs[1 - self.exact]
-        if other is not None and not has_same_operations(graph, other) and not reads_bits(other):
-            precisions = tuple(self.precisions.of(place, 1 - self.exact) for place in (0, 1))
-            both = Both((graph, other), self.given, self._names, precisions[0], precisions[1], self.seed)
+        both = self._both(graph)
+        if both is not None:
             try:
                 basis = both.judged(basis, (a, b), (scales[0], scales[1]), 1 - self.exact)
             except ConversionError as refusal:  # its own layout of memory, or an operation without doubles
                 side = self.sides[1 - self.exact].name
                 basis = replace(basis, notes=(*basis.notes, f"{side}'s own rounding is not known: {refusal}."))
+                both = None
         if basis.verdict == "cannot say":
             return basis
         if basis.ratio <= THRESHOLD and basis.verdict == "rounding":
             return self._within(basis, graph)
         parts, why = self._where(graph)
         basis = replace(basis, verdict="not rounding", where=parts.found, inner=parts.largest, only_outputs=why)
+        narrowed = None if both is None else self._narrowed(basis, both, (a, b), (scales[0], scales[1]))
+        if narrowed is not None:
+            return narrowed
         return self._of_other_rounding(basis, graph, found[0].truth, (a, b)[1 - self.exact])
+
+    def _both(self, graph: Program) -> Both | None:
+        """Both programs, or None where the other side has none, or has the same operations."""
+        other = self.graphs[1 - self.exact]
+        if other is None or has_same_operations(graph, other) or reads_bits(other):
+            return None
+        precisions = [self.precisions.of(place, 1 - self.exact) for place in (0, 1)]
+        return Both((graph, other), self.given, self._names, precisions[0], precisions[1], self.seed)
+
+    def _narrowed(
+        self,
+        basis: Sameness,
+        both: Both,
+        outputs: tuple[dict[str, Tensor], dict[str, Tensor]],
+        scales: tuple[Mapping[str, Scale], Mapping[str, Scale]],
+    ) -> Sameness | None:
+        """The verdict where one side alone rounds to fewer digits than it declares, and else both are one function."""
+        for place, node in self.precisions.narrowing.items():
+            ratio = both.narrowed(outputs, scales, int(place != self.exact))
+            if ratio is None or ratio > THRESHOLD:
+                continue
+            unit, own = (str(one).removeprefix("torch.") for one in (node_dtype(node), self._computed_in(place)))
+            name, other = self.sides[place].name, self.sides[1 - place].name
+            reason = (
+                f"of {unit} ({format_ratio(ratio)} times theirs), to which {name} alone rounds, not of {own} "
+                f"({format_ratio(basis.ratio)} times); without rounding, {name} and {other} are one function"
+            )
+            return replace(basis, verdict="coarser rounding", reason=reason, unit=f"{unit} stored", only_outputs=None)
+        return None
 
     def _of_other_rounding(
         self, basis: Sameness, graph: Program, truth: Mapping[str, Tensor], outputs: Mapping[str, Tensor]
@@ -301,18 +333,29 @@ class Comparison:
             return replace(basis, verdict="biased rounding", bias=biased, where=(), only_outputs=None)
         if not self._is_everywhere(basis, graph):
             return basis
-        side, names = self.sides[1 - self.exact], list(truth)
-
-        def called(moved: Inputs) -> dict[str, Tensor]:
-            found = [real(one) for one in side.run(moved.clone(side.dtype)).values()]
-            return dict(zip(names, found, strict=True))
-
-        call = None if side.recorded is not None or len(outputs) != len(names) else called
+        names = list(truth)
         found = dict(zip(names, outputs.values(), strict=False))
         if len(found) < len(names):
             return basis
         options: dict[str, Any] = {"declared": declared.pop(), "seed": self.seed}
-        return in_coarser_unit(basis, graph, self.given, truth, found, call, **options)
+        return in_coarser_unit(basis, graph, self.given, truth, found, self._nearby(graph, names), **options)
+
+    def _nearby(self, graph: Program, names: Sequence[str]) -> Call | str:
+        """What runs the other side on inputs nearby, with outputs by these names; or why that cannot be done."""
+        side = self.sides[1 - self.exact]
+        if side.recorded is not None or len(self.played[1 - self.exact].outputs) != len(names):
+            return f"{side.name} is recorded on these inputs alone"
+        if not can_move(self.given):
+            embedded = embeddings(graph)
+            if not embedded or not side.has_modules(embedded):
+                return f"the inputs are no real numbers, and {side.name} has no embeddings of them by the same names"
+
+        def call(nearby: Nearby) -> dict[str, Tensor]:
+            with side.shifted(nearby.shifts):
+                found = [real(one) for one in side.run(nearby.given.clone(side.dtype)).values()]
+            return dict(zip(names, found, strict=True))
+
+        return call
 
     def _is_everywhere(self, basis: Sameness, graph: Program) -> bool:
         """Whether no few places are to blame: of the products inside, half differ, as a coarser unit makes them."""
