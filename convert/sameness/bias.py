@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -42,12 +42,14 @@ class Bias:
         mean: In half units in the last place, away from 0 or upwards.
         error: The standard error of that mean.
         is_upwards: Whether upwards, not away from 0.
+        side: The side whose result it is.
     """
 
     name: str
     mean: float
     error: float
     is_upwards: bool
+    side: str = ""
 
     @property
     def is_certain(self) -> bool:
@@ -60,7 +62,9 @@ class Bias:
         return (("up", "down") if self.is_upwards else ("away from 0", "towards 0"))[self.mean < 0]
 
 
-def biases(program: Program, given: Inputs, values: Mapping[str, Read], precision: Precision) -> tuple[Bias, ...]:
+def biases(
+    program: Program, given: Inputs, values: Mapping[str, Read], precision: Precision, *, side: str
+) -> tuple[Bias, ...]:
     """Sums whose errors are on one side, where half of all that can be computed again err to that side; else none.
 
     Args:
@@ -68,6 +72,7 @@ def biases(program: Program, given: Inputs, values: Mapping[str, Read], precisio
         given: Its inputs.
         values: What reads the results of another's modules, by name.
         precision: The other's.
+        side: The other's name.
     """
     modules = named(tuple(values), tuple(program.given), {})
     known = {program.given[module]: (module, values[name]) for name, module in modules.items()}
@@ -80,7 +85,7 @@ def biases(program: Program, given: Inputs, values: Mapping[str, Read], precisio
                 continue
             own = _Sum(known, inputs).of(node)
             one = None if own is None else _bias(module, read(), own, precision)
-            found += [] if one is None else [one]
+            found += [] if one is None else [replace(one, side=side)]
     for way in {one.way for one in found}:
         certain = tuple(one for one in found if one.way == way and one.is_certain)
         if len(certain) >= max(_SEVERAL, len(found) / 2):

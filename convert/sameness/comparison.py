@@ -343,8 +343,10 @@ class Comparison:
     def _nearby(self, graph: Program, names: Sequence[str]) -> Call | str:
         """What runs the other side on inputs nearby, with outputs by these names; or why that cannot be done."""
         side = self.sides[1 - self.exact]
-        if side.recorded is not None or len(self.played[1 - self.exact].outputs) != len(names):
+        if side.recorded is not None:
             return f"{side.name} is recorded on these inputs alone"
+        if len(self.played[1 - self.exact].outputs) != len(names):
+            return f"{side.name} has more outputs"
         if not can_move(self.given):
             embedded = embeddings(graph)
             if not embedded or not side.has_modules(embedded):
@@ -376,7 +378,8 @@ class Comparison:
 
     def _biases(self, graph: Program) -> tuple[Bias, ...]:
         """Results of the other side's modules that err to one side."""
-        return biases(graph, self.given, self.values, self._precision(1 - self.exact))
+        precision = self._precision(1 - self.exact)
+        return biases(graph, self.given, self.values, precision, side=self._names[1])
 
     def _misread(self, ratio: float) -> str:
         """The reason why a file that is read as torch's operations says no truth."""
@@ -480,7 +483,7 @@ class Comparison:
         if self.values:
             precision = self._precision(1 - self.exact)
             self.parted = compared(graph, self.given, self.values, precision, names=self.names, seed=self.seed)
-            found = Parts(where_values_part(self.parted, graph, self._names[1]), None)
+            found = Parts(where_values_part(self.parted, graph, self._names), None)
         compiled = next((each for each in self.sides if not each.is_own and each.network is not None), None)
         reason = side.reason if compiled is None else f"{compiled.name} is compiled"
         return found, None if found.found else reason

@@ -181,7 +181,8 @@ class Sameness:
         others = f" So do {more} more modules." if more > 1 else " So does one more module." if more else ""
         amount = f"{abs(first.mean):.2g} (+- {first.error:.1g}) half units in the last place"
         size = f"The outputs differ by {format_ratio(self.ratio)} times typical rounding."
-        return f"Biased rounding: `{first.name}` errs by {amount} {first.way}, on the mean.{others} {size}"
+        where = f"`{first.name}` of {first.side}"
+        return f"Biased rounding: {where} errs by {amount} {first.way}, on the mean.{others} {size}"
 
     @property
     def _size(self) -> str:
