@@ -153,24 +153,26 @@ class _Exact(Lifted):
 
     def operation(self, node: fx.Node, args: Any, kwargs: Any) -> Any:
         """The result of an operation."""
-        if self.how.unit is not None:
-            args = _with_rounded_factors(node, args, self.how.dependent, self.how.unit)
-        found = super().operation(node, args, kwargs)
+        found = super().operation(node, self._with_weights(node, args), kwargs)
         return found + self.how.shifts[node].to(found) if node in self.how.shifts else found
+
+    def _with_weights(self, node: fx.Node, args: Any) -> Any:
+        """Arguments with rounded weights: factors of products that depend on no input, matrices of what has no row."""
+        unit, known = self.how.unit, row(name_of(node))
+        if unit is None or (known is not None and not known.is_product):
+            return args
+        held = {id(self.env[one]) for one in node.all_input_nodes if one not in self.how.dependent}
+        places = range(len(args)) if known is None else (1, 2) if name_of(node) in _SECOND else (0, 1)
+
+        def rounded(value: Any) -> Any:
+            is_weight = isinstance(value, Tensor) and id(value) in held and (known is not None or value.ndim > 1)
+            return unit.rounded(value) if is_weight else value
+
+        return tuple(tree_map(rounded, one) if place in places else one for place, one in enumerate(args))
 
 
 class _Moved(_Exact, Noisy):
     """The same, with noise."""
-
-
-def _with_rounded_factors(node: fx.Node, args: Any, dependent: set[fx.Node], unit: Unit) -> Any:
-    """The arguments of an operation, with those factors of products rounded that depend on no input."""
-    found = row(name_of(node))
-    if found is None or not found.is_product:
-        return args
-    places = (1, 2) if name_of(node) in _SECOND else (0, 1)
-    free = [place for place in places if isinstance(one := node.args[place], fx.Node) and one not in dependent]
-    return tuple(unit.rounded(one) if place in free else one for place, one in enumerate(args))
 
 
 def averaged(program: Program, call: Call, given: Inputs, unit: Unit, *, seed: int = 0) -> Averaged:
