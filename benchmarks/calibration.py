@@ -123,7 +123,7 @@ def _undecided(compared: list[Record]) -> None:
 
 
 def _is_found(one: Record) -> bool:
-    return bool(one["verdict"] == "not rounding")
+    return one["verdict"] in ("not rounding", "biased rounding", "coarser rounding")
 
 
 def _faults(faults: list[Record], kinds: Sequence[str]) -> None:

@@ -22,10 +22,11 @@ import torch
 from torch import Tensor, nn
 
 from conv2attn.convert.programs.float64 import Lifted
-from conv2attn.convert.programs.noise import Noise, Noisy, Precision
+from conv2attn.convert.programs.noise import Precision
 from conv2attn.convert.programs.program import Program
 from conv2attn.convert.sameness.given import Inputs
-from conv2attn.convert.sameness.units import ALL, FUNCTION, Averaged, Unit, averaged, ratios
+from conv2attn.convert.sameness.nearby import FUNCTION, Averaged, Held, Nearby, averaged
+from conv2attn.convert.sameness.units import ALL, Unit, ratios
 from conv2attn.convert.sameness.verdict import THRESHOLD
 
 LEAST, OWN = 0.3, 1.2  # times a unit's typical rounding; honest engines stand between them
@@ -153,7 +154,7 @@ class _Tried:
 def _held(program: Program, unit: Unit) -> Program:
     """The network with its weights and constants as the unit rounds them."""
     held = copy.copy(program)
-    held.tensors = {name: unit.held(one) for name, one in program.tensors.items()}
+    held.tensors = {name: unit.rounded(one) for name, one in program.tensors.items()}
     return held
 
 
@@ -181,16 +182,16 @@ def _tried(program: Program, call: Call, given: Inputs, unit: Unit) -> _Tried:
     """What runs at inputs nearby say of a unit, in root mean squares of its typical rounding."""
     calls: list[tuple[Tensor, Tensor]] = []
 
-    def kept(moved: Inputs) -> Mapping[str, Tensor]:
-        calls.append((moved.args[0], call(moved.args[0]).float()))
+    def kept(moved: Nearby) -> Mapping[str, Tensor]:
+        calls.append((moved.given.args[0], call(moved.given.args[0]).float()))
         return {NAME: calls[-1][1]}
 
     shares = averaged(program, kept, given, unit)
-    held = _held(program, unit)
+    held = Held(program, unit)
     differences, means, squares = [], [], []
     for place, (x, found) in enumerate(calls):
-        truth = Lifted(held).outputs((x,), {})[NAME]
-        noisy = Noisy(held, Noise(unit.precision, place)).outputs((x,), {})[NAME]
+        moved = Nearby(Inputs.of(x))
+        truth, noisy = held.outputs(moved)[NAME], held.noisy(moved, place)[NAME]
         differences.append(found.double() - truth)
         means.append(float((differences[-1] * truth.sign()).mean()))
         squares.append(float((noisy - truth).square().mean()))

@@ -34,11 +34,13 @@ class Precision:
         dtype: That of every operation, or None where each has that of the graph.
         factors: Unit at which the factors of products are rounded, both of them; 0 where they are not.
         levels: Steps from 0 to the largest number at which factors of products are rounded, 127 for 8 bits; 0 for none.
+        unit: Unit roundoff in place of the type's; 0 for that.
     """
 
     dtype: torch.dtype | None = None
     factors: float = 0.0
     levels: int = 0
+    unit: float = 0.0
 
     def stored(self, dtype: torch.dtype | None) -> torch.dtype:
         """The type of results, where the graph has this one."""
@@ -47,7 +49,7 @@ class Precision:
 
     def units(self, dtype: torch.dtype | None) -> tuple[float, float]:
         """Unit roundoffs of sums, and of results that are stored, where the graph has this dtype."""
-        unit = UNITS[self.stored(dtype)]
+        unit = self.unit or UNITS[self.stored(dtype)]
         return min(unit, UNITS[torch.float32]), unit
 
 
@@ -175,10 +177,14 @@ class Noise(TorchDispatchMode):
         return y + moved.mul_(_UNIFORM).nan_to_num_(0.0, 0.0, 0.0)
 
     def _is_held(self, y: Tensor) -> Tensor:
-        """Where numbers are such of the precision, so that nothing is rounded."""
+        """Where numbers are such of the precision, so that nothing is rounded.
+
+        In float64 all are; those that are such of float32, too, were hardly rounded: of the others, one in 2^29 is.
+        """
         if y.is_complex():
             return torch.zeros_like(y, dtype=torch.bool)
-        return y.to(self._precision.stored(self.dtype)) == y
+        stored = self._precision.stored(self.dtype)
+        return y.to(torch.float32 if stored == torch.float64 else stored) == y
 
     def _normal(self, like: Tensor) -> Tensor:
         """Normal numbers of a tensor's shape: a stretch of those that were drawn once, from a drawn place on."""

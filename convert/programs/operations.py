@@ -35,8 +35,8 @@ _EXACT = """
 view _unsafe_view reshape permute t transpose expand slice select unsqueeze squeeze clone detach alias relu
 max_pool1d max_pool2d_with_indices max_pool3d_with_indices constant_pad_nd cat split split_with_sizes
 unbind chunk _to_copy empty_like zeros zeros_like ones ones_like arange neg abs max min amax amin maximum
-minimum copy fill unfold flip roll index index_select gather scatter stack as_strided zero empty lift_fresh
-lift_fresh_copy new_empty new_zeros new_full full full_like scalar_tensor native_dropout dropout pixel_shuffle
+minimum copy unfold flip roll index index_select gather scatter stack as_strided zero empty lift_fresh
+lift_fresh_copy new_empty new_zeros native_dropout dropout pixel_shuffle
 pixel_unshuffle channel_shuffle repeat upsample_nearest1d upsample_nearest2d upsample_nearest3d
 _upsample_nearest_exact1d _upsample_nearest_exact2d _upsample_nearest_exact3d randn rand eq where masked_fill
 masked_scatter masked_select diagonal diagonal_copy tril triu embedding reflection_pad1d reflection_pad2d
@@ -67,6 +67,7 @@ OPERATIONS: dict[str, Operation] = {
     **_rows("add sub", rounding.added),
     **_rows("mul div", rounding.multiplied),
     **_rows("clamp clamp_min clamp_max hardtanh", rounding.limited),
+    **_rows("full full_like new_full scalar_tensor fill", rounding.filled),
     **_rows("leaky_relu _prelu_kernel elu", rounding.half_exact),
     **_rows("gelu", rounding.gelu),
     **_rows("logsumexp", rounding.log_sum),

@@ -175,6 +175,7 @@ class _Names:
         self._calls: Counter[str] = Counter()
         self._last: fx.Node | None = None
         self._mode: Any = None
+        self._late: dict[int, Any] = {}
         if isinstance(network, nn.Module):
             self._add(network)
 
@@ -208,13 +209,26 @@ class _Names:
             self._add(module)  # which a function calls
         if id(module) in self.named:
             self.stack.append(self.named[id(module)])
+            if module._forward_hooks:  # which may replace its result
+                self._late[id(module)] = module.register_forward_hook(self._leave_late)
 
     def leave(self, module: nn.Module, args: Any, output: Any) -> None:
-        """A module ends."""
+        """A module ends, but for hooks of its own."""
+        if id(module) in self._late:
+            return
         self.note()
         if id(module) in self.named and self.stack:
             self._gave(self.named[id(module)][0], output)
             self.stack.pop()
+
+    def _leave_late(self, module: nn.Module, args: Any, output: Any) -> None:
+        self._late.pop(id(module)).remove()
+        self.leave(module, args, output)
+
+    def end(self) -> None:
+        """Nothing follows, even where a module's code failed."""
+        for handle in self._late.values():
+            handle.remove()
 
     def _gave(self, name: str, output: Any) -> None:
         """Notes what a module gave."""
@@ -369,6 +383,7 @@ class _Recorder:
             with same_generators(devices), eagerly(), _within_traces(), tracing(TracingContext(FakeTensorMode())):
                 return traced(*given)
         finally:
+            self._names.end()
             for handle in handles:
                 handle.remove()
 

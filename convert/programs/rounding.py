@@ -282,6 +282,13 @@ def limited(ran: Ran) -> Errs:
     return Errs(torch.where(y != ran.args[0], y.abs(), 0.0) if rounds else torch.zeros_like(y), is_once=True)
 
 
+def filled(ran: Ran) -> Errs:
+    """Errors of a tensor of one number: nothing where float32 holds that."""
+    if not any(map(_is_rounded, (*ran.args, *ran.kwargs.values()))):
+        return Errs(torch.zeros_like(ran.y), is_exact=True)
+    return Errs(ran.y.abs(), is_once=True)
+
+
 def half_exact(ran: Ran) -> Errs:
     """Errors of a function that is x above 0."""
     args, y = ran.args, ran.y

@@ -1,36 +1,40 @@
-"""Rounding on one side: the mean signed error of sums, as cutting digits makes it and rounding to nearest does not.
+"""Rounding on one side: the mean signed error of results, as cutting digits makes it and rounding to nearest does not.
 
-A sum of two numbers rounds once, so its errors say how it is rounded. Sums of one side's own results (residual
-additions, and casts) are computed again in float64, and the mean of its signed errors is held against its standard
-error. Other operations are left out: constants that a norm rounds, and functions that kernels approximate, have errors
-that are the same everywhere, and say nothing.
+Results of one side's modules are computed again from what they read there: in float64, and as the other side's own
+kernels round. Both mean signed errors are held against their standard errors: that of the result, and that beyond the
+kernels' own, whose sums and constants may err to one side, too. Only operations are asked that round and do no more:
+sums, products, quotients, roots. Functions that kernels approximate have errors of their own kind in each library.
+In 117 honest pairs no result was beyond the kernels' by ``LEAST`` and one standard error.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 
-from ..programs.float64 import evaluated, is_cast, lift, plainly
-from ..programs.noise import Precision
-from ..programs.operations import row
+from ..programs.float64 import evaluated, is_cast, lift, node_dtype, plainly
+from ..programs.noise import UNITS, Precision
+from ..programs.operations import in_words, row
 from ..programs.program import Program
-from ..programs.walk import name_of
+from ..programs.walk import MODULES, VALUE, called, name_of
 from .given import Inputs
 from .recorded import Read
-from .stretches import named
+from .stretches import PRODUCTS, named
 
 LEAST = 0.1  # half units in the last place, on the mean
-CERTAIN = 8.0  # standard errors
+CERTAIN = 4.0  # standard errors, of each of several results
 _SEVERAL = 3  # results, at least: of numbers that are nearly the same everywhere, so are their roundings
 _COUNTED = 100  # numbers, at least, of a mean
-_LARGEST = 4.0  # half units that a sum may err by, by its root mean square
+_LARGEST = 4.0  # half units that a result may err by, by its root mean square
 _SUMS = ("add", "sub")
+_MOVING = ("getitem", "flatten", "unflatten", "contiguous")
+_ROUNDING = (*_SUMS, "mul", "div", "square", "pow", "sqrt", "rsqrt", "reciprocal", "mean", "sum")
 
 
 @dataclass(frozen=True)
@@ -42,12 +46,14 @@ class Bias:
         mean: In half units in the last place, away from 0 or upwards.
         error: The standard error of that mean.
         is_upwards: Whether upwards, not away from 0.
+        side: The side whose result it is.
     """
 
     name: str
     mean: float
     error: float
     is_upwards: bool
+    side: str = ""
 
     @property
     def is_certain(self) -> bool:
@@ -60,84 +66,168 @@ class Bias:
         return (("up", "down") if self.is_upwards else ("away from 0", "towards 0"))[self.mean < 0]
 
 
-def biases(program: Program, given: Inputs, values: Mapping[str, Read], precision: Precision) -> tuple[Bias, ...]:
-    """Sums whose errors are on one side, where half of all that can be computed again err to that side; else none.
+def biases(
+    program: Program, given: Inputs, values: Mapping[str, Read], precision: Precision, *, side: str
+) -> tuple[Bias, ...]:
+    """Results whose errors are on one side, where half of those of a kind of module err to that side; else none.
 
     Args:
         program: A network's.
         given: Its inputs.
         values: What reads the results of another's modules, by name.
         precision: The other's.
+        side: The other's name.
     """
     modules = named(tuple(values), tuple(program.given), {})
     known = {program.given[module]: (module, values[name]) for name, module in modules.items()}
     ports = program.graph.graph.find_nodes(op="placeholder")
     inputs = dict(zip(ports, program.inputs(given.args, given.kwargs), strict=True))
-    found = []
+    groups: dict[Any, list[Bias]] = defaultdict(list)
     with torch.no_grad(), plainly():
         for node, (module, read) in known.items():
-            if name_of(node) not in _SUMS and not is_cast(node):
-                continue
-            own = _Sum(known, inputs).of(node)
-            one = None if own is None else _bias(module, read(), own, precision)
-            found += [] if one is None else [one]
-    for way in {one.way for one in found}:
-        certain = tuple(one for one in found if one.way == way and one.is_certain)
-        if len(certain) >= max(_SEVERAL, len(found) / 2):
-            return certain
+            own = _Again(program, known, inputs).of(node)
+            one = None if own is None else _bias(module, read(), own, _unit(node, read(), precision))
+            if one is not None:
+                groups[_kind(node)].append(replace(one, side=side))
+    for found in groups.values():
+        for way in {one.way for one in found}:
+            certain = tuple(one for one in found if one.way == way and one.is_certain)
+            if len(certain) >= max(_SEVERAL, len(found) / 2):
+                return certain
     return ()
 
 
-class _Sum:
-    """A sum in float64, from the other's results."""
+def _is_asked(node: fx.Node) -> bool:
+    """Whether an operation rounds and does no more, or only moves numbers."""
+    found = row(name_of(node))
+    is_moved = (found is not None and found.errs is None) or name_of(node) in _MOVING
+    return is_moved or name_of(node) in _ROUNDING or in_words(name_of(node)) in PRODUCTS or is_cast(node)
 
-    def __init__(self, known: Mapping[fx.Node, tuple[str, Read]], inputs: Mapping[fx.Node, Tensor]) -> None:
-        self._known, self._inputs = known, inputs
 
-    def of(self, node: fx.Node) -> Tensor | None:
-        """The result of a sum or cast, or None where it reads something else."""
+def _kind(node: fx.Node) -> Any:
+    """The class of the innermost module that an operation is in."""
+    stack = list((node.meta.get(MODULES) or {}).values())
+    return stack[-1][1] if stack else None
+
+
+def _unit(node: fx.Node, value: Tensor, precision: Precision) -> float:
+    """The unit roundoff of a result: of the network's own type where all numbers are such, though stored in another."""
+    dtype = node_dtype(node)
+    is_held = dtype in UNITS and bool((value.to(dtype) == value).all())
+    return precision.units(dtype if is_held else value.dtype)[1]
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A result that was computed again.
+
+    Attributes:
+        plain: In float64.
+        rounded: As the network's own kernels round it.
+        size: The largest number that was added, subtracted or multiplied for each number of it.
+    """
+
+    plain: Any
+    rounded: Any
+    size: Any
+
+
+class _Again:
+    """Results of operations that round and do no more, from the other's results."""
+
+    def __init__(
+        self, program: Program, known: Mapping[fx.Node, tuple[str, Read]], inputs: Mapping[fx.Node, Tensor]
+    ) -> None:
+        self._program, self._known, self._inputs = program, known, inputs
+        self._dependent = program.dependent()
+        self._found: dict[fx.Node, _Value] = {}
+
+    def of(self, node: fx.Node) -> _Value | None:
+        """The result of an operation, or None where it reads something else."""
+        if not _is_asked(node):
+            return None
         try:
-            args, kwargs = fx.node.map_arg((node.args, node.kwargs), self._read)
+            found = self._computed(node)
         except KeyError:
             return None
-        found = evaluated(node, args, kwargs)
-        return found if isinstance(found, Tensor) else None
+        return found if isinstance(found.plain, Tensor) else None
 
-    def _read(self, node: fx.Node) -> Any:
-        if node in self._inputs:
-            return lift(self._inputs[node])
+    def _computed(self, node: fx.Node) -> _Value:
+        read = {one: self._read(one) for one in node.all_input_nodes}
+        plain, rounded, size = (
+            fx.node.map_arg((node.args, node.kwargs), lambda one, part=part: getattr(read[one], part))  # type: ignore[misc]
+            for part in ("plain", "rounded", "size")
+        )
+        value = evaluated(node, *plain)
+        found = row(name_of(node))
+        if name_of(node) in _SUMS:
+            sizes = [read[one].size for one in node.all_input_nodes if isinstance(read[one].size, Tensor)]
+            largest = value.abs()
+            for one in sizes:
+                largest = torch.maximum(largest, one.abs())
+        elif name_of(node) in ("mul", *_MOVING) or (found is not None and found.errs is None):
+            largest = evaluated(node, *size)
+        else:
+            largest = value
+        return _Value(value, called(node, *rounded), largest)
+
+    def _read(self, node: fx.Node) -> _Value:
+        if node not in self._found:
+            self._found[node] = self._leaf(node) or self._inner(node)
+        return self._found[node]
+
+    def _leaf(self, node: fx.Node) -> _Value | None:
+        """What is not computed: an input, a tensor of the network, a result of the other side."""
+        value = self._inputs.get(node)
+        if node.op == "get_attr":
+            value = self._program.tensors[node.name]
         if node in self._known:
-            return lift(self._known[node][1]())
-        found = row(name_of(node)) if node.op == "call_function" else None
-        is_exact = found is not None and found.errs is None
-        if node.op != "call_function" or not (name_of(node) in _SUMS or is_cast(node) or is_exact):
+            value = self._known[node][1]()
+            if value.shape != node.meta[VALUE].shape:  # of a part of the batch, as where a callable splits it
+                raise KeyError(node)
+            dtype = node.meta[VALUE].dtype
+            value = value.to(dtype)
+        return None if value is None else _Value(lift(value), value, lift(value))
+
+    def _inner(self, node: fx.Node) -> _Value:
+        if node.op != "call_function":
             raise KeyError(node)
-        value = self.of(node)
-        if value is None:
+        if node not in self._dependent:  # a constant, which is the network's own
+            read = {one: self._read(one).rounded for one in node.all_input_nodes}
+            value = called(node, *fx.node.map_arg((node.args, node.kwargs), read.__getitem__))
+            return _Value(lift(value), value, lift(value))
+        if not _is_asked(node):
             raise KeyError(node)
-        return value
+        return self._computed(node)
 
 
-def _bias(name: str, value: Tensor, plain: Tensor, precision: Precision) -> Bias | None:
+def _bias(name: str, value: Tensor, own: _Value, unit: float) -> Bias | None:
     """The mean error of a result; None where it is of another shape, of few numbers, or no rounding of this one.
 
     Numbers of a channel or a row may share an error. So the standard error is the largest of those that the means along
-    each axis give.
+    each axis give. Numbers that are far smaller than what was added for them are left out, as their last place is not
+    that of the roundings.
     """
+    plain = own.plain
     if value.shape != plain.shape or not value.is_floating_point():
         return None
     wide = lift(value)
-    known = (plain != 0) & wide.isfinite() & plain.isfinite()
+    known = (plain != 0) & wide.isfinite() & plain.isfinite() & (2 * plain.abs() >= own.size.abs())
     if int(known.sum()) < _COUNTED:
         return None
     mantissa, exponent = torch.frexp(torch.where(known, plain, 1.0))
-    unit = precision.units(value.dtype)[1]
-    up = torch.ldexp(torch.where(known, wide - plain, 0.0), -exponent).mul(2 / unit)
-    if float(up[known].square().mean().sqrt()) > _LARGEST:
+    up, usual = (
+        torch.ldexp(torch.where(known, one - plain, 0.0), -exponent).mul(2 / unit) for one in (wide, lift(own.rounded))
+    )
+    if not bool(up.any()) or float(up[known].square().mean().sqrt()) > _LARGEST:
         return None
-    means = [_mean(one, known) for one in (up * mantissa.sign(), up)]
-    is_upwards = abs(means[1][0]) > abs(means[0][0])
-    return Bias(name, *means[is_upwards], is_upwards)
+    found = []
+    for sign in (mantissa.sign(), torch.ones_like(plain)):
+        one, beyond = _mean(up * sign, known), _mean((up - usual) * sign, known)
+        is_one = one[0] * beyond[0] > 0 and abs(beyond[0]) > max(LEAST, CERTAIN * beyond[1])
+        found.append(one if is_one else (0.0, max(one[1], beyond[1])))
+    is_upwards = abs(found[1][0]) > abs(found[0][0])
+    return Bias(name, *found[is_upwards], is_upwards)
 
 
 def _mean(values: Tensor, known: Tensor) -> tuple[float, float]:

@@ -30,6 +30,7 @@ from .typical import Scale, typical
 from .verdict import LESS, Sameness, format_ratio
 
 Scales = Mapping[str, Scale]
+_FINE = Precision(torch.float64, unit=2.0**-48)  # above float64's own roundings, and far below float32's
 SAME_FUNCTION = 1e-3  # times typical rounding: programs that are this near without rounding are one function
 
 
@@ -197,6 +198,41 @@ class Both:
     b: Precision
     seed: int
 
+    def _functions(self, like: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The outputs of both programs without rounding, by the names of these."""
+        one, other = (by_name(like, function_of(program, self.given)) for program in self.programs)
+        return one, other
+
+    def _with_doubles(self, scales: tuple[Scales, Scales], like: Mapping[str, Tensor]) -> tuple[Scales, Scales]:
+        """Scales with what the smallest rounding turns, float64's too, as of numbers halfway between two steps."""
+        found = []
+        for program, own in zip(self.programs, scales, strict=True):
+            (turned,) = typical(program, self.given.args, self.given.kwargs, [_FINE], seed=self.seed)
+            also = by_name(like, turned.scales)
+            found.append({name: scale.beside(also[name]) for name, scale in own.items()})
+        return found[0], found[1]
+
+    def narrowed(
+        self, outputs: tuple[dict[str, Tensor], dict[str, Tensor]], scales: tuple[Scales, Scales], place: int
+    ) -> float | None:
+        """The difference beside the rounding of a program that alone rounds to fewer digits than it declares.
+
+        Args:
+            outputs: Of A and B.
+            scales: The noise of A and B in the precision that they declare.
+            place: That of the program among both.
+
+        Returns:
+            The ratio, or None where both are two functions without any rounding.
+        """
+        functions = self._functions(outputs[0])
+        if distance(*functions, scales) > THRESHOLD:
+            return None
+        program = self.programs[place]
+        truth = by_name(outputs[0], Lifted(program).outputs(self.given.args, self.given.kwargs))
+        (own,) = sampled(program, self.given, truth, [Precision()], self.seed)
+        return distance(*outputs, (own, scales[1]))
+
     def judged(
         self,
         basis: Sameness,
@@ -213,13 +249,15 @@ class Both:
             place: That of the other side.
         """
         given, other = self.given, self.programs[1]
-        functions = [by_name(outputs[0], function_of(program, given)) for program in self.programs]
-        apart, is_within = distance(functions[0], functions[1], narrow), basis.ratio <= THRESHOLD
+        functions = self._functions(outputs[0])
+        apart, is_within = distance(*functions, narrow), basis.ratio <= THRESHOLD
         if apart <= SAME_FUNCTION if is_within else apart > THRESHOLD:
             return basis
         if is_within:
             own = sampled(other, given, functions[1], [self.a, self.b], self.seed)
-            apart = distance(functions[0], functions[1], (own[0], own[1]))
+            apart = distance(*functions, (own[0], own[1]))
+            if apart > THRESHOLD:
+                apart = distance(*functions, self._with_doubles((own[0], own[1]), functions[1]))
             return (
                 basis
                 if apart <= THRESHOLD

@@ -1,13 +1,13 @@
 """What is no rounding of the declared precision: is it rounding of a coarser unit?
 
 Two signs are asked for, as a wrong constant is as large as a coarse unit, too: the size fits, and the difference
-averages out over inputs nearby (``units.py``). Where inputs cannot be moved, or the other side's values are recorded,
+averages out over inputs nearby (``nearby.py``). Where inputs cannot be moved, or the other side's values are recorded,
 the size alone is told, and the verdict stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 import torch
@@ -16,10 +16,9 @@ from torch import Tensor
 from ..programs.noise import UNITS
 from ..programs.program import Program
 from .given import Inputs
-from .units import ALL, FUNCTION, Averaged, averaged, can_move, chosen, ratios
+from .nearby import FUNCTION, Averaged, Call, averaged
+from .units import ALL, chosen, ratios
 from .verdict import Sameness, format_ratio
-
-Call = Callable[[Inputs], Mapping[str, Tensor]]
 
 
 def in_coarser_unit(
@@ -28,7 +27,7 @@ def in_coarser_unit(
     given: Inputs,
     truth: Mapping[str, Tensor],
     outputs: Mapping[str, Tensor],
-    call: Call | None,
+    call: Call | str,
     *,
     declared: torch.dtype,
     seed: int,
@@ -41,7 +40,7 @@ def in_coarser_unit(
         given: The inputs.
         truth: Its outputs in float64.
         outputs: Those of the other side, by the same names.
-        call: Outputs of the other side on other inputs, or None where it cannot be run.
+        call: Runs the other side on other inputs, or why it cannot be run.
         declared: The precision of both.
         seed: Of the noise.
     """
@@ -55,10 +54,9 @@ def in_coarser_unit(
         return found
     own, times = str(declared).removeprefix("torch."), format_ratio(tried[unit])
     size = f"as large as rounding of {unit.name} ({times} times theirs)"
-    if call is None or not can_move(given):
-        why = "B is recorded on these inputs alone" if call is None else "the inputs are no real numbers"
+    if isinstance(call, str):
         return replace(
-            found, notes=(*found.notes, f"It is {size}; whether it averages out as such is not known, as {why}.")
+            found, notes=(*found.notes, f"It is {size}; whether it averages out as such is not known, as {call}.")
         )
     shares = averaged(program, call, given, unit, seed=seed)
     said = _shares(shares)

@@ -11,8 +11,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
 
@@ -21,15 +21,16 @@ from torch import Tensor
 
 from ..errors import ConversionError, listed
 from ..inputs import bitwise
-from ..programs.float64 import real
+from ..programs.float64 import node_dtype, real
 from ..programs.noise import UNITS, Precision
 from ..programs.operations import in_words
 from ..programs.program import Program
-from ..programs.walk import name_of
+from ..programs.walk import VALUE, name_of
 from .bias import Bias, biases
 from .both import Both, has_same_operations, reads_bits
 from .coarser import in_coarser_unit
 from .given import Inputs
+from .nearby import Call, Nearby, can_move, embeddings
 from .notes import notes_of, unfair
 from .onnx_values import OnnxOperations
 from .operations import Parts, where_graphs_part, where_values_part
@@ -38,12 +39,12 @@ from .padding import Padding
 from .pairing import Operations, Pairs, Traced
 from .precisions import Precisions
 from .proved import Proving, is_small, with_proofs
-from .recorded import Read, laid_out
+from .recorded import Read, joined, laid_out
 from .routing import Routes
 from .sides import OnnxCall, Side
 from .stretches import PRODUCTS, Compared, compared
 from .tokens import chosen_tokens, tokens_of
-from .typical import Typical, typical
+from .typical import Scale, Typical, typical
 from .unlike import unlike, weighed
 from .unseen import unseen
 from .verdict import (
@@ -79,6 +80,21 @@ class Known(Protocol):
     def typical(self, precisions: list[Precision], *, progress: Progress) -> list[Typical]:
         """Truth and noise of each precision."""
         ...
+
+
+@dataclass(frozen=True)
+class _Truth:
+    """What the graph of one side says.
+
+    Attributes:
+        graph: It.
+        routes: The choices of both sides, or None where there are none.
+        typical: Truth and noise, in A's precision, in B's, and in steps of 8 bits where a side is quantised.
+    """
+
+    graph: Program
+    routes: Routes | None
+    typical: list[Typical]
 
 
 class Comparison:
@@ -131,18 +147,27 @@ class Comparison:
         """The graphs of both sides; outputs that have the same bits need none. A file is read where no other is."""
         pairs = list(zip(self.sides, self.played, strict=True))
         found = [side.graph(self.given, run) for side, run in pairs]
-        for place, (side, run) in enumerate(pairs):
-            if found == [None, None]:
-                found[place] = side.read_file(self.given, run)
+        self._read_files(found)
         return found
 
-    @cached_property
-    def exact(self) -> int:
-        """The place of the side whose graph says the truth: a network's, the widest, A's before B's."""
+    def _read_files(self, graphs: list[Program | None]) -> None:
+        """Reads an ONNX file as a program where no side has another."""
+        for place, (side, run) in enumerate(zip(self.sides, self.played, strict=True)):
+            if graphs == [None, None]:
+                graphs[place] = side.read_file(self.given, run)
 
-        def rank(place: int) -> tuple[bool, float, int]:
-            side = self.sides[place]
-            return not side.is_network, UNITS.get(side.dtype or torch.float32, 1.0), place
+    @property
+    def exact(self) -> int:
+        """The place of the side whose graph says the truth: not by bits, a network's, the widest, A's before B's."""
+
+        def rank(place: int) -> tuple[bool, bool, float, int]:
+            side, graph = self.sides[place], self.graphs[place]
+            return (
+                graph is not None and reads_bits(graph),
+                not side.is_network,
+                UNITS.get(side.dtype or torch.float32, 1.0),
+                place,
+            )
 
         return min((place for place in (0, 1) if self.graphs[place] is not None), key=rank, default=0)
 
@@ -162,13 +187,26 @@ class Comparison:
             return self._with_notes(odd)
         if all(bitwise(one, b[name]) for name, one in a.items()):
             return self._with_notes(same_bits({name: tuple(one.shape) for name, one in a.items()}))
-        graph = self.graphs[self.exact]
-        if graph is None:
+        known = self._truth()
+        if known is None:
             return self._with_notes(without_truth([side.reason for side in self.sides], a, b))
-        judged = self._judged(graph, a, b)
+        graph, judged = known.graph, self._judged(known, a, b)
         if judged.verdict == "rounding":
             judged = replace(judged, unseen=unseen(graph, self.given.clone(self.sides[self.exact].dtype)))
         return self._with_notes(judged)
+
+    def _truth(self) -> _Truth | None:
+        """What the graph of one side says, or None without a graph; one that does not run in float64 is none."""
+        while (graph := self.graphs[self.exact]) is not None:
+            side = self.sides[self.exact]
+            try:
+                routes = self._routes(graph)
+                return _Truth(graph, routes, self._typical(graph, routes))
+            except ConversionError as refusal:
+                side.reason = f"{side.name} has operations without a float64 run: {refusal}"
+                self.graphs[self.exact] = None
+                self._read_files(self.graphs)
+        return None
 
     def _of_tokens(self) -> Sameness | None:
         """The verdict on token ids without scores that differ, or None."""
@@ -193,7 +231,11 @@ class Comparison:
         if isinstance(own, Traced):
             held = own.values
             return {name: partial(held.__getitem__, node) for name, node in own.program.given.items() if node in held}
-        return {} if own is not None else self.sides[1 - self.exact].values(self.given)
+        graph = self.graphs[self.exact]
+        if own is not None or graph is None:
+            return {}
+        shapes = {name: node.meta[VALUE].shape for name, node in graph.given.items()}
+        return joined(self.sides[1 - self.exact].values(self.given), shapes)
 
     def _is_enough(self, found: Typical) -> bool:
         """Whether a few noisy runs say that a difference is rounding: it is within a third of the limit.
@@ -204,10 +246,10 @@ class Comparison:
         truth, scale = by_name(a, found.truth), by_name(a, found.scales)
         return max(row.ratio for row in outputs_of((a, b), truth, (scale, scale))) <= THRESHOLD / 3
 
-    def _judged(self, graph: Program, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
+    def _judged(self, known: _Truth, a: dict[str, Tensor], b: dict[str, Tensor]) -> Sameness:
         """Both outputs beside the truth, and beside what rounding does."""
-        routes = self._routes(graph)
-        *found, stepped = self._typical(graph, routes)
+        graph, routes = known.graph, known.routes
+        *found, stepped = known.typical
         truth = by_name(a, found[0].truth)
         scales = [by_name(a, each.scales) for each in (*found, stepped)]
         rows, told = outputs_of((a, b), truth, (scales[0], scales[1])), tuple[str, ...]()
@@ -230,22 +272,53 @@ class Comparison:
         if isinstance(self.sides[self.exact].call, OnnxCall) and own > THRESHOLD:
             return replace(basis, verdict="cannot say", reason=self._misread(own), remedy=_NETWORK)
         basis = self._proved(basis, graph, (a, b), truth)
-        other = self.graphs[1 - self.exact]
-        if other is not None and not has_same_operations(graph, other) and not reads_bits(other):
-            precisions = tuple(self.precisions.of(place, 1 - self.exact) for place in (0, 1))
-            both = Both((graph, other), self.given, self._names, precisions[0], precisions[1], self.seed)
+        both = self._both(graph)
+        if both is not None:
             try:
                 basis = both.judged(basis, (a, b), (scales[0], scales[1]), 1 - self.exact)
             except ConversionError as refusal:  # its own layout of memory, or an operation without doubles
                 side = self.sides[1 - self.exact].name
                 basis = replace(basis, notes=(*basis.notes, f"{side}'s own rounding is not known: {refusal}."))
+                both = None
         if basis.verdict == "cannot say":
             return basis
         if basis.ratio <= THRESHOLD and basis.verdict == "rounding":
             return self._within(basis, graph)
         parts, why = self._where(graph)
         basis = replace(basis, verdict="not rounding", where=parts.found, inner=parts.largest, only_outputs=why)
+        narrowed = None if both is None else self._narrowed(basis, both, (a, b), (scales[0], scales[1]))
+        if narrowed is not None:
+            return narrowed
         return self._of_other_rounding(basis, graph, found[0].truth, (a, b)[1 - self.exact])
+
+    def _both(self, graph: Program) -> Both | None:
+        """Both programs, or None where the other side has none, or has the same operations."""
+        other = self.graphs[1 - self.exact]
+        if other is None or has_same_operations(graph, other) or reads_bits(other):
+            return None
+        precisions = [self.precisions.of(place, 1 - self.exact) for place in (0, 1)]
+        return Both((graph, other), self.given, self._names, precisions[0], precisions[1], self.seed)
+
+    def _narrowed(
+        self,
+        basis: Sameness,
+        both: Both,
+        outputs: tuple[dict[str, Tensor], dict[str, Tensor]],
+        scales: tuple[Mapping[str, Scale], Mapping[str, Scale]],
+    ) -> Sameness | None:
+        """The verdict where one side alone rounds to fewer digits than it declares, and else both are one function."""
+        for place, node in self.precisions.narrowing.items():
+            ratio = both.narrowed(outputs, scales, int(place != self.exact))
+            if ratio is None or ratio > THRESHOLD:
+                continue
+            unit, own = (str(one).removeprefix("torch.") for one in (node_dtype(node), self._computed_in(place)))
+            name, other = self.sides[place].name, self.sides[1 - place].name
+            reason = (
+                f"of {unit} ({format_ratio(ratio)} times theirs), to which {name} alone rounds, not of {own} "
+                f"({format_ratio(basis.ratio)} times); without rounding, {name} and {other} are one function"
+            )
+            return replace(basis, verdict="coarser rounding", reason=reason, unit=f"{unit} stored", only_outputs=None)
+        return None
 
     def _of_other_rounding(
         self, basis: Sameness, graph: Program, truth: Mapping[str, Tensor], outputs: Mapping[str, Tensor]
@@ -260,18 +333,31 @@ class Comparison:
             return replace(basis, verdict="biased rounding", bias=biased, where=(), only_outputs=None)
         if not self._is_everywhere(basis, graph):
             return basis
-        side, names = self.sides[1 - self.exact], list(truth)
-
-        def called(moved: Inputs) -> dict[str, Tensor]:
-            found = [real(one) for one in side.run(moved.clone(side.dtype)).values()]
-            return dict(zip(names, found, strict=True))
-
-        call = None if side.recorded is not None or len(outputs) != len(names) else called
+        names = list(truth)
         found = dict(zip(names, outputs.values(), strict=False))
         if len(found) < len(names):
             return basis
         options: dict[str, Any] = {"declared": declared.pop(), "seed": self.seed}
-        return in_coarser_unit(basis, graph, self.given, truth, found, call, **options)
+        return in_coarser_unit(basis, graph, self.given, truth, found, self._nearby(graph, names), **options)
+
+    def _nearby(self, graph: Program, names: Sequence[str]) -> Call | str:
+        """What runs the other side on inputs nearby, with outputs by these names; or why that cannot be done."""
+        side = self.sides[1 - self.exact]
+        if side.recorded is not None:
+            return f"{side.name} is recorded on these inputs alone"
+        if len(self.played[1 - self.exact].outputs) != len(names):
+            return f"{side.name} has more outputs"
+        if not can_move(self.given):
+            embedded = embeddings(graph)
+            if not embedded or not side.has_modules(embedded):
+                return f"the inputs are no real numbers, and {side.name} has no embeddings of them by the same names"
+
+        def call(nearby: Nearby) -> dict[str, Tensor]:
+            with side.shifted(nearby.shifts):
+                found = [real(one) for one in side.run(nearby.given.clone(side.dtype)).values()]
+            return dict(zip(names, found, strict=True))
+
+        return call
 
     def _is_everywhere(self, basis: Sameness, graph: Program) -> bool:
         """Whether no few places are to blame: of the products inside, half differ, as a coarser unit makes them."""
@@ -292,7 +378,8 @@ class Comparison:
 
     def _biases(self, graph: Program) -> tuple[Bias, ...]:
         """Results of the other side's modules that err to one side."""
-        return biases(graph, self.given, self.values, self._precision(1 - self.exact))
+        precision = self._precision(1 - self.exact)
+        return biases(graph, self.given, self.values, precision, side=self._names[1])
 
     def _misread(self, ratio: float) -> str:
         """The reason why a file that is read as torch's operations says no truth."""
@@ -396,7 +483,7 @@ class Comparison:
         if self.values:
             precision = self._precision(1 - self.exact)
             self.parted = compared(graph, self.given, self.values, precision, names=self.names, seed=self.seed)
-            found = Parts(where_values_part(self.parted, graph, self._names[1]), None)
+            found = Parts(where_values_part(self.parted, graph, self._names), None)
         compiled = next((each for each in self.sides if not each.is_own and each.network is not None), None)
         reason = side.reason if compiled is None else f"{compiled.name} is compiled"
         return found, None if found.found else reason

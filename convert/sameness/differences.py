@@ -16,7 +16,7 @@ from .forms import permutation
 from .pairing import Pairs
 
 UNKNOWN = "the operation is the same, and its result is not"
-STRETCH = "the result is not what A makes of the same values"
+STRETCH = "the result is not what"  # the side that says the truth makes of the other's values
 
 
 @dataclass(frozen=True)

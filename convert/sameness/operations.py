@@ -117,21 +117,21 @@ def _parts(
     return Parts(tuple(told), max(largest, *paired, 0.0), cleared)
 
 
-def where_values_part(found: Compared, graph: Program, name: str) -> tuple[Parted, ...]:
+def where_values_part(found: Compared, graph: Program, names: tuple[str, str]) -> tuple[Parted, ...]:
     """Stretches between values of a side that rounding does not explain, as operations that end them.
 
     Args:
         found: The side's values beside the graph.
         graph: The one that says the truth.
-        name: The side's.
+        names: Those of the side whose graph that is, and of the one with the values.
     """
     traced = Traced(graph)
     return tuple(
-        Parted(one.name, traced.kind(graph.given[one.name]), one.ratio, f"{STRETCH}{_since(one, name)}")
+        Parted(one.name, traced.kind(graph.given[one.name]), one.ratio, f"{STRETCH} {_since(one, names)}")
         for one in found.parted(THRESHOLD)
     )
 
 
-def _since(one: Stretch, name: str) -> str:
+def _since(one: Stretch, names: tuple[str, str]) -> str:
     since = " and ".join(f"`{each}`" for each in one.since[:2]) or "the inputs"
-    return f" (from {name}'s {since} on)"
+    return f"{names[0]} makes of the same values (from {names[1]}'s {since} on)"

@@ -38,6 +38,7 @@ Read = Callable[[], Tensor]
 """Reads a tensor that stays in its file until then."""
 _KEY = "conv2attn.values"
 _ROLES = ("inputs", "outputs", "values")
+_CALL = re.compile(r"#\d+")
 _ROLE = re.compile(r"(input|output)s?(?:[._:/-](.+)|_?(\d+))?", re.IGNORECASE)
 
 
@@ -207,6 +208,33 @@ def kept_results(network: object, names: Sequence[str]) -> Iterator[dict[str, Te
 
     with watched(network, names, keep):
         yield kept
+
+
+def joined(values: Mapping[str, Read], shapes: Mapping[str, Sequence[int]]) -> dict[str, Read]:
+    """Values with one for the whole batch in place of those of its parts, where a program runs modules part by part.
+
+    Args:
+        values: What reads each value, by name; that of a module's second call has ``#2``, and so on.
+        shapes: Those of another program's values, which calls each module for the whole batch, by the same names.
+    """
+    calls: dict[str, list[str]] = {}
+    for name in values:
+        calls.setdefault(_CALL.sub("", name), []).append(name)
+    found = dict(values)
+    for name, parts in calls.items():
+        if len(parts) < 2 or name not in shapes or any(part in shapes for part in parts[1:]):
+            continue
+        sizes = [tuple(values[part]().shape) for part in parts]
+        whole = (sum(one[0] for one in sizes if one), *sizes[0][1:])
+        if whole == tuple(shapes[name]) and all(one[1:] == whole[1:] for one in sizes):
+            for part in parts:
+                del found[part]
+            found[name] = partial(_joined, [values[part] for part in parts])
+    return found
+
+
+def _joined(reads: Sequence[Read]) -> Tensor:
+    return torch.cat([read() for read in reads])
 
 
 @contextmanager

@@ -12,6 +12,7 @@ searched for: each tie is turned, and stays so where the outputs become more lik
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import torch
@@ -114,7 +115,10 @@ class Routes:
         mine = choices_of(program, given[0])
         if not mine:
             return None
-        theirs = None if other is None else choices_of(other, given[1])
+        theirs = None
+        if other is not None:
+            with suppress(ConversionError):  # it has an operation without doubles
+                theirs = choices_of(other, given[1])
         if theirs is not None and [_form(one) for one in theirs] != [_form(one) for one in mine]:
             theirs = None
         return cls(programs, given, mine, theirs, held(program, mine, [one.taken for one in mine]))

@@ -13,7 +13,8 @@ train mode is refused where a module's own code reads its mode, as dropout's doe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -287,6 +288,39 @@ class Side:
         with kept_results(self.networks[0], names) as kept, torch.random.fork_rng(devices=[]):
             self.run(inputs.clone(self.dtype))
         return {name: partial(_same, one) for name, one in kept.items()}
+
+    def has_modules(self, names: Collection[str]) -> bool:
+        """Whether a single network runs, as it is written, which has modules of these names."""
+        return (
+            len(self.networks) == 1 and self.is_own and set(names) <= {n for n, _ in self.networks[0].named_modules()}
+        )
+
+    @contextmanager
+    def shifted(self, shifts: Mapping[str, Tensor]) -> Iterator[None]:
+        """Adds numbers to the results of modules while it runs.
+
+        Raises:
+            ConversionError: A module did not run, or gives a result of another shape.
+        """
+        left = set(shifts)
+
+        def shifting(name: str) -> Callable[..., Tensor]:
+            def hook(module: nn.Module, args: Any, output: Any) -> Tensor:
+                if not isinstance(output, Tensor) or output.shape != shifts[name].shape or name not in left:
+                    raise ConversionError(f"{self.name} gives other results at `{name}`")
+                left.discard(name)
+                return output + shifts[name].to(output)
+
+            return hook
+
+        handles = [self.networks[0].get_submodule(name).register_forward_hook(shifting(name)) for name in shifts]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+        if left:
+            raise ConversionError(f"{self.name} does not run {listed(sorted(left))}")
 
     def run(self, given: Inputs, call: Callable[..., Any] | None = None) -> dict[str, Tensor]:
         """Its outputs, by name."""

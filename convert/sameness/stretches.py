@@ -117,7 +117,8 @@ def compared(
 
 def named(recorded: Sequence[str], modules: Sequence[str], given: Mapping[str, str]) -> dict[str, str]:
     """Modules for recorded names: those that are given, else equal ones, else the only one that ends in the other."""
-    found = {name: module for name, module in given.items() if name in recorded and module in modules}
+    found = {name: name for name in recorded if name in modules and name not in given}
+    found |= {name: module for name, module in given.items() if name in recorded and module in modules}
     words = {module: _words(module) for module in modules}
     taken = set(found.values())
     for fits in (_is_equal, _ends_in):

@@ -63,8 +63,9 @@ def _tried(search: Search, node: fx.Node, local: Local) -> Iterator[tuple[str, T
     elif kind in ("add", "sub") and len(read_by(node)) == 2:
         one, two = (local.plain(each) for each in read_by(node))
         own, sign = float(given.get("alpha", 1)), 1.0 if kind == "add" else -1.0
+        is_there = search.pairs.is_of_kind(node, search.pairs.at.get(node))  # then it adds something
         for alpha in dict.fromkeys((1.0, *search.numbers_near(node), 0.0)):
-            if alpha != own:
+            if alpha != own and not (is_there and alpha == 0):
                 yield f"alpha {search.pairs.both(f'{own:g}', f'{alpha:g}')}", one + sign * alpha * two
     elif kind == "attention":
         yield from _attended(search, node, given, local)

@@ -27,10 +27,10 @@ from torch import Tensor
 from ..certificate.network.images import P, proof_in_words
 from .bias import Bias
 from .differences import Parted
+from .nearby import Averaged
 from .outputs import THRESHOLD as THRESHOLD
 from .outputs import Changed, Output, by_name
 from .tokens import Tokens
-from .units import Averaged
 
 INNER = 20.0
 WIDTH = 80
@@ -154,7 +154,7 @@ class Sameness:
         if self.verdict == "quantised":
             return f"Quantised: {self.reason}."
         if self.verdict == "coarser rounding":
-            return f"Coarser rounding: {self.reason}."
+            return " ".join([f"Coarser rounding: {self.reason}.", *self._begins])
         if self.verdict == "biased rounding":
             return self._one_sided
         if self.is_hidden:
@@ -181,7 +181,8 @@ class Sameness:
         others = f" So do {more} more modules." if more > 1 else " So does one more module." if more else ""
         amount = f"{abs(first.mean):.2g} (+- {first.error:.1g}) half units in the last place"
         size = f"The outputs differ by {format_ratio(self.ratio)} times typical rounding."
-        return f"Biased rounding: `{first.name}` errs by {amount} {first.way}, on the mean.{others} {size}"
+        where = f"`{first.name}` of {first.side}"
+        return f"Biased rounding: {where} errs by {amount} {first.way}, on the mean.{others} {size}"
 
     @property
     def _size(self) -> str:

@@ -113,3 +113,82 @@ def test_cut_digits_that_pile_up_beyond_rounding_are_biased_rounding_all_the_sam
     found = same(residuals(None, 12, nn.GELU), residuals(WAYS["cut"], 12, nn.GELU), NUMBERS)
     assert found.ratio > 3
     assert found.verdict == "biased rounding"
+
+
+# Products, squares and layers in bfloat16 that are cut; the same in torch's other loops.
+
+
+class Squares(nn.Module):
+    """A root mean square norm whose squares are stored in bfloat16, in one way or another."""
+
+    def __init__(self, way: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.way = way
+
+    def forward(self, x: Tensor) -> Tensor:
+        squares = self.way(x.float().square()).bfloat16().float()
+        return (x.float() * (squares.mean(-1, keepdim=True) + 1e-6).rsqrt()).bfloat16()
+
+
+class Products(nn.Module):
+    """Channels times their neighbours, with products in bfloat16 in one way or another."""
+
+    def __init__(self, way: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self.way = way
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.way(x.float() * x.roll(1, -1).float()).bfloat16()
+
+
+def narrow(at: str, way: str) -> nn.Sequential:
+    torch.manual_seed(0)
+    kinds = {"square": Squares, "product": Products}
+    parts = [part for _ in range(4) for part in (nn.Linear(32, 32), kinds[at](WAYS["nearest"]))]
+    found = nn.Sequential(*parts, nn.Linear(32, 10)).bfloat16().eval()
+    for module in found:
+        if isinstance(module, Squares | Products):
+            module.way = WAYS[way]
+    return found
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("at", ["square", "product"])
+def test_squares_and_products_that_are_cut_are_biased(at: str) -> None:
+    found = same(narrow(at, "nearest"), narrow(at, "cut"), NUMBERS.bfloat16())
+    assert found.verdict == "biased rounding"
+    assert {one.name for one in found.bias} <= {"1", "3", "5", "7"}
+    assert found.bias[0].side == "B"
+
+
+def cut_linear(module: nn.Linear, args: tuple[Tensor], output: Tensor) -> Tensor:
+    """A layer's result, cut to bfloat16."""
+    wide = nn.functional.linear(args[0].float(), module.weight.float(), module.bias.float())
+    return WAYS["cut"](wide).bfloat16()
+
+
+@pytest.mark.fault
+def test_results_that_hooks_replace_are_those_that_are_asked() -> None:
+    network, other = narrow("square", "nearest"), narrow("square", "nearest")
+    for module in other:
+        if isinstance(module, nn.Linear):
+            module.register_forward_hook(cut_linear)
+    found = same(network, other, NUMBERS.bfloat16())
+    assert found.verdict == "biased rounding"
+    assert {one.name for one in found.bias} <= {"0", "2", "4", "6", "8"}
+
+
+@pytest.mark.parametrize("at", ["square", "product"])
+def test_other_kernels_of_the_same_products_are_not_biased(at: str) -> None:
+    network = narrow(at, "nearest")
+
+    def loops(x: Tensor) -> Tensor:
+        torch._C._set_mkldnn_enabled(False)
+        try:
+            found: Tensor = network(x)
+        finally:
+            torch._C._set_mkldnn_enabled(True)
+        return found
+
+    found = same(network, loops, NUMBERS.bfloat16())
+    assert found.verdict in ("same bits", "rounding")

@@ -86,10 +86,12 @@ def test_modules_of_a_network_without_a_graph_are_compared_where_names_agree() -
             return found
 
     faulty.__class__ = Branching
-    found = same(network, faulty, image)
-    assert found.verdict == "not rounding"
-    assert found.where[0].name == "before"
-    assert "not what A makes of the same values" in found.sentence
+    for sides, makes, other in (((network, faulty), "A makes", "B's"), ((faulty, network), "B makes", "A's")):
+        found = same(sides[0], sides[1], image)
+        assert found.verdict == "not rounding"
+        assert found.where[0].name == "before"
+        assert makes in found.where[0].why
+        assert f"from {other}" in found.where[0].why
 
 
 @pytest.mark.fault

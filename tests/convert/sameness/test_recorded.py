@@ -167,3 +167,8 @@ def test_names_that_differ_in_their_beginning_or_punctuation_are_the_same() -> N
     found = named(recorded, modules, {"classifier": "head"})
     assert list(found.values()) == ["head", "layers.1.norm", "layers.0.norm", "layers.0.attn.qkv"]
     assert named(("norm",), modules, {}) == {}  # which of two is not said
+
+
+def test_equal_names_are_found_beside_names_that_say_the_same() -> None:
+    names = ("block.attention.out", "block.attention", "block")
+    assert named(names, names, {}) == {name: name for name in names}

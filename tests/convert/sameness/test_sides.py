@@ -270,3 +270,88 @@ def test_a_network_whose_outputs_come_from_numpy_has_no_graph() -> None:
     found = same(Outside().eval(), opaque(lambda x: x.tanh() * 1.001), X)
     assert found.verdict == "cannot say"
     assert "do not depend on its inputs" in found.reason
+
+
+class Folding(nn.Module):
+    """Reshapes and adds what its modules give, with sizes of the batch."""
+
+    def __init__(self, factor: float = 1.0) -> None:
+        super().__init__()
+        torch.manual_seed(4)
+        self.first, self.second, self.head = nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, 1), nn.Linear(8, 5)
+        self.second.weight.data *= factor
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, 3, 8, 7] to [batch, 5]."""
+        y = self.first(x).relu()
+        batch, channels, height, width = y.shape
+        y = y.reshape(batch * channels * height, width).add(1).view(batch, channels, height, width) + self.second(y)
+        found: Tensor = self.head(y.mean((2, 3)))
+        return found
+
+
+def by_image(network: nn.Module) -> Callable[[Tensor], Tensor]:
+    """One image at a time, out of torch's sight but for the network's modules."""
+
+    def run(x: Tensor) -> Tensor:
+        return torch.from_numpy(np.concatenate([network(one).numpy() for one in x.split(1)]))
+
+    return run
+
+
+def test_a_black_box_that_splits_the_batch_is_compared_module_by_module() -> None:
+    images = torch.randn(3, 3, 8, 7, generator=torch.Generator().manual_seed(8))
+    honest = same(Folding().eval(), by_image(Folding().eval()), images)
+    assert honest.verdict in ("same bits", "rounding")
+    found = same(Folding().eval(), by_image(Folding(1.001).eval()), images)
+    assert found.verdict == "not rounding"
+    assert found.where[0].name == "second"
+
+
+@torch.library.custom_op("conv2attn_tests::narrow_tanh", mutates_args=())
+def narrow_tanh(x: Tensor) -> Tensor:
+    """The tangent, of float32 alone."""
+    if x.dtype != torch.float32:
+        raise RuntimeError("no kernel for this type")
+    return x.tanh()
+
+
+class Narrow(nn.Module):
+    """Has an operation without doubles."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The tangent, twice."""
+        found: Tensor = narrow_tanh(x) * 2
+        return found
+
+
+class ByBits(nn.Module):
+    """Cuts digits by reading a number's bits as an integer."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Twice the number, of eight digits."""
+        return (x.view(torch.int32) & -65536).view(torch.float32) * 2
+
+
+def test_a_side_whose_operations_do_not_run_in_float64_is_a_black_box() -> None:
+    class Wide(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return x.sinh() / x.cosh() * 2
+
+    assert same(Narrow().eval(), Wide().eval(), X).verdict == "rounding"
+    assert same(Wide().eval(), Narrow().eval(), X).verdict == "rounding"
+    assert same(Narrow().eval(), lambda x: x.tanh() * 2.001, X).verdict == "not rounding"
+    found = same(Narrow().eval(), opaque(lambda x: x.tanh() * 2.001), X)
+    assert found.verdict == "cannot say"
+    assert "without a float64 run" in found.reason
+
+
+def test_a_side_that_reads_bits_does_not_say_the_truth() -> None:
+    class Cutting(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            mantissa, exponent = torch.frexp(x)
+            return torch.ldexp((mantissa * 256).trunc() / 256, exponent) * 1.001 * 2
+
+    found = same(ByBits().eval(), Cutting().eval(), X)
+    assert found.verdict == "not rounding"
+    assert found.outputs[0].a > 1 > found.outputs[0].b

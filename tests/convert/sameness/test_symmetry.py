@@ -90,13 +90,90 @@ def test_a_fault_within_the_larger_rounding_alone_is_found() -> None:
 
 
 @pytest.mark.fault
-@pytest.mark.parametrize("at", ["outputs", "positions"])
-def test_one_side_alone_in_another_precision_is_not_rounding_both_ways(at: str) -> None:
-    there, back = exchanged(Rounded(), Rounded(at))
+def test_positions_of_one_side_alone_in_another_precision_are_not_rounding_both_ways() -> None:
+    there, back = exchanged(Rounded(), Rounded("positions"))
     assert (there.verdict, back.verdict) == ("not rounding", "not rounding")
-    if at == "outputs":
-        assert any(note.startswith("B rounds to bfloat16") for note in there.notes)
-        assert any(note.startswith("A rounds to bfloat16") for note in back.notes)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_cast_of_one_side_alone_is_coarser_rounding_both_ways(dtype: torch.dtype) -> None:
+    name = str(dtype).removeprefix("torch.")
+    there, back = exchanged(Rounded(), Rounded("outputs", dtype))
+    for found, side in ((there, "B"), (back, "A")):
+        assert (found.verdict, found.unit, found.exit_code) == ("coarser rounding", f"{name} stored", 1)
+        assert any(note.startswith(f"{side} rounds to {name}") for note in found.notes)
+    other = Rounded("outputs", dtype)
+    other.layer.weight.data *= 1.1
+    for found in exchanged(Rounded(), other):
+        assert found.verdict == "not rounding"
+
+
+class Levels(nn.Module):
+    """Numbers on steps, of which many are halfway between two, and a layer."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.kind, self.layer = kind, nn.Linear(32, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[count, 32] to [count, 8]."""
+        scale = x.abs().amax(-1, keepdim=True) / 127
+        if self.kind == "quotient":
+            steps = (x / scale).round()
+        elif self.kind == "product":
+            steps = (x * (1 / scale)).round()
+        elif self.kind == "half":
+            steps, scale = (x * 4).round(), torch.full_like(scale, 0.25)
+        else:
+            steps, scale = (x * 4 + 0.5).floor(), torch.full_like(scale, 0.25)
+        found: Tensor = self.layer(steps * scale)
+        return found
+
+
+def test_numbers_halfway_between_two_steps_are_turned_by_rounding_and_no_other_function() -> None:
+    x = (8 * X).round() / 8
+    for found in exchanged(Levels("quotient"), Levels("product"), x):
+        assert found.verdict == "rounding"
+
+
+@pytest.mark.fault
+def test_exact_halves_that_are_rounded_otherwise_are_not_rounding() -> None:
+    x = (8 * X).round() / 8
+    for found in exchanged(Levels("half"), Levels("floor"), x):
+        assert found.verdict == "not rounding"
+
+
+def test_a_number_that_float32_does_not_hold_is_rounded_where_a_tensor_is_filled_with_it() -> None:
+    class Filled(nn.Module):
+        def __init__(self, factor: float) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            self.layer, self.factor = nn.Linear(32, 8), factor
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.layer(x)
+            found: Tensor = torch.where(y > 0, y, torch.full_like(y, 0.1)) * y.exp() * self.factor
+            return found
+
+    found = same(Filled(1.0).eval(), Filled(1.01).eval(), X)
+    assert found.verdict == "not rounding"
+    assert all("full" not in one.kind for one in found.where)
+
+
+def test_operations_of_single_numbers_round_in_float64_too() -> None:
+    class Scaled(nn.Module):
+        def __init__(self, is_quotient: bool) -> None:
+            super().__init__()
+            self.is_quotient = is_quotient
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = x * 3
+            return y / 7 if self.is_quotient else y * (1 / 7)
+
+    for found in exchanged(Scaled(True), Scaled(False), X.double()):
+        assert found.verdict == "rounding"
 
 
 def test_a_precision_that_both_sides_round_to_is_rounding() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import pytest
 import torch
@@ -13,7 +13,9 @@ from conv2attn.convert.programs.float64 import Lifted
 from conv2attn.convert.programs.noise import Precision
 from conv2attn.convert.programs.program import Program
 from conv2attn.convert.sameness.given import Inputs
-from conv2attn.convert.sameness.units import ALL, Unit, averaged, ratios
+from conv2attn.convert.sameness.nearby import Held, Nearby, averaged
+from conv2attn.convert.sameness.same import same
+from conv2attn.convert.sameness.units import ALL, Unit, ratios
 from conv2attn.convert.sameness.verdict import THRESHOLD
 from tests.convert.sameness.emulated import RoundedFactors, X, network
 
@@ -34,7 +36,7 @@ def test_an_engine_s_own_unit_explains_its_difference_and_it_averages_out(digits
     truth, found = Lifted(program).outputs((X,), {}), call(own, digits, given)
     assert ratios(program, given, truth, found, Precision()) > 30 * THRESHOLD
     assert 0.1 < ratios(program, given, truth, found, unit(name).precision) < 1.5
-    assert averaged(program, lambda moved: call(own, digits, moved), given, unit(name)).is_noise
+    assert averaged(program, lambda moved: call(own, digits, moved.given), given, unit(name)).is_noise
 
 
 @pytest.mark.parametrize(("digits", "eps"), [(24, 3e-3), (11, 3e-4), (8, 1e-2)])
@@ -42,20 +44,87 @@ def test_a_wrong_eps_does_not_average_out_though_a_coarse_unit_is_as_large(digit
     own, wrong, given = network(), network(eps), Inputs.of(X)
     program = Program.of_run(own, (X,))
     tried = unit("TF32 or float16 products" if digits == 11 else "bfloat16 products")
-    found = averaged(program, lambda moved: call(wrong, digits, moved), given, tried)
+    found = averaged(program, lambda moved: call(wrong, digits, moved.given), given, tried)
     assert found.is_function
     assert found.expected == pytest.approx(0.25, abs=0.05)
 
 
+class Positioned(nn.Module):
+    """Tokens, or patches, with learned positions in front of two layers and a head that shares the tokens' table."""
+
+    def __init__(self, eps: float = 1e-5, takes_tokens: bool = True) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.takes_tokens, self.table = takes_tokens, nn.Embedding(50, 32)
+        self.positions = nn.Parameter(torch.randn(1, 12, 32))
+        self.first, self.norm, self.second = nn.Linear(32, 32), nn.LayerNorm(32, eps), nn.Linear(32, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, 12] or [batch, 12, 32] to [batch, 12, 50]."""
+        x = (self.table(x) if self.takes_tokens else x) + self.positions
+        x = self.second(self.norm(self.first(x)).relu()) + self.positions
+        found: Tensor = x @ self.table.weight.T
+        return found
+
+
+TOKENS = torch.arange(36).view(3, 12).remainder(50)
+PATCHES = torch.randn(3, 12, 32, generator=torch.Generator().manual_seed(1))
+
+
+def engine(own: nn.Module, digits: int) -> Callable[[Tensor], Tensor]:
+    def run(x: Tensor) -> Tensor:
+        with RoundedFactors(digits):
+            found: Tensor = own(x)
+        return found
+
+    return run
+
+
 def test_weights_are_rounded_as_the_unit_rounds_them() -> None:
-    weight = torch.randn(4, 8, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(unit("bfloat16 products").held(weight).float(), weight.bfloat16().float())
-    assert torch.equal(unit("float16 stored").held(weight[0]).float(), weight[0].half().float())
-    assert torch.equal(unit("bfloat16 products").held(weight[0]), weight[0])  # no factor of a product
-    assert torch.equal(unit("bfloat16 products").held(torch.arange(5)), torch.arange(5))
+    given, network = Inputs.of(PATCHES), Positioned(takes_tokens=False).eval()
+    program, narrow = Program.of_run(network, (PATCHES,)), copy.deepcopy(network)
+    rounded = {"first.weight", "second.weight"}
+    for name, one in narrow.named_parameters():
+        one.data = one.data.bfloat16().float() if name in rounded else one.data
+    wide = copy.deepcopy(narrow).double()
+    wide.table.weight.data = wide.table.weight.data.bfloat16().double()
+    (found,) = Held(program, unit("bfloat16 products")).outputs(Nearby(given)).values()
+    assert torch.allclose(found, wide(PATCHES.double()), rtol=1e-12, atol=1e-12)  # positions and biases are no factors
+    every = copy.deepcopy(network).bfloat16().double()
+    (stored,) = Held(program, unit("bfloat16 stored")).outputs(Nearby(given)).values()
+    assert torch.allclose(stored, every(PATCHES.double()), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("x", "digits", "name"), [(TOKENS, 11, "TF32 or float16 products"), (PATCHES, 8, "bfloat16 products")]
+)
+def test_products_in_a_coarser_unit_average_out_behind_tables_that_are_no_factors(
+    x: Tensor, digits: int, name: str
+) -> None:
+    own = Positioned(takes_tokens=x is TOKENS).eval()
+    found = same(own, engine(own, digits), x)
+    assert (found.verdict, found.unit) == ("coarser rounding", name)
+
+
+@pytest.mark.fault
+def test_a_wrong_eps_in_a_coarser_unit_does_not_average_out_over_moved_embeddings() -> None:
+    own, wrong = Positioned().eval(), Positioned(eps=3e-3).eval()
+    found = same(own, engine(wrong, 11), TOKENS)
+    assert found.verdict == "not rounding"
+    assert found.averaged is not None
+    assert found.averaged.is_function
+    assert all(not one._forward_hooks for one in wrong.modules())
+
+
+def test_that_tokens_cannot_be_moved_in_a_black_box_is_told() -> None:
+    own = Positioned().eval()
+    held = [engine(own, 11)]  # where nobody looks for a network
+    found = same(own, lambda x: held[0](x), TOKENS)
+    assert found.verdict == "not rounding"
+    assert "no embeddings" in found.notes[-1]
 
 
 def test_inputs_themselves_are_left_as_they_are() -> None:
     own, before = network(), X.clone()
-    averaged(Program.of_run(own, (X,)), lambda moved: call(copy.deepcopy(own), 8, moved), Inputs.of(X), ALL[2])
+    averaged(Program.of_run(own, (X,)), lambda moved: call(copy.deepcopy(own), 8, moved.given), Inputs.of(X), ALL[2])
     assert torch.equal(X, before)
