@@ -22,14 +22,14 @@ from ..convert.certificate.network.certificate import NetworkCertificate
 from ..convert.errors import CheckpointError, OptionError, Problem
 from ..convert.files.folder import save_converted
 from ..convert.files.open import Network, placed
+from ..convert.files.opening import Opening
 from ..convert.files.readers import Kind, sniff
-from ..convert.files.weights import Opening
 from ..convert.network.convert import convert_model, name_filter, plan_conversion
 from ..convert.network.plan import plan_layers, usual_size
 from ..convert.onnx.write import DEFAULT_FORM, WholeModel, attention_model, flaw
-from ..convert.write import PAGE, PROGRAM, check_target
+from ..convert.write import PAGE, PROGRAM
 from ..show.text import Table, dequantised_lines, layer_name, non_finite_lines, note_lines, problem_lines
-from .opening import check_places, opened, options_to_open
+from .opening import opened, options_to_open
 from .terminal import Done, progress, say
 
 
@@ -52,7 +52,6 @@ def convert_checkpoint(
 ) -> Conversion:
     """Converts a checkpoint, certifies it, and writes the folder. The arguments are the command's options."""
     # read the CNN
-    check_places(check_target, out, checkpoint, force=force)
     with progress("Reading", total=None):
         network = opened(checkpoint, opening)
         cnn = network.cnn()

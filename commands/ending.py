@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import os
@@ -18,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..show.text import printable
+from .places import MissingPathError
 from .terminal import JSON_VERSION, ReaderLeftError, say, say_document
 
 WRONG_USE, WRONG_INPUT, UNSUPPORTED, BUG, INTERRUPTED, READER_LEFT = 2, 3, 4, 70, 130, 141  # the last two as shells do
@@ -51,26 +51,6 @@ class EndedBySignal(KeyboardInterrupt):
     def __init__(self, number: int = signal.SIGINT) -> None:
         super().__init__()
         self.number = number
-
-
-class MissingPathError(Exception):
-    """A file or folder to read that is not there, found before torch is imported."""
-
-    def __init__(self, path: Path) -> None:
-        close: list[str] = []
-        with suppress(OSError):
-            close = difflib.get_close_matches(path.name, os.listdir(path.parent), n=4, cutoff=0.7)
-        super().__init__(f"there is no file {path}" + (f"; close names: {', '.join(close)}" if close else ""))
-
-
-def check_there(path: Path) -> None:
-    """Refuses a path that is not there, in a folder that is; other paths may be names, whose form readers know.
-
-    Raises:
-        MissingPathError: It is not there.
-    """
-    if ":" not in path.name and path.parent.is_dir() and not os.path.lexists(path):
-        raise MissingPathError(path)
 
 
 class InterruptedRunError(Exception):
@@ -153,7 +133,6 @@ def _value_of(names: Sequence[str], arguments: Sequence[str]) -> str | None:
 def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
     """Sentence and exit code for errors from neither the command line nor the system; imports torch."""
     from ..convert import errors
-    from ..learn.data.pictures import ImageSizesError
 
     if not isinstance(error, errors.ConversionError):
         culprit, said = _culprit(error), errors.first_line(error)
@@ -170,7 +149,7 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
         f"num_classes={getattr(error, 'classes', None)}",
         errors.RunExistsError: "--resume continues it",
         errors.OutputExistsError: "--force replaces it",
-        ImageSizesError: "--size makes pictures one size",
+        errors.ImageSizesError: "--size makes pictures one size",
     }
     hint = next((f" ({hint})" for kind, hint in hints.items() if isinstance(error, kind)), "")
     wrong_use = errors.SelectionError | errors.OptionError | errors.UnknownEngineError

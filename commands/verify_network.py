@@ -22,7 +22,7 @@ from ..convert.certificate.network.images import ImagesCertificate, certify_show
 from ..convert.engines import AUTO, ENGINES
 from ..convert.errors import ConversionError, InputError, MemoryLimitError, Problem, refusing
 from ..convert.files.open import placed
-from ..convert.files.weights import Opening
+from ..convert.files.opening import Opening
 from ..convert.layer.layer import SelfAttention
 from ..convert.network.convert import convert_model, restore_model
 from ..convert.network.plan import PASSED_BY, layer_input_sizes
@@ -31,8 +31,9 @@ from ..proofs.campaign.arithmetic import certified_arithmetic, check_device
 from ..proofs.campaign.layers import channel_limits
 from ..show.text import Table, layer_name, note_lines
 from .convert import worst_case_lines
-from .inputs import FolderImages, InputOptions, Inputs, Pair, choose_inputs, refuse_conversion
+from .inputs import FolderImages, Inputs, Pair, choose_inputs, refuse_conversion
 from .opening import opened
+from .options import InputOptions
 from .terminal import progress, say
 
 _Found = TypeVar("_Found")

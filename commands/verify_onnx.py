@@ -30,7 +30,8 @@ from ..convert.onnx.write import DEFAULT_FORM, FORM, FORMS, SOURCE, attention_mo
 from ..convert.plain import path_in
 from ..convert.write import PROGRAM
 from ..show.text import Table, layer_name, problem_lines
-from .inputs import InputOptions, refuse_conversion
+from .inputs import refuse_conversion
+from .options import InputOptions
 
 
 @dataclass(frozen=True)

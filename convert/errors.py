@@ -237,3 +237,7 @@ class UnsupportedLayerError(ConversionError):
     def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
         super().__init__(message)
         self.problems = tuple(problems)
+
+
+class ImageSizesError(ConversionError):
+    """Images of several sizes, where one is needed."""

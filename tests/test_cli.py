@@ -342,7 +342,7 @@ REFUSED: list[tuple[int, tuple[str, ...], str]] = [
     (3, plan("--arch-arg", "a=1", factory="linear"), "; it takes no argument"),
     (3, ("plan", "weights.pt", "--arch", "nets.py"), "one of small, large, Other, .*, as in nets.py:"),
     (3, ("plan", "weights.pt", "--arch", "nts.py:small"), "no Python file nts.py; close names: nets.py"),
-    (3, ("verify", "weights.pt", *ARCH, "--data", "nowhere"), "and there is no nowhere"),
+    (3, ("verify", "weights.pt", *ARCH, "--data", "nowhere"), "there is no file or folder nowhere"),
     (3, ("verify", "weights.pt", *ARCH, "--data", "nets.py"), "is a file; its folder is ."),
     (3, ("demo", "--out", "weights.pt"), "weights.pt is a file; the output is a folder"),
     (2, convert("--include", "stem"), "matches no convolution; there are 0, 2"),
@@ -380,7 +380,7 @@ REFUSED: list[tuple[int, tuple[str, ...], str]] = [
     (2, ("verify",), "Error: CHECKPOINT is missing: conv2attn verify attention"),
     (2, ("verify", "--random", "3", "--size", "4x4"), "Error: --size has no meaning for random layers"),
     (2, ("verify", "weights.pt"), "--arch is missing"),
-    (2, ("verify", "weights.pt", *ARCH, "--engine", "fast"), "there is no engine 'fast'"),
+    (2, ("verify", "weights.pt", *ARCH, "--engine", "fast"), "one of literal, .*; got fast"),
     (2, ("verify", "weights.pt", *ARCH, "--input", "x=1x3x9x9", "--size", "7x6"), ""),
     (2, ("verify", "weights.pt", *ARCH, "--input", "x=2xx6"), "NAME=SHAPE"),
     (2, ("verify", "weights.pt", "--mean", "1,1,1"), "Error: --mean needs --std"),
@@ -446,7 +446,7 @@ def test_show_asks_for_trust_as_verify_does_and_takes_layers_only_where_no_archi
         assert told.endswith(f"(--trust runs it: {' '.join(('conv2attn', 'show', 'out', *options, '--trust'))})")
     for trust in ((), ("--trust",)):
         told = refused(run, 3, "show", "out", "--image", "none.png", *trust)
-        assert told == "conv2attn: there is no file none.png, the image to show attention on"
+        assert told == "conv2attn: there is no file none.png"
     save_converted(load("out"), "layers")
     Path("nets.py").unlink()
     assert "there is no Python file nets.py" in refused(run, 3, "show", "out", "--image", "a.png", "--trust")

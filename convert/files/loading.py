@@ -18,7 +18,7 @@ from torch.nn.modules.module import _IncompatibleKeys
 from torch.nn.parameter import is_lazy
 
 from ..errors import CheckpointError, ClassesDifferError, TrustNeededError, first_line, listed
-from ..write import Versions, have_same_bytes, versions_of, with_versions
+from ..tensors import Versions, have_same_bytes, versions_of, with_versions
 from .pickles import inert_kinds
 from .readers import FLOAT_STATE, quantised, quantised_keys
 from .state import differing, held_state, is_extra_state, is_loaded, tensors_of

@@ -17,7 +17,8 @@ from onnx import helper
 from PIL import Image
 from torch import Tensor, nn
 
-from conv2attn.commands.inputs import InputOptions, folder_images
+from conv2attn.commands.inputs import folder_images
+from conv2attn.commands.options import InputOptions
 from conv2attn.commands.same import prepared
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.files.preprocessing import Normalization, Owner, Preprocessing

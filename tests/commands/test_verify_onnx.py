@@ -12,11 +12,11 @@ import pytest
 from onnx import helper, numpy_helper, version_converter
 
 from conv2attn.commands.convert import convert_checkpoint
-from conv2attn.commands.inputs import InputOptions
+from conv2attn.commands.options import InputOptions
 from conv2attn.commands.verify_onnx import OnnxCheck, verify_onnx_file
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import CheckpointError, OptionError
-from conv2attn.convert.files.weights import Opening
+from conv2attn.convert.files.opening import Opening
 from conv2attn.convert.onnx import forms, lift
 from conv2attn.convert.onnx.run import random_feeds, session
 from conv2attn.convert.onnx.write import FORMS

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor, nn
 
-from conv2attn.commands.inputs import InputOptions, Pair, choose_inputs
+from conv2attn.commands.inputs import Pair, choose_inputs
+from conv2attn.commands.options import InputOptions
 from conv2attn.commands.show import Subject, View, view_image
 from conv2attn.convert import SelfAttention2d, attention_from_conv, convert_model, graft
 from conv2attn.convert.arguments import Size
