@@ -380,7 +380,7 @@ def same(
     """Say whether two networks differ only by rounding.
 
     Of a folder, the first eight images are used; --data also takes a file of inputs (.npy, .npz or .pt).
-    Exit code 0: same bits, rounding, or --unit. 1: not rounding, biased, coarser, quantised. 5: cannot tell.
+    Exit code 0: same bits, rounding, or --unit. 1: not rounding, biased, coarser, quantised. 5: cannot say.
     """
     from .commands.same import same_files
 
@@ -647,10 +647,14 @@ def prove(
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the derivations to a file.")
     ] = None,
     limit: Annotated[
-        float | None, typer.Option(callback=positive, help="Time limit for each check, in seconds (default 20).")
+        float | None, typer.Option(callback=positive, help="Processor seconds that each check may take (default 20).")
     ] = None,
 ) -> None:
-    """Prove, by computer, the claims that the construction relies on."""
+    """Prove or test, by computer, the claims that the construction relies on.
+
+    Each is proved (in Coq, which formal runs), proved by algebra, or tested on instances. Exit code 1: a claim does
+    not hold. 5: a check ran out of time.
+    """
     from .commands.prove import prove_claims
 
     if code := prove_claims(only or (), show=show, form=form, out=out, limit=limit):

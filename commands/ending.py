@@ -20,7 +20,8 @@ from ..show.text import printable
 from .places import MissingPathError
 from .terminal import JSON_VERSION, ReaderLeftError, say, say_document
 
-WRONG_USE, WRONG_INPUT, UNSUPPORTED, BUG, INTERRUPTED, READER_LEFT = 2, 3, 4, 70, 130, 141  # the last two as shells do
+WRONG_USE, WRONG_INPUT, UNSUPPORTED, CANNOT_SAY = 2, 3, 4, 5
+BUG, INTERRUPTED, READER_LEFT = 70, 130, 141  # the last two as shells do
 _EXAMPLE = "torchvision.models:resnet18"
 _NO_MEMORY = "t allocate memory: you tried to allocate"  # torch's RuntimeError for it
 _OWN = __name__.partition(".")[0]

@@ -57,7 +57,7 @@ class View:
     image: Path | None = None  # file of the image; None means one that is drawn
     size: Size | None = None  # rows and columns to scale the image to, or to draw it in
     query: tuple[int, int] | None = None  # the query, as a pixel of the image; None means its middle
-    alpha: float | None = None  # locality strength of all heads; None means the layers' own
+    alpha: float | None = None  # sharpness of all heads; None means the layers' own
     picture: str | None = None  # one of ``PICTURES``, for a picture
     # applied to the image; None means what the network was trained on, or values from -1 to 1
     normalization: Normalization | None = None

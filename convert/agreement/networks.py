@@ -32,7 +32,7 @@ Outputs = list[dict[str, Tensor]]  # for each batch, the network's output tensor
 
 @dataclass(frozen=True)
 class LayerShape:
-    """An attention layer, for a table: its geometry in words, its heads, and the smallest locality strength.
+    """An attention layer, for a table: its geometry in words, its heads, and the smallest sharpness.
 
     A soft one computes another function than its convolution.
     """

@@ -180,7 +180,7 @@ def staged_error(layer: LayerValues) -> float:
 
 
 def _worst_head(layer: LayerValues, error: Callable[[LayerValues, float, float], float]) -> float:
-    """The error with the locality strength that makes it largest; infinite where attention is too flat."""
+    """The error with the sharpness that makes it largest; infinite where attention is too flat."""
     alphas, unit = set(layer.regime.alpha), unit_roundoff(layer.regime.dtype)
     if not all(alpha >= SMALLEST_ALPHA for alpha in alphas):
         return math.inf

@@ -43,7 +43,7 @@ def tail_fraction(alpha: float, *, axes: int = 2) -> float:
     """tau = 1 - theta_3(exp(-alpha))^-n: most of a head's attention that can miss its target, for any image size.
 
     Args:
-        alpha: Locality strength.
+        alpha: Sharpness.
         axes: n, the number of axes.
     """
     if alpha < SMALLEST_ALPHA:
@@ -143,7 +143,7 @@ def _head_changes(alphas: tuple[float, ...], targets: _Points, span: tuple[int, 
     The result is cached, since a network has many layers with the same kernel and a curve has many alphas.
 
     Args:
-        alphas: Locality strength of each head.
+        alphas: Sharpness of each head.
         targets: Each head's target, from the kernel's first tap.
         span: Pixels from the kernel's first tap to its last, along each axis.
     """

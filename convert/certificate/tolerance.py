@@ -1,4 +1,4 @@
-"""The other direction of the certificate: from a tolerance to the locality strength.
+"""The other direction of the certificate: from a tolerance to the sharpness.
 
 The tail falls as alpha grows: tau <= 2 n exp(-alpha) along n axes (claim ``tail-bound`` in
 ``proofs/claims/certificate/tail.py``). What rounding adds hardly depends on alpha, until attention becomes exactly
@@ -25,13 +25,13 @@ _INTEGERS = {4: torch.int32, 8: torch.int64}  # by bytes: the bits of a floating
 
 
 def alpha_for(tolerance: float, layer: SelfAttention | LayerValues, input_range: InputRange) -> float:
-    """A locality strength that is certified for a tolerance, while its predecessor in alpha's dtype is not.
+    """A sharpness that is certified for a tolerance, while its predecessor in alpha's dtype is not.
 
     Bisection finds it; a smaller alpha that is certified as well is not excluded.
 
     Args:
         tolerance: Largest allowed difference of any output.
-        layer: The layer; its present locality strengths do not matter.
+        layer: The layer; its present sharpnesses do not matter.
         input_range: As for ``certify``.
 
     Returns:
@@ -75,7 +75,7 @@ def alpha_for(tolerance: float, layer: SelfAttention | LayerValues, input_range:
 
 
 def _certified(layer: LayerValues, alpha: float, input_range: InputRange) -> Certificate:
-    """The certificate that the layer would have with this locality strength."""
+    """The certificate that the layer would have with this sharpness."""
     regime = layer.regime
     regime = Regime.of(layer.spec, alpha=alpha, centers=regime.centers, dtype=regime.dtype)
     return certify(layer._replace(regime=regime), input_range=input_range)

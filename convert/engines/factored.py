@@ -180,7 +180,7 @@ class Axis:
         """softmax_k(-alpha (k - q - center)^2) in double precision: [..., queries, keys].
 
         Args:
-            alpha: Locality strength: a number, or [num_heads, 1, 1].
+            alpha: Sharpness: a number, or [num_heads, 1, 1].
             center: Offset of the target from the query, likewise.
             device: Where the table is made.
         """
@@ -333,7 +333,7 @@ def smooth(x: Tensor, axes: Sequence[Axis], alpha: float) -> Tensor:
     Args:
         x: Images [batch, channels, *pixels], without the zeros at both ends of an axis.
         axes: Targets and keys along each axis; between two pixels of the images lies no other key.
-        alpha: Locality strength.
+        alpha: Sharpness.
 
     Returns:
         [batch, channels, *targets].

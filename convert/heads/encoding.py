@@ -1,6 +1,6 @@
 """The quadratic relative positional encoding of Theorem 1, with D_p = 3; along n axes with D_p = n + 1.
 
-For a key at delta = k - q from its query and a head with centre Delta and locality strength alpha,
+For a key at delta = k - q from its query and a head with centre Delta and sharpness alpha,
 
     r_delta = (|delta|^2, delta_1, delta_2)        v = -alpha (1, -2 Delta_1, -2 Delta_2)
 
@@ -58,7 +58,7 @@ def relative_encoding(delta: Tensor) -> Tensor:
 
 
 def head_vectors(alpha: Tensor, centers: Tensor) -> Tensor:
-    """v_h, [num_heads, axes + 1], of locality strengths [num_heads] and centres [num_heads, axes]."""
+    """v_h, [num_heads, axes + 1], of sharpnesses [num_heads] and centres [num_heads, axes]."""
     return -alpha.unsqueeze(-1) * torch.cat([torch.ones_like(centers[:, :1]), -2 * centers], dim=-1)
 
 
@@ -118,7 +118,7 @@ def scores_are_exact(
     Args:
         dtype: float32 or float64.
         padded: Size of the key grid.
-        alpha: Locality strength of each head.
+        alpha: Sharpness of each head.
         centers: Centre of each head.
     """
     centers = list(centers)
@@ -148,7 +148,7 @@ def smallest_gap(alpha: float, center: tuple[float, ...]) -> float:
     ``proofs/claims/computing/score_gap.py``.
 
     Args:
-        alpha: Locality strength of the head.
+        alpha: Sharpness of the head.
         center: Its centre, integers.
     """
     reach = math.hypot(*center)

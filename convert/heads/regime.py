@@ -26,7 +26,7 @@ ONE_HOT_ALPHA = {torch.float32: ONE_HOT["float32"], torch.float64: ONE_HOT["floa
 # Gaps between scores with which exp(-gap) still rounds to 0: 150 ln 2 and 1075 ln 2, and room for the rounding of exp.
 _ONE_HOT_GAP = {torch.float32: 103.98, torch.float64: 745.5}
 
-# The default locality strengths: the next powers of two, with which the scores are exact as well.
+# The default sharpnesses: the next powers of two, with which the scores are exact as well.
 EXACT_ALPHA = {torch.float32: 128.0, torch.float64: 1024.0}
 
 # Why an engine that forms the scores r . v refuses, where ``Regime.cancels``.
@@ -37,7 +37,7 @@ class Positions(NamedTuple):
     """Where the heads of a layer look, and how sharply.
 
     Attributes:
-        alpha: Locality strength of each head, positive and finite.
+        alpha: Sharpness of each head, positive and finite.
         centers: Centre of each head, its offset from the query in pixels along each axis.
     """
 
@@ -59,7 +59,7 @@ class Regime:
         centers: As ``Positions.centers``; likewise.
         at_taps: Whether each centre is the offset of the head's kernel tap.
         dtype: Precision of the attention probabilities.
-        shared_alpha: The locality strength of all heads, or None where they differ.
+        shared_alpha: The sharpness of all heads, or None where they differ.
         is_exact: Whether every attention probability is exactly 0 or 1, and 1 at the head's kernel tap.
         cancels: Whether it is not if computed from scores r . v, even in double precision: a centre is so far from its
             query that large terms cancel, and the gap between the scores of two keys is lost (``smallest_gap``).
@@ -84,7 +84,7 @@ class Regime:
             dtype: float32 or float64.
 
         Raises:
-            ConversionError: A locality strength is not positive and finite, a centre is not finite, their shapes are
+            ConversionError: A sharpness is not positive and finite, a centre is not finite, their shapes are
                 wrong, or they are in less than float32, which would round positions.
         """
         alphas, places = _numbers("alpha", alpha, dtype), _numbers("centers", centers, dtype)

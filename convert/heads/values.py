@@ -44,7 +44,7 @@ class LayerValues(NamedTuple):
 
     @property
     def alpha(self) -> Tensor:
-        """Locality strengths, [num_heads]."""
+        """Sharpnesses, [num_heads]."""
         return self.trained[0] if self.trained else constant(self.regime.alpha, self.regime.dtype, self.weight.device)
 
     @property

@@ -57,7 +57,7 @@ def attention_from_conv(conv: Convolution, *, alpha: float | None = None, engine
     Args:
         conv: The convolution: ``nn.Conv1d``, ``nn.Conv2d``, ``nn.Conv3d``, one of their transposed forms, or of a
             subclass that has a reader (``register_reader``). Its weights are copied.
-        alpha: Locality strength. None takes one so large that attention is exactly one-hot in floating point
+        alpha: Sharpness. None takes one so large that attention is exactly one-hot in floating point
             (128 in single, 1024 in double precision); a smaller one gives soft attention, whose distance from
             the convolution ``certify`` bounds.
         engine: How the layer computes, see ``SelfAttention``.

@@ -53,7 +53,7 @@ class SelfAttention(WithSpareHeads):
         spec: Geometry: channels, one head for each kernel tap, padding, stride between queries.
         weight: The value projections, as under Attributes; None draws new ones, and a new bias.
         bias: The output bias; only with ``weight``.
-        alpha: Locality strength of all heads; None means so large that attention is exactly one-hot, in whatever
+        alpha: Sharpness of all heads; None means so large that attention is exactly one-hot, in whatever
             precision the layer is converted to later.
         engine: How the layer is computed: "auto", "literal", "sdpa", "separable" or "factored".
         memory_limit: Bytes that an engine may hold beside the input, the output and the parameters.

@@ -70,7 +70,7 @@ class HeadPositions(ListedModule):
     Attributes:
         spec: The geometry.
         alpha_follows_dtype: Whether alpha is the one with which attention is one-hot in whatever precision.
-        log_alpha: Logarithm of the locality strength of each head, [num_heads], where positions are trained.
+        log_alpha: Logarithm of the sharpness of each head, [num_heads], where positions are trained.
     """
 
     spec: ConvSpec
@@ -106,7 +106,7 @@ class HeadPositions(ListedModule):
         float64, and in single precision in any other.
 
         Args:
-            alpha: Locality strength of all heads, or of each: [num_heads]. None means so large that attention is
+            alpha: Sharpness of all heads, or of each: [num_heads]. None means so large that attention is
                 exactly one-hot, in whatever precision the layer is converted to later.
             centers: Centre of each head, its offset from the query in pixels (row, column): [num_heads, axes].
 
@@ -152,7 +152,7 @@ class HeadPositions(ListedModule):
 
     @property
     def alpha(self) -> Tensor:
-        """Locality strength of each head, positive, [num_heads]: a new tensor at each access, in at least float32."""
+        """Sharpness of each head, positive, [num_heads]: a new tensor at each access, in at least float32."""
         found = self._alpha()
         return found.as_subclass(Shown) if type(found) is Tensor else found  # which a sharded one cannot be
 
@@ -262,7 +262,7 @@ class HeadPositions(ListedModule):
 
 
 def check_alpha(alpha: float | None, dtype: torch.dtype) -> float:
-    """The locality strength for a layer of this dtype; None means the exact regime.
+    """The sharpness for a layer of this dtype; None means the exact regime.
 
     Raises:
         ConversionError: alpha is not positive and finite in this dtype.

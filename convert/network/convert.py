@@ -113,7 +113,7 @@ def convert_model(
     Args:
         model: Any model; a root that is itself a convolution is replaced as well.
         filter_fn: Called with each convolution and its fully qualified name; False leaves it alone.
-        alpha: Locality strength, see ``attention_from_conv``.
+        alpha: Sharpness, see ``attention_from_conv``.
         engine: Engine of the layers, see ``SelfAttention``.
         inplace: Change the model instead of a copy. Use the returned model all the same: the root may be new.
         skip_unsupported: Leave convolutions that cannot be converted as they are, instead of refusing.

@@ -74,7 +74,7 @@ class LayerReport(LayerRecord):
     Attributes:
         parameters_before: Numbers in the convolution.
         parameters_after: Numbers in the attention layer.
-        alpha: Locality strength of the heads.
+        alpha: Sharpness of the heads.
         note: A remark on its weights for the user, or None.
         original: The layer's name in the source file, or None if it is the same.
         certificate: Bound on the difference from the convolution for inputs within a range, or None.

@@ -257,11 +257,11 @@ def _stuffed(nodes: Nodes, spec: ConvSpec, x: str) -> str:
 
 @dataclass(frozen=True)
 class Heads:
-    """Centres and locality strengths of the heads.
+    """Centres and sharpnesses of the heads.
 
     Attributes:
         spec: Geometry of the layer.
-        alpha: Locality strength of each, [num_heads], in the order of the weight's taps.
+        alpha: Sharpness of each, [num_heads], in the order of the weight's taps.
         centers: Centre of each, [num_heads, axes].
         dtype: Precision of the attention probabilities.
     """

@@ -49,7 +49,7 @@ class RandomLayer:
     size: Size  # size of its inputs
     batch: int  # inputs at a time
     dtype: str  # precision of weights and inputs, one of ``DTYPES``
-    alpha: float  # locality strength of the soft attention
+    alpha: float  # sharpness of the soft attention
     seed: int  # seed of all values
     memory_format: str = MEMORY_FORMATS[0]  # memory format of the inputs, one of ``MEMORY_FORMATS``
 

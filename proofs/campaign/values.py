@@ -144,7 +144,7 @@ def _values(layer: RandomLayer, shape: torch.Size, generator: torch.Generator, *
 
 @torch.no_grad()
 def move_heads(attention: SelfAttention, generator: torch.Generator) -> None:
-    """Moves each head off its tap, and gives each its own locality strength."""
+    """Moves each head off its tap, and gives each its own sharpness."""
     moves, alphas = (
         torch.rand(positions.shape, generator=generator, dtype=torch.float64)
         for positions in (attention.centers, attention.alpha)

@@ -51,7 +51,7 @@ class Claimed:
 
     spec: ConvSpec
     dtype: torch.dtype  # precision of its weights
-    alpha: float  # locality strength of its first head
+    alpha: float  # sharpness of its first head
     low: float  # smallest value of the input
     high: float  # largest value of the input
     bound: float  # bound on |fl(Attention) - fl(Conv)|
@@ -75,7 +75,7 @@ class Stored:
     spec: ConvSpec
     kernel: Tensor  # weights, [out_channels, in_channels / groups, *kernel_size]
     bias: Tensor  # [out_channels]
-    alphas: Tensor  # locality strengths, [heads]
+    alphas: Tensor  # sharpnesses, [heads]
     centers: Tensor  # centres, [heads, axes], of the same dtype
 
     def words(self) -> list[str]:

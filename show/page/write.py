@@ -75,8 +75,8 @@ def make_page(
         pixel: The first query, as a pixel of the image; by default its middle.
         only: Name of the only layer to show.
         agreement: A comparison of the network with its CNN, if one was made.
-        limit: Most multiply-adds that running the network may take; a network that takes more is shown without values, and
-            where there is a limit, nothing is proved for the image, which takes seconds.
+        limit: Most multiply-adds that running the network may take; a network that takes more is shown without values.
+            Where there is a limit, nothing is proved for the image, which takes seconds.
         summary: The summary for the drawn image; by default it is made.
 
     Raises:

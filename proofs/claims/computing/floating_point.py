@@ -91,7 +91,7 @@ def one_hot_threshold(*, thresholds: Mapping[str, int] = ONE_HOT_ALPHA) -> Check
     is_lemma=True,
 )
 def exact_defaults(*, alphas: Mapping[str, int] = EXACT_ALPHA, margins: Mapping[str, int] = MARGIN_BITS) -> Checks:
-    r"""The default locality strengths are exact, with a margin.
+    r"""The default sharpnesses are exact, with a margin.
 
     They are the next powers of two after the thresholds, because `exact-scores` needs powers of two. With them
     attention is exactly one-hot even if $\exp$ is too large by a factor of $2^{{=margins["binary32"]}}$ in single, or

@@ -179,7 +179,7 @@ def gaussian_isotropic(*, constants: dict[Any, Any] = ISOTROPIC) -> Checks:
 
     This is what the coefficients of $x_1^2$, $x_1 x_2$ and $x_2^2$ on both sides say; those of $x_1$ and $x_2$ then
     agree as well. Hence the variance is $1 / (2 \alpha)$ along both axes. The draft prints $a = c = \alpha$, which
-    gives half the locality strength. In $v_h = {=special}$ the two squares have the same coefficient and the product
+    gives half the sharpness. In $v_h = {=special}$ the two squares have the same coefficient and the product
     has none: what is left is the head vector of `encoding-identity`, with the centre $\mu$.
     """
     isotropic = -alpha * squared_distance((x_1, x_2), (mu_1, mu_2))

@@ -1,6 +1,6 @@
 """Sinusoidal encodings, one frequency w per axis, which the draft's section 3.3 left open.
 
-When their score has its only maximum at the target, and the locality strength that they need against the quadratic
+When their score has its only maximum at the target, and the sharpness that they need against the quadratic
 encoding's.
 """
 
@@ -173,7 +173,7 @@ def best_gap_failures(sides: Iterable[int] = ALPHA_SIDES, *, turn: Callable[[int
     is_lemma=True,
 )
 def sinusoidal_alpha() -> Checks:
-    r"""The locality strength that sinusoids need.
+    r"""The sharpness that sinusoids need.
 
     For $|d| \le n - 1$, ${=LOW} \le 1 - \cos w d \le {=HIGH}$. So sinusoids miss the target by as large a share of
     their attention as the quadratic encoding does at $\alpha$ if their strength is some number between
