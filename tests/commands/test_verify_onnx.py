@@ -81,7 +81,7 @@ def test_every_layer_has_its_certificate_and_outputs_are_run_beside_each_other(
     assert all(0 < bound < float("inf") for bound in check.bounds.values())
     (apart, largest), *_ = check.outputs.values()
     assert 0 < apart < largest
-    verdict, table = check.shown()
+    table, verdict = check.shown()
     assert str(verdict).startswith("Verified: ")
     assert isinstance(table, Table)
     assert len(replace(check, is_whole=True).shown()) == 4  # and the output and the seed
