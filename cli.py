@@ -7,6 +7,7 @@ import gc
 import shlex
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,7 @@ from .commands.options import (
     alpha_of,
     check_data,
     command,
+    interrupts_raised,
     named_after,
     one_of,
     pixel_of,
@@ -736,13 +738,30 @@ def _arguments() -> list[str]:
 
 def main() -> None:
     """Runs the command line, and turns every outcome into an exit code."""
+    _run(_arguments() or ["--help"], lambda arguments: app(arguments, standalone_mode=False))
+
+
+def main_same() -> None:
+    """``c2a-same A B`` is ``conv2attn same A B``."""
+    program: Any = typer.main.get_command(app)
+    alone, name = program.commands["same"], "c2a-same"
+    alone.epilog = alone.epilog.replace("conv2attn same", name)
+
+    def run(arguments: list[str]) -> Any:
+        prepare()
+        with interrupts_raised():
+            return alone.main(arguments[1:], prog_name=name, standalone_mode=False, **program.context_settings)
+
+    _run(["same", *(_arguments() or ["--help"])], run)
+
+
+def _run(arguments: list[str], program: Callable[[list[str]], Any]) -> None:
     gc.set_threshold(50_000, 20, 100)  # torch is a million objects, which take long to scan
     atexit.register(gc.freeze)  # otherwise the interpreter scans all of torch once more at exit, for a second
     with ended_by_signals(), nullcontext() if _DEBUG in sys.argv else libraries_quiet():
         prepare_streams()
-        arguments = _arguments() or ["--help"]
         try:
-            sys.exit(app(arguments, standalone_mode=False) or 0)
+            sys.exit(program(arguments) or 0)
         except Exception as error:
             if _DEBUG in sys.argv and not is_usage(error):
                 say(*"".join(traceback.format_exception(error)).splitlines(), err=True)

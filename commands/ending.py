@@ -146,8 +146,7 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
         errors.InputError: "--size sets the size of an image; verify, same and export take other inputs by "
         "--input NAME=SHAPE[:DTYPE]",
         errors.SeveralNetworksError: "--weights KEY takes one",
-        errors.ClassesDifferError: f"most architectures take {'--arch NAME ' * ('--arch' not in arguments)}--arch-arg "
-        f"num_classes={getattr(error, 'classes', None)}",
+        errors.ClassesDifferError: _other_classes(error, arguments),
         errors.RunExistsError: "--resume continues it",
         errors.OutputExistsError: "--force replaces it",
         errors.ImageSizesError: "--size makes pictures one size",
@@ -158,6 +157,14 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
     if isinstance(error, wrong_use):
         return sentence, WRONG_USE
     return sentence, UNSUPPORTED if isinstance(error, errors.UnsupportedLayerError) else WRONG_INPUT
+
+
+def _other_classes(error: Any, arguments: Sequence[str]) -> str:
+    """The option by which the architecture gets as many classes as the weights have."""
+    argument = getattr(error, "argument", None)
+    takes = "the architecture takes" if argument else "most architectures take"
+    arch = "--arch NAME " * ("--arch" not in arguments)
+    return f"{takes} {arch}--arch-arg {argument or 'num_classes'}={getattr(error, 'classes', None)}"
 
 
 def _missing_architecture(error: Exception, arguments: Sequence[str]) -> str:

@@ -343,13 +343,15 @@ Run = Callable[..., Outcome]
 _READ = {"checkpoint", "source", "a", "b", "folder", "original", "image", "data"}  # parameters that are paths to read
 _JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
+MOST_THREADS = 4096
 _THREADS = Annotated[
-    int | None, typer.Option("--threads", metavar="N", min=1, help="Threads (default: one per processor).")
+    int | None,
+    typer.Option("--threads", metavar="N", min=1, max=MOST_THREADS, help="Threads (default: one per processor)."),
 ]
 
 
 @contextmanager
-def _interrupts_raised() -> Iterator[None]:
+def interrupts_raised() -> Iterator[None]:
     """Makes an exception of an interrupt, at which typer would end silently."""
     try:
         yield
@@ -371,12 +373,12 @@ class Program(TyperGroup):
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         """Parses the command line."""
-        with _interrupts_raised():
+        with interrupts_raised():
             return super().make_context(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a command."""
-        with _interrupts_raised():
+        with interrupts_raised():
             return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:

@@ -15,24 +15,27 @@ Check = Callable[..., None]
 
 
 class MissingPathError(Exception):
-    """A file or folder to read that is not there."""
-
-    def __init__(self, path: Path) -> None:
-        close: list[str] = []
-        with suppress(OSError):
-            close = difflib.get_close_matches(path.name, os.listdir(path.parent), n=4, cutoff=0.7)
-        kind = "file" if path.suffix else "file or folder"
-        super().__init__(f"there is no {kind} {path}" + (f"; close names: {', '.join(close)}" if close else ""))
+    """A path to read at which there is neither a file nor a folder."""
 
 
 def check_there(path: Path) -> None:
     """Refuses a path that is not there, in a folder that is; other paths may be names, whose form readers know.
 
     Raises:
-        MissingPathError: It is not there.
+        MissingPathError: It is not there, or a link that leads nowhere, or a device, a pipe or the like.
     """
-    if ":" not in path.name and path.parent.is_dir() and not os.path.lexists(path):
-        raise MissingPathError(path)
+    if os.path.isfile(path) or os.path.isdir(path):
+        return
+    if os.path.exists(path):
+        raise MissingPathError(f"{path} is neither a plain file nor a folder")
+    if os.path.islink(path):
+        raise MissingPathError(f"{path} is a link to {os.readlink(path)}, which leads to no file")
+    if ":" not in path.name and path.parent.is_dir():
+        kind = "file" if path.suffix else "file or folder"
+        close: list[str] = []
+        with suppress(OSError):
+            close = difflib.get_close_matches(path.name, os.listdir(path.parent), n=4, cutoff=0.7)
+        raise MissingPathError(f"there is no {kind} {path}" + (f"; close names: {', '.join(close)}" if close else ""))
 
 
 def check_places(

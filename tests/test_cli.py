@@ -467,6 +467,17 @@ def test_weights_of_other_classes_are_refused_with_the_argument_that_fits(run: R
     told = refused(run, 3, *convert(factory="large"))
     assert "weights.pt has 7 classes, the architecture 64: '0' has as many outputs" in told
     assert "--arch-arg num_classes=7" in told
+    Path("own.py").write_text(OWN_NAME)
+    assert "--arch-arg labels=7" in refused(run, 3, "convert", "weights.pt", "--arch", "own.py:Net")
+
+
+OWN_NAME = """
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self, labels=64):
+        super().__init__(nn.Conv2d(64, labels, 3, padding=1))
+"""
 
 
 COMMANDS = "plan convert verify show restore export same record demo graft freeze learn prove claims formal check soak"
