@@ -115,7 +115,7 @@ def folder_images(
     batch_size: int = BATCH,
 ) -> FolderImages:
     """The images of a folder, whose pictures are prepared as the network's owner does, or scaled and normalised."""
-    size, normalization = chosen.size, chosen.normalization
+    size, normalization = None if chosen.size is None else chosen.size.along(2), chosen.normalization
     taken: int = channels or example_image(network, size or USUAL_SIZES[2]).shape[1]
 
     def read(path: Path) -> Tensor:

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..convert.arguments import USUAL_SIZES
 from ..convert.errors import CheckpointError, OptionError
 from ..convert.files.open import Network
 from ..convert.files.opening import Opening
 from ..convert.files.preprocessing import Preprocessing
 from ..convert.files.readers import kind_of, read_contents
 from ..convert.inputs import example_image, program_shape, random_inputs
+from ..convert.network.plan import usual_size
 from ..convert.onnx.run import random_feeds, session
 from ..convert.sameness.blockwise import same_blocks
 from ..convert.sameness.recorded import Recorded, is_recorded, record_values
@@ -180,7 +180,8 @@ def _random(sides: Sequence[Network | Path], chosen: InputOptions) -> Any:
     if network is None:
         raise OptionError("there is no network")
     shape = program_shape(network.read)
-    grid = size or (known and known.size) or USUAL_SIZES[2]
+    usual = usual_size(network.read)
+    grid = (size and size.along(len(usual))) or (known and known.size) or usual
     image = example_image(network.read, grid, batch=count or (shape and shape[0]) or _DRAWN)
     return prepared(torch.randn(image.shape, generator=torch.Generator().manual_seed(seed)), known, seed)
 
