@@ -627,6 +627,8 @@ def test_a_path_that_is_not_there_is_refused_before_torch_is_imported() -> None:
 
 
 def test_the_demo_s_networks_agree_in_every_engine_and_every_layer(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Proofs about the pages' images take most of the time; tests/show/page has them.
+    monkeypatch.setattr("conv2attn.show.page.data._on_image", lambda *_, **__: None)
     # Nothing is on stderr: no progress bar, since that is no terminal.
     found = result_of("demo", done(run("demo", "--images", "3", "--out", "demo", "--json")))
     assert found["seed"] == HELD_OUT_SEED
