@@ -23,6 +23,8 @@ suite: .venv/dev checker  ## Run test and slow in one run, which collects and im
 # Another processor: what torch's kernels decide there. Faults are planted once, and each property has a few other
 # examples in every run.
 avx2: .venv/dev  ## Run the tests of layers and networks again, with the kernels of a processor that has AVX2 alone.
+	@$(BIN)/python -c "import sys, torch; sys.exit(torch.backends.cpu.get_cpu_capability() == 'AVX2')" || \
+	{ echo "make avx2: this processor has AVX2 alone, so make test and make suite ran these kernels" >&2; exit 0; }; \
 	ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 $(BIN)/python -m pytest $(PARALLEL) --hypothesis-profile=quick \
 		-m "not slow and not browser and not libraries and not fault" \
 		tests/convert/engines tests/convert/layer tests/convert/subclasses tests/convert/network

@@ -7,6 +7,7 @@ import gc
 import shlex
 import sys
 import traceback
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,8 @@ import typer
 from .commands.ending import ended_by_signals, explain, is_usage, libraries_quiet
 from .commands.machine import prepare
 from .commands.options import (
+    DTYPE_NAMES,
+    ENGINE_NAMES,
     AcceleratorOption,
     AlphaOption,
     CheckpointArgument,
@@ -36,24 +39,29 @@ from .commands.options import (
     PrecisionOption,
     Program,
     ProofFormat,
+    RecipeName,
     ResultOption,
     SkipOption,
     alpha_of,
     check_data,
     command,
+    interrupts_raised,
     named_after,
+    one_of,
     pixel_of,
     positive,
     range_of,
     size_of,
     torch_dtype,
 )
+from .commands.places import check_places
 from .commands.terminal import Outcome, prepare_streams, progress, result_file, say, say_document, wrote
 from .commands.topics import TOPICS
+from .convert.write import CONFIG, WEIGHTS, check_file, check_target
 
 if TYPE_CHECKING:
-    from .commands.inputs import InputOptions
-    from .convert.files.weights import Opening
+    from .commands.options import InputOptions
+    from .convert.files.opening import Opening
     from .learn.training.recipe import Session
 
 app = typer.Typer(
@@ -67,6 +75,8 @@ app = typer.Typer(
 )
 CONVERT, TRAIN, THEORY, DEVELOPERS = "Convert", "Train", "Theory", "Developers"
 """Panels of the help."""
+RESTORED, FROZEN = (".safetensors", ".pth", ".pt"), (".pt2", ".pth", ".pt", ".safetensors")
+"""Endings of the files that restore and freeze write."""
 
 
 _DEBUG = "--debug"
@@ -90,7 +100,6 @@ def _options(
     ] = False,
 ) -> None:
     prepare()
-    import numpy  # noqa: F401  before torch, which swallows a Ctrl-C that comes while it imports numpy itself
 
 
 @app.command("help", cls=Command, hidden=True)
@@ -125,11 +134,10 @@ def plan(
     ] = None,
 ) -> Outcome:
     """Show what convert would do, without writing anything."""
+    grid = size_of(size)
     from .commands.convert import plan_checkpoint
 
-    return plan_checkpoint(
-        checkpoint, opening=opening, include=include or (), exclude=exclude or (), size=size_of(size)
-    )
+    return plan_checkpoint(checkpoint, opening=opening, include=include or (), exclude=exclude or (), size=grid)
 
 
 @command(app, CONVERT, computes=True, example="weights.pth --arch timm:resnet18 --out attention")
@@ -157,11 +165,14 @@ def convert(
     force: ForceOption = False,
 ) -> Outcome:
     """Convert a CNN checkpoint or an ONNX network to self-attention."""
+    limits, grid = range_of(input_range), size_of(size)
+    target = out or named_after(checkpoint, "-attention")
+    check_places(check_target, target, checkpoint, force=force)
     from .commands.convert import convert_checkpoint
 
     return convert_checkpoint(
         checkpoint,
-        out or named_after(checkpoint, "-attention"),
+        target,
         opening=opening,
         device=device,
         dtype=torch_dtype(dtype),
@@ -169,8 +180,8 @@ def convert(
         exclude=exclude or (),
         alpha=alpha,
         skip_unsupported=skip_unsupported,
-        input_range=range_of(input_range),
-        size=size_of(size),
+        input_range=limits,
+        size=grid,
         form=form,
         force=force,
         page=page,
@@ -208,6 +219,11 @@ def verify(
     An ONNX file without --arch runs in ONNX Runtime, beside its converted form. Without CHECKPOINT, --random N
     verifies N random layers, as soak does. The size of random images may begin with channels: 3x224x224.
     """
+    if checkpoint is None and inputs.count is None:
+        raise MisuseError(
+            "CHECKPOINT is missing: conv2attn verify attention checks what convert wrote, "
+            "conv2attn verify --random 100 checks random layers"
+        )
     from .commands.verify import verify_chosen
 
     return verify_chosen(
@@ -260,12 +276,12 @@ def show(
     force: ForceOption = False,
 ) -> Outcome:
     """Draw where heads look, as a picture or a page. With --article, write the interactive article instead."""
-    from .commands.show import View, show, show_article
-
     if article:
         chosen = {"FOLDER|CHECKPOINT": source, "--layer": layer, "--picture": picture, "--image": image}
         for name in (name for name, value in chosen.items() if value is not None):
             raise MisuseError(f"{name} has no meaning for the article")
+        from .commands.show import show_article
+
         show_article(out := out or Path("article.html"), force=force)
         return wrote(out)
     if source is None:
@@ -276,8 +292,11 @@ def show(
 
     out = out or named_after(source, ".html")
     pixel = None if query is None else pixel_of(query)
+    from .commands.show import View
+    from .commands.show import show as show_source
+
     view = View(layer, image, pictures.size, pixel, alpha, picture, pictures.normalization)
-    return wrote(out, layers=show(source, out, view, opening, force=force))
+    return wrote(out, layers=show_source(source, out, view, opening, force=force))
 
 
 @command(app, CONVERT, example="attention --out weights.pth")
@@ -296,6 +315,8 @@ def restore(
     force: ForceOption = False,
 ) -> Outcome:
     """Write the state dict of the original CNN, bit for bit."""
+    read = [source / CONFIG, source / WEIGHTS]
+    check_places(check_file, out, source, force=force, sources=read, endings=RESTORED)
     from .commands.restore import restore_file
 
     return restore_file(source, out, opening, ungraft=ungraft, force=force)
@@ -316,19 +337,23 @@ def export(
     force: ForceOption = False,
 ) -> Outcome:
     """Export a converted network as an ONNX file. A CNN is converted first."""
+    from .convert.input_specs import parse_inputs
+
+    specs, grid = parse_inputs(input_ or ()), size_of(size)
+    target = out or named_after(source, ".onnx")
+    check_places(check_file, target, source, force=force, endings=[".onnx"])
     from .commands.export import export_network
-    from .convert.inputs import parse_inputs
 
     return export_network(
         source,
-        out or named_after(source, ".onnx"),
+        target,
         opening=opening,
         alpha=alpha,
         skip_unsupported=skip_unsupported,
-        size=size_of(size),
+        size=grid,
         form=form,
         force=force,
-        inputs=parse_inputs(input_ or ()),
+        inputs=specs,
     )
 
 
@@ -391,9 +416,10 @@ def record(
     force: ForceOption = False,
 ) -> Outcome:
     """Run a network, and write inputs, outputs and values inside, for same on another machine."""
+    target = out or named_after(checkpoint, "-values.safetensors")
+    check_places(check_file, target, checkpoint, force=force, endings=[".safetensors"])
     from .commands.same import record_file
 
-    target = out or named_after(checkpoint, "-values.safetensors")
     return record_file(checkpoint, target, opening=opening, chosen=inputs, values=values or (), force=force)
 
 
@@ -472,11 +498,6 @@ def graft(
     force: ForceOption = False,
 ) -> Outcome:
     """Add attention heads to a CNN that output 0 until trained. With --data, find out whether they pay off."""
-    from dataclasses import replace
-
-    from .commands.graft import compare_on_data, graft_checkpoint
-    from .learn.grafting import GRAFTING
-
     options = {"heads": heads, "key_dim": key_dim, "value_dim": value_dim, "beside": beside, "positions": positions}
     chosen: dict[str, Any] = {"opening": opening, "where": where or (), "options": options, "size": pictures.size}
     if data is None:
@@ -485,13 +506,22 @@ def graft(
                 "CHECKPOINT is missing: conv2attn graft weights.pth --arch timm:resnet18 grafts a CNN, "
                 "conv2attn graft --data digits --out compared trains a small one"
             )
-        return graft_checkpoint(checkpoint, out or named_after(checkpoint, "-grafted"), force=force, **chosen)
+        target = out or named_after(checkpoint, "-grafted")
+        check_places(check_target, target, checkpoint, force=force)
+        from .commands.graft import graft_checkpoint
+
+        return graft_checkpoint(checkpoint, target, force=force, **chosen)
     check_data(data, pictures.size)
     if out is None:
         command = shlex.join(["conv2attn", *_arguments(), "--out", "compared"])
         raise MisuseError(f"--out is missing, the folder of the runs that --data makes: {command}")
     if force:
         raise MisuseError("--force has no meaning with --data, whose runs --resume continues")
+    from dataclasses import replace
+
+    from .commands.graft import compare_on_data
+    from .learn.grafting import GRAFTING
+
     recipe = replace(GRAFTING, weight_decay=weight_decay, seed=seed)
     recipe = replace(recipe, lr=lr[0]) if lr else recipe
     return compare_on_data(
@@ -532,6 +562,10 @@ def freeze(
     force: ForceOption = False,
 ) -> Outcome:
     """Turn trained attention back into convolutions. Kernels are as small as the tolerance allows."""
+    limits, grid = range_of(input_range), size_of(size, axes=2)
+    check_places(check_file, out, checkpoint, force=force, endings=FROZEN)
+    if data is not None:
+        check_data(data, None)
     from .commands.freeze import freeze_checkpoint
 
     return freeze_checkpoint(
@@ -539,8 +573,8 @@ def freeze(
         out,
         opening=opening,
         tolerance=tolerance,
-        input_range=range_of(input_range),
-        size=size_of(size, axes=2),
+        input_range=limits,
+        size=grid,
         data=data,
         force=force,
     )
@@ -565,7 +599,7 @@ def learn(
         ),
     ] = "quadratic",
     recipe: Annotated[
-        str,
+        RecipeName,
         typer.Option(
             metavar="NAME",
             help="small (minutes on a CPU), medium (for inputs of 16x16 tokens) or paper (its widths and 300 epochs).",
@@ -582,12 +616,16 @@ def learn(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in the folder.")] = False,
 ) -> Outcome:
     """Train attention networks from scratch, as in the paper. The paper is Cordonnier et al. (2020)."""
+    from .learn.kinds import encodings_of
+
+    check_data(data, None)
+    encodings = encodings_of(encoding)
     from .commands.learn import learn
-    from .learn.experiment.recipes import encodings_of, setting_of
+    from .learn.experiment.recipes import setting_of
 
     return learn(
         data,
-        encodings_of(encoding),
+        encodings,
         setting_of(recipe, depth=depth, heads=heads, padding=padding, epochs=epochs),
         out,
         seeds=seeds,
@@ -611,10 +649,14 @@ def prove(
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the derivations to a file.")
     ] = None,
     limit: Annotated[
-        float | None, typer.Option(callback=positive, help="Time limit for each check, in seconds (default 20).")
+        float | None, typer.Option(callback=positive, help="Processor seconds that each check may take (default 20).")
     ] = None,
 ) -> None:
-    """Prove, by computer, the claims that the construction relies on."""
+    """Prove or test, by computer, the claims that the construction relies on.
+
+    Each is proved (in Coq, which formal runs), proved by algebra, or tested on instances. Exit code 1: a claim does
+    not hold. 5: a check ran out of time.
+    """
     from .commands.prove import prove_claims
 
     if code := prove_claims(only or (), show=show, form=form, out=out, limit=limit):
@@ -665,12 +707,20 @@ def soak(
         float | None, typer.Option(callback=positive, help="Start no new layer after this time, in minutes.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed for the layers.")] = 0,
-    engine: EngineOption = None,
+    engine: Annotated[
+        list[str] | None,
+        typer.Option(callback=one_of(ENGINE_NAMES), metavar="NAME", help="Engine to check. Repeatable (default: all)."),
+    ] = None,
     dtype: Annotated[
-        list[str] | None, typer.Option(metavar="NAME", help="Precision of the layers. Repeatable (default: all).")
+        list[str] | None,
+        typer.Option(
+            callback=one_of(DTYPE_NAMES),
+            metavar="NAME",
+            help="Precision of the layers. Repeatable (default: all).",
+        ),
     ] = None,
     device: DeviceOption = "cpu",
-    max_size: Annotated[int, typer.Option(help="Longest side of the layers' inputs, in pixels.")] = 64,
+    max_size: Annotated[int, typer.Option(min=1, max=64, help="Longest side of the layers' inputs, in pixels.")] = 64,
     first: Annotated[int, typer.Option(min=0, help="Number of the first layer.")] = 0,
     out: ResultOption = None,
 ) -> Outcome:
@@ -688,13 +738,30 @@ def _arguments() -> list[str]:
 
 def main() -> None:
     """Runs the command line, and turns every outcome into an exit code."""
+    _run(_arguments() or ["--help"], lambda arguments: app(arguments, standalone_mode=False))
+
+
+def main_same() -> None:
+    """``c2a-same A B`` is ``conv2attn same A B``."""
+    program: Any = typer.main.get_command(app)
+    alone, name = program.commands["same"], "c2a-same"
+    alone.epilog = alone.epilog.replace("conv2attn same", name)
+
+    def run(arguments: list[str]) -> Any:
+        prepare()
+        with interrupts_raised():
+            return alone.main(arguments[1:], prog_name=name, standalone_mode=False, **program.context_settings)
+
+    _run(["same", *(_arguments() or ["--help"])], run)
+
+
+def _run(arguments: list[str], program: Callable[[list[str]], Any]) -> None:
     gc.set_threshold(50_000, 20, 100)  # torch is a million objects, which take long to scan
     atexit.register(gc.freeze)  # otherwise the interpreter scans all of torch once more at exit, for a second
     with ended_by_signals(), nullcontext() if _DEBUG in sys.argv else libraries_quiet():
         prepare_streams()
-        arguments = _arguments() or ["--help"]
         try:
-            sys.exit(app(arguments, standalone_mode=False) or 0)
+            sys.exit(program(arguments) or 0)
         except Exception as error:
             if _DEBUG in sys.argv and not is_usage(error):
                 say(*"".join(traceback.format_exception(error)).splitlines(), err=True)

@@ -15,21 +15,21 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..convert.agreement.report import SAME_BITS, CertifiedReport, certify_report
+from ..convert.agreement.report import CertifiedReport, certify_report
 from ..convert.arguments import Size, format_bytes
 from ..convert.certificate.layer import format_bound, is_useful, number
 from ..convert.certificate.network.certificate import NetworkCertificate
 from ..convert.errors import CheckpointError, OptionError, Problem
 from ..convert.files.folder import save_converted
 from ..convert.files.open import Network, placed
+from ..convert.files.opening import Opening
 from ..convert.files.readers import Kind, sniff
-from ..convert.files.weights import Opening
 from ..convert.network.convert import convert_model, name_filter, plan_conversion
 from ..convert.network.plan import plan_layers, usual_size
 from ..convert.onnx.write import DEFAULT_FORM, WholeModel, attention_model, flaw
-from ..convert.write import PAGE, PROGRAM, check_target
+from ..convert.write import PAGE, PROGRAM
 from ..show.text import Table, dequantised_lines, layer_name, non_finite_lines, note_lines, problem_lines
-from .opening import check_places, opened, options_to_open
+from .opening import opened, options_to_open
 from .terminal import Done, progress, say
 
 
@@ -52,7 +52,6 @@ def convert_checkpoint(
 ) -> Conversion:
     """Converts a checkpoint, certifies it, and writes the folder. The arguments are the command's options."""
     # read the CNN
-    check_places(check_target, out, checkpoint, force=force)
     with progress("Reading", total=None):
         network = opened(checkpoint, opening)
         cnn = network.cnn()
@@ -122,10 +121,10 @@ class Conversion:
         }
 
     def shown(self) -> list[Table | str]:
-        """The verdict, a table of layers, lines about the whole, and the verdict with the next command."""
+        """Counts, a table of layers, lines about the whole, and the outcome with the next command."""
         certified, checkpoint = self.certified, self.network.checkpoint
         return [
-            certified.summary.in_words,
+            certified.summary.counts,
             _table(certified),
             *note_lines((layer.name, layer.note) for layer in certified.layers),
             *problem_lines("left alone", certified.skipped),
@@ -134,14 +133,8 @@ class Conversion:
             *self._layers_only,
             *dequantised_lines(checkpoint.dequantised),
             f"Wrote {self.folder}" + ("" if self.page is None else f"; open {self.page} to look at it"),
-            f"{self._verdict}. Next: {self.next_command}",
+            f"{certified.summary.outcome or 'Converted.'} Next: {self.next_command}",
         ]
-
-    @property
-    def _verdict(self) -> str:
-        if self.certified.summary.apart is not None:
-            return "Soft attention, another function than the CNN's"
-        return SAME_BITS if self.certified.summary.is_same_program else "Converted"
 
     @property
     def _left_out(self) -> int | None:
@@ -191,16 +184,16 @@ def worst_case_lines(found: NetworkCertificate | None, limits: tuple[float, floa
         found: The certificate; None where none was asked for, since the network is deep.
         limits: The smallest and the largest value of an image, if that is known.
     """
+    on = "" if limits is None else f" on [{_down(limits[0])}, {_down(-limits[1], -1)}]"
     if found is None or (found.bound is not None and not is_useful(found.bound, found.outputs)):
         why = "" if found is None or found.bound is None else f": {number(found.bound)} is as large as outputs can be"
-        where = "" if found is None else f" for any {found.size} image{why}"
+        where = f" for any{'' if found is None else f' {found.size}'} image{on}{why}"
         return [f"Whole network: no useful worst case{where}; a bound for every image grows with every layer."]
     if found.bound is None:
         reasons = [f"{each.name}: {each.reason}".removeprefix(": ") for each in found.unbounded]
         first = [] if not reasons else [f"; {reasons[0]}"]
         return [f"Whole network: no finite worst case is known{''.join(first)}.", *map("  {}".format, reasons[1:])]
-    low, high = limits or (-math.inf, math.inf)
-    where = f"any {found.size} image on [{_down(low)}, {_down(-high, -1)}]"
+    where = f"any {found.size} image{on}"
     return [f"Whole network: worst case for {where}, in any order of sums: {format_bound(found.bound, found.outputs)}."]
 
 
@@ -227,7 +220,7 @@ def _table(certified: CertifiedReport) -> Table:
         "layer",
         "geometry",
         "heads",
-        "alpha",
+        "sharpness",
         "parameters",
         "as attention",
         f"worst case, inputs on [{low:g}, {high:g}]",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import logging
 import os
@@ -18,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from ..show.text import printable
+from .places import MissingPathError
 from .terminal import JSON_VERSION, ReaderLeftError, say, say_document
 
-WRONG_USE, WRONG_INPUT, UNSUPPORTED, BUG, INTERRUPTED, READER_LEFT = 2, 3, 4, 70, 130, 141  # the last two as shells do
+WRONG_USE, WRONG_INPUT, UNSUPPORTED, CANNOT_SAY = 2, 3, 4, 5
+BUG, INTERRUPTED, READER_LEFT = 70, 130, 141  # the last two as shells do
 _EXAMPLE = "torchvision.models:resnet18"
 _NO_MEMORY = "t allocate memory: you tried to allocate"  # torch's RuntimeError for it
 _OWN = __name__.partition(".")[0]
@@ -51,26 +52,6 @@ class EndedBySignal(KeyboardInterrupt):
     def __init__(self, number: int = signal.SIGINT) -> None:
         super().__init__()
         self.number = number
-
-
-class MissingPathError(Exception):
-    """A file or folder to read that is not there, found before torch is imported."""
-
-    def __init__(self, path: Path) -> None:
-        close: list[str] = []
-        with suppress(OSError):
-            close = difflib.get_close_matches(path.name, os.listdir(path.parent), n=4, cutoff=0.7)
-        super().__init__(f"there is no file {path}" + (f"; close names: {', '.join(close)}" if close else ""))
-
-
-def check_there(path: Path) -> None:
-    """Refuses a path that is not there, in a folder that is; other paths may be names, whose form readers know.
-
-    Raises:
-        MissingPathError: It is not there.
-    """
-    if ":" not in path.name and path.parent.is_dir() and not os.path.lexists(path):
-        raise MissingPathError(path)
 
 
 class InterruptedRunError(Exception):
@@ -153,7 +134,6 @@ def _value_of(names: Sequence[str], arguments: Sequence[str]) -> str | None:
 def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
     """Sentence and exit code for errors from neither the command line nor the system; imports torch."""
     from ..convert import errors
-    from ..learn.data.pictures import ImageSizesError
 
     if not isinstance(error, errors.ConversionError):
         culprit, said = _culprit(error), errors.first_line(error)
@@ -166,11 +146,10 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
         errors.InputError: "--size sets the size of an image; verify, same and export take other inputs by "
         "--input NAME=SHAPE[:DTYPE]",
         errors.SeveralNetworksError: "--weights KEY takes one",
-        errors.ClassesDifferError: f"most architectures take {'--arch NAME ' * ('--arch' not in arguments)}--arch-arg "
-        f"num_classes={getattr(error, 'classes', None)}",
+        errors.ClassesDifferError: _other_classes(error, arguments),
         errors.RunExistsError: "--resume continues it",
         errors.OutputExistsError: "--force replaces it",
-        ImageSizesError: "--size makes pictures one size",
+        errors.ImageSizesError: "--size makes pictures one size",
     }
     hint = next((f" ({hint})" for kind, hint in hints.items() if isinstance(error, kind)), "")
     wrong_use = errors.SelectionError | errors.OptionError | errors.UnknownEngineError
@@ -178,6 +157,14 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
     if isinstance(error, wrong_use):
         return sentence, WRONG_USE
     return sentence, UNSUPPORTED if isinstance(error, errors.UnsupportedLayerError) else WRONG_INPUT
+
+
+def _other_classes(error: Any, arguments: Sequence[str]) -> str:
+    """The option by which the architecture gets as many classes as the weights have."""
+    argument = getattr(error, "argument", None)
+    takes = "the architecture takes" if argument else "most architectures take"
+    arch = "--arch NAME " * ("--arch" not in arguments)
+    return f"{takes} {arch}--arch-arg {argument or 'num_classes'}={getattr(error, 'classes', None)}"
 
 
 def _missing_architecture(error: Exception, arguments: Sequence[str]) -> str:

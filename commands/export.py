@@ -9,14 +9,15 @@ from typing import Any
 from ..convert.arguments import USUAL_SIZES, Size
 from ..convert.errors import OptionError
 from ..convert.export.to_onnx import export_onnx
-from ..convert.files.weights import Opening
-from ..convert.inputs import InputSpec, random_inputs
+from ..convert.files.opening import Opening
+from ..convert.input_specs import InputSpec
+from ..convert.inputs import random_inputs
 from ..convert.layer.layer import SelfAttention
 from ..convert.network.convert import convert_model
 from ..convert.onnx.write import DEFAULT_FORM
 from ..convert.write import check_file
 from .inputs import refuse_conversion
-from .opening import check_places, opened
+from .opening import opened
 from .terminal import Done, wrote
 
 
@@ -33,10 +34,7 @@ def export_network(
     inputs: Sequence[InputSpec] = (),
 ) -> Done:
     """Writes a network as ONNX. The arguments are the command's options."""
-    if out.suffix != ".onnx":
-        raise OptionError(f"{out} must end in .onnx, which is the kind of file that is written")
     # open it, and convert a CNN first
-    check_places(check_file, out, source, force=force)
     network = opened(source, opening)
     sources = [source, *network.files]
     check_file(out, force=force, sources=sources)

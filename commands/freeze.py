@@ -11,17 +11,18 @@ import torch
 from torch import nn
 
 from ..convert.arguments import USUAL_SIZES, Size
-from ..convert.errors import ConversionError, OptionError, untraceable
+from ..convert.errors import ConversionError, untraceable
+from ..convert.files.opening import Opening
 from ..convert.files.preprocessing import caveats
 from ..convert.files.state import complete_state, independent_tensors
-from ..convert.files.weights import Opening
 from ..convert.inputs import example_image
-from ..convert.write import check_file, copies, write_file, write_safetensors, write_stream
-from ..learn.data.datasets import data_kind, load_data
+from ..convert.tensors import copies, write_safetensors, write_stream
+from ..convert.write import check_file, write_file
+from ..learn.data.datasets import load_data
 from ..learn.freezing import FrozenModel, freeze
 from ..learn.training.recipe import accuracy
 from ..show.text import Table, layer_name
-from .opening import check_places, opened
+from .opening import opened
 from .terminal import Done, say
 
 PROGRAM, SAFETENSORS = ".pt2", ".safetensors"
@@ -40,14 +41,6 @@ def freeze_checkpoint(
     force: bool,
 ) -> Done:
     """Freezes a network and writes it. The arguments are the command's options."""
-    if out.suffix not in ENDINGS:
-        raise OptionError(
-            f"{out} must end in {', '.join(ENDINGS)}: a program of torch.export's, or the state dict of the frozen CNN"
-        )
-    # everything that can be refused before the network is read
-    check_places(check_file, out, checkpoint, force=force)
-    if data is not None:
-        data_kind(data)  # which refuses data that there is not, before anything is read
     network = opened(checkpoint, opening)
     sources = [checkpoint, *network.files]
     check_file(out, force=force, sources=sources)

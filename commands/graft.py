@@ -16,8 +16,8 @@ from ..convert.arguments import Size
 from ..convert.files.architecture import Architecture
 from ..convert.files.folder import NETWORK, save_converted
 from ..convert.files.open import Network
+from ..convert.files.opening import Opening
 from ..convert.files.preprocessing import Normalization, Preprocessing, caveats
-from ..convert.files.weights import Opening
 from ..convert.inputs import example_image
 from ..convert.layer.layer import SelfAttention
 from ..convert.network.convert import is_convolution
@@ -26,7 +26,7 @@ from ..convert.network.modules import modules_of
 from ..convert.network.plan import usual_size
 from ..convert.network.report import Report
 from ..convert.subclasses.computed import in_eval_mode
-from ..convert.write import check_apart, check_target
+from ..convert.write import check_apart
 from ..learn.chance import LEVEL
 from ..learn.comparison import small_cnn_for
 from ..learn.data.datasets import load_data
@@ -38,7 +38,7 @@ from ..learn.training.folders import write_json
 from ..learn.training.recipe import Recipe, Session
 from ..show.text import Table
 from .graft_verdict import GRAFTS, above_chance, cautions_of, chance_of, notes_of, scores_table, verdict_of
-from .opening import check_places, opened, options_to_open
+from .opening import opened, options_to_open
 from .terminal import Done, progress, say
 
 COMPARISON = "graft.json"
@@ -56,7 +56,6 @@ def graft_checkpoint(
     force: bool,
 ) -> Done:
     """Writes a CNN with spare heads, which computes what the CNN computes. The arguments are the command's options."""
-    check_places(check_target, out, checkpoint, force=force)
     with progress("Reading", total=None):
         network = opened(checkpoint, opening).whole()
         cnn = network.cnn()

@@ -18,13 +18,14 @@ from torch import Tensor, nn
 
 from ..convert.agreement.networks import batch_length
 from ..convert.arguments import USUAL_SIZES, Size, check_memory
-from ..convert.errors import CheckpointError, OptionError
-from ..convert.files.preprocessing import Normalization, Preprocessing, caveats
+from ..convert.errors import CheckpointError, ImageSizesError, OptionError
+from ..convert.files.preprocessing import Preprocessing, caveats
 from ..convert.files.readers import read_contents
-from ..convert.inputs import InputSpec, example_image, program_shape, random_inputs
+from ..convert.inputs import example_image, program_shape, random_inputs
 from ..convert.layer.layer import SelfAttention
 from ..learn.data.datasets import find_places
-from ..learn.data.pictures import SUFFIXES, ImageSizesError, check_plain_file, picture_reader, read_picture
+from ..learn.data.pictures import SUFFIXES, check_plain_file, picture_reader, read_picture
+from .options import InputOptions
 from .terminal import say
 
 DEFAULT_IMAGES = 2
@@ -50,28 +51,6 @@ def refuse_conversion(path: Path, *, alpha: float | None, skip_unsupported: bool
     if alpha is not None or skip_unsupported:
         given = "alpha" if alpha is not None else "skipping unsupported layers"
         raise OptionError(f"{path} is converted already, so {given} has no meaning")
-
-
-@dataclass(frozen=True)
-class InputOptions:
-    """Choice of what networks are run on: by the options ``INPUTS``, or ``PICTURES`` alone.
-
-    Attributes:
-        data: Folder of images, or file of inputs; None means random inputs.
-        count: Number of random inputs; None means ``DEFAULT_IMAGES``, or one batch of described inputs.
-        seed: Seed of random inputs; None means 0.
-        specs: The networks' inputs by name, to be drawn at random.
-        size: Size of random images and of pictures: rows and columns, perhaps after channels; None means the size that
-            the network was trained on, or the usual one (``USUAL_SIZES``).
-        normalization: Normalization of a folder's pictures; None means the network's own, or values from -1 to 1.
-    """
-
-    data: Path | None = None
-    count: int | None = None
-    seed: int | None = None
-    specs: tuple[InputSpec, ...] = ()
-    size: Size | None = None
-    normalization: Normalization | None = None
 
 
 class Inputs(NamedTuple):
@@ -136,7 +115,7 @@ def folder_images(
     batch_size: int = BATCH,
 ) -> FolderImages:
     """The images of a folder, whose pictures are prepared as the network's owner does, or scaled and normalised."""
-    size, normalization = chosen.size, chosen.normalization
+    size, normalization = None if chosen.size is None else chosen.size.along(2), chosen.normalization
     taken: int = channels or example_image(network, size or USUAL_SIZES[2]).shape[1]
 
     def read(path: Path) -> Tensor:

@@ -12,7 +12,7 @@ from ..learn.data.datasets import load_data
 from ..learn.experiment.folder import Experiment, Result, read_history, run_folder
 from ..learn.experiment.recipes import Setting
 from ..learn.experiment.run import run_experiment
-from ..learn.networks import BLOCKS
+from ..learn.kinds import BLOCKS
 from ..learn.training.fit import check_packages
 from ..learn.training.recipe import Session
 from ..show.page.write import film_page

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from torch import nn
 
-from ..convert.errors import OutputExistsError
-from ..convert.files.folder import converted_in
 from ..convert.files.open import Network, open_network
-from ..convert.files.readers import kind_of
-from ..convert.files.weights import Opening
-from ..convert.write import CONFIG
+from ..convert.files.opening import Opening
 from ..show.text import partial_lines
 from .terminal import say
-
-Check = Callable[..., None]
 
 
 def opened(path: Path, opening: Opening | None = None) -> Network:
@@ -26,16 +19,6 @@ def opened(path: Path, opening: Opening | None = None) -> Network:
     saved = network.checkpoint
     say(*partial_lines(path, len(saved.state_dict), saved.left_over), err=True)
     return network
-
-
-def check_places(check: Check, out: Path, source: Path, *, force: bool, sources: Sequence[Path] = ()) -> None:
-    """Refuses a place of the output as ``check_file`` or ``check_target`` does, which ``check`` is."""
-    try:
-        check(out, force=force, sources=[source, *sources])
-    except OutputExistsError:
-        if not (converted_in(source) / CONFIG).is_file():
-            kind_of(source)
-        raise
 
 
 def options_to_open(network: Network) -> list[str]:

@@ -7,36 +7,45 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, cast, get_args, get_type_hints
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from .ending import INTERRUPTED, InterruptedRunError, check_there, code_of_interrupt, is_usage
+from .ending import INTERRUPTED, InterruptedRunError, code_of_interrupt, is_usage
 from .machine import use_threads
+from .places import check_there
 from .terminal import Outcome, print_outcome, results_alone
 
 if TYPE_CHECKING:
     from ..convert.arguments import Size
+    from ..convert.files.opening import Opening
     from ..convert.files.preprocessing import Normalization
-    from ..convert.files.weights import Opening
-    from .inputs import InputOptions
+    from ..convert.input_specs import InputSpec
 
 
 _Number = TypeVar("_Number", int, float)
 
 Dtype = Literal["float64", "float32", "bfloat16", "float16"]
 """Precisions that a model can be converted in."""
+DTYPE_NAMES: tuple[str, ...] = get_args(Dtype)
 
 Picture = Literal["maps", "contours", "error", "kernel", "training", "curves"]
 """Pictures of a converted network: the first four; of an experiment: maps, contours and the last two."""
 
+RecipeName = Literal["small", "medium", "paper"]
+"""Recipes of experiments."""
+
 ProofFormat = Literal["text", "markdown", "json"]
 """Formats of the document that holds the proofs."""
+
+ENGINE_NAMES = ("literal", "sdpa", "separable", "factored")
+"""Names of engines. They stand here, too, so that a wrong one is refused before torch is imported."""
 
 
 def positive(value: Any) -> Any:
@@ -45,6 +54,18 @@ def positive(value: Any) -> Any:
         if not (number > 0 and math.isfinite(number)):
             raise typer.BadParameter(f"must be positive and finite; got {number}")
     return value
+
+
+def one_of(known: Sequence[str]) -> Callable[[list[str] | None], list[str] | None]:
+    """Returns the callback of a repeatable option that refuses names that are not known."""
+
+    def check(names: list[str] | None) -> list[str] | None:
+        for name in names or ():
+            if name not in known:
+                raise typer.BadParameter(f"must be one of {', '.join(known)}; got {name}")
+        return names
+
+    return check
 
 
 class MisuseError(typer.BadParameter):
@@ -68,7 +89,7 @@ def alpha_of(text: str) -> float:
         value = float(text)
         if LEAST_ALPHA <= value <= LARGEST_ALPHA:
             return value
-    from ..convert.heads.regime import ONE_PIXEL
+    from ..convert.heads.sharpness import ONE_PIXEL
 
     raise typer.BadParameter(
         f"must be a number from {LEAST_ALPHA:g}, where a head sees some 1,000 pixels each way, to {LARGEST_ALPHA:g} "
@@ -113,7 +134,12 @@ ForceOption = Annotated[
 ]
 FormOption = Annotated[str | None, typer.Option(metavar="FORM", help="ONNX: separable or literal (see help engines).")]
 EngineOption = Annotated[
-    list[str] | None, typer.Option(metavar="NAME", help="Engine to check (conv2attn help engines). Repeatable.")
+    list[str] | None,
+    typer.Option(
+        callback=one_of((*ENGINE_NAMES, "auto")),
+        metavar="NAME",
+        help="Engine to check (conv2attn help engines). Repeatable.",
+    ),
 ]
 ResultOption = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write the result as JSON.")
@@ -148,12 +174,34 @@ OPENING: dict[str, tuple[Any, Any]] = {
 def opening_of(*, arch: str | None, arch_arg: list[str] | None, ema: bool, weights: str | None, trust: bool) -> Opening:
     """Returns the ``Opening`` that the options of these names describe."""
     from ..convert.files.architecture import Architecture, parse_arguments
-    from ..convert.files.weights import Opening
+    from ..convert.files.opening import Opening
 
     if arch is None and arch_arg:
         raise MisuseError("--arch-arg goes with --arch, whose network takes the argument")
     architecture = None if arch is None else Architecture(arch, parse_arguments(arch_arg or ()))
     return Opening(architecture, ema, weights, trust)
+
+
+@dataclass(frozen=True)
+class InputOptions:
+    """Choice of what networks are run on: by the options ``INPUTS``, or ``PICTURES`` alone.
+
+    Attributes:
+        data: Folder of images, or file of inputs; None means random inputs.
+        count: Number of random inputs; None means ``DEFAULT_IMAGES``, or one batch of described inputs.
+        seed: Seed of random inputs; None means 0.
+        specs: The networks' inputs by name, to be drawn at random.
+        size: Size of random images and of pictures: rows and columns, perhaps after channels; None means the size that
+            the network was trained on, or the usual one (``USUAL_SIZES``).
+        normalization: Normalization of a folder's pictures; None means the network's own, or values from -1 to 1.
+    """
+
+    data: Path | None = None
+    count: int | None = None
+    seed: int | None = None
+    specs: tuple[InputSpec, ...] = ()
+    size: Size | None = None
+    normalization: Normalization | None = None
 
 
 _NORMALIZATION: dict[str, tuple[Any, Any]] = {"mean": (MeanOption, None), "std": (StdOption, None)}
@@ -180,8 +228,7 @@ def inputs_of(
     axes: int | None = None,
 ) -> InputOptions:
     """Returns the ``InputOptions`` that the options of these names describe, with a size of ``axes`` lengths."""
-    from ..convert.inputs import parse_inputs
-    from .inputs import InputOptions
+    from ..convert.input_specs import parse_inputs
 
     specs, normalization = tuple(parse_inputs(input_ or ())), normalization_of(mean, std)
     return InputOptions(data, random, seed, specs, size_of(size, axes), normalization)
@@ -249,13 +296,15 @@ def check_data(text: str, size: Size | None) -> None:
     Raises:
         OptionError: There is no such kind of data.
     """
-    from ..learn.data.datasets import data_kind, sized
+    from ..learn.data.kinds import data_kind, sized
 
-    kind, _ = data_kind(text)
+    kind, path = data_kind(text)
     if size is not None and kind != "folder":
         data = sized(kind, size)
         instead = f"--data {data} has images of {size}" if data else "leave --size out"
         raise MisuseError(f"--size {size} is for a folder of pictures, which are scaled to it; {instead}")
+    if kind in ("folder", "cifar10"):
+        check_there(Path(path))
 
 
 def pixel_of(text: str) -> tuple[int, int]:
@@ -291,16 +340,18 @@ GROUPS: dict[str, tuple[dict[str, tuple[Any, Any]], Callable[..., Any]]] = {
 """Options that several commands have together: each with its default, and the function that makes one value of them."""
 _GROUP_TYPES = ("Opening", "InputOptions")
 Run = Callable[..., Outcome]
-_READ = {"checkpoint", "source", "a", "b", "folder", "original"}  # parameters that are paths to read
+_READ = {"checkpoint", "source", "a", "b", "folder", "original", "image", "data"}  # parameters that are paths to read
 _JSON = Annotated[bool, typer.Option("--json", help="Print one JSON object and nothing else.")]
 
+MOST_THREADS = 4096
 _THREADS = Annotated[
-    int | None, typer.Option("--threads", metavar="N", min=1, help="Threads (default: one per processor).")
+    int | None,
+    typer.Option("--threads", metavar="N", min=1, max=MOST_THREADS, help="Threads (default: one per processor)."),
 ]
 
 
 @contextmanager
-def _interrupts_raised() -> Iterator[None]:
+def interrupts_raised() -> Iterator[None]:
     """Makes an exception of an interrupt, at which typer would end silently."""
     try:
         yield
@@ -322,12 +373,12 @@ class Program(TyperGroup):
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         """Parses the command line."""
-        with _interrupts_raised():
+        with interrupts_raised():
             return super().make_context(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs a command."""
-        with _interrupts_raised():
+        with interrupts_raised():
             return super().invoke(ctx)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -377,10 +428,12 @@ def command(
             if threads is not None:
                 use_threads(threads)
             for name in _READ & given.keys():
-                if given[name] is not None:
+                if isinstance(given[name], Path):
                     check_there(given[name])
             for group, (members, parse) in groups.items():
                 given[group] = parse(**{name: given.pop(name) for name in members})
+            import numpy  # noqa: F401  before torch, which swallows a Ctrl-C that comes while it imports numpy itself
+
             outcome = run(**given)
             print_outcome(run.__name__, outcome, as_json=as_json)
             if outcome.exit_code:

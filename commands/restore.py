@@ -7,24 +7,19 @@ from pathlib import Path
 
 import torch
 
-from ..convert.errors import OptionError
 from ..convert.files.folder import LAYERS_CONTENT
+from ..convert.files.opening import Opening
 from ..convert.files.state import independent_tensors
-from ..convert.files.weights import Opening
-from ..convert.write import CONFIG, WEIGHTS, check_file, copies, write_file, write_safetensors, write_stream
-from .opening import check_places, opened
+from ..convert.tensors import copies, write_safetensors, write_stream
+from ..convert.write import write_file
+from .opening import opened
 from .terminal import Done, wrote
-
-_SUFFIXES = (".safetensors", ".pth", ".pt")
 
 
 def restore_file(
     source: Path, out: Path, opening: Opening | None = None, *, ungraft: bool = False, force: bool = False
 ) -> Done:
     """Writes the CNN's state dict, bit for bit and in its order, to a file. The arguments are the command's options."""
-    if out.suffix not in _SUFFIXES:
-        raise OptionError(f"{out} must end in {', '.join(_SUFFIXES)}, which says what kind of file is written")
-    check_places(check_file, out, source, force=force, sources=[source / CONFIG, source / WEIGHTS])
     network = opened(source, opening)
     state = network.cnn_state(ungraft_all=ungraft)
     if out.suffix == ".safetensors":

@@ -10,23 +10,24 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..convert.arguments import USUAL_SIZES
 from ..convert.errors import CheckpointError, OptionError
 from ..convert.files.open import Network
+from ..convert.files.opening import Opening
 from ..convert.files.preprocessing import Preprocessing
 from ..convert.files.readers import kind_of, read_contents
-from ..convert.files.weights import Opening
 from ..convert.inputs import example_image, program_shape, random_inputs
+from ..convert.network.plan import usual_size
 from ..convert.onnx.run import random_feeds, session
 from ..convert.sameness.blockwise import same_blocks
 from ..convert.sameness.recorded import Recorded, is_recorded, record_values
 from ..convert.sameness.same import STEPS, compare
 from ..convert.sameness.sides import ONNX, OnnxCall
 from ..convert.sameness.verdict import LEGEND
-from ..convert.write import check_file, write_file
+from ..convert.write import write_file
 from ..show.text import Table
-from .inputs import InputOptions, folder_images
-from .opening import check_places, opened
+from .inputs import folder_images
+from .opening import opened
+from .options import InputOptions
 from .terminal import Done, progress, wrote
 
 _IMAGES = 8  # of a folder
@@ -86,9 +87,6 @@ def record_file(
     source: Path, out: Path, *, opening: Opening, chosen: InputOptions, values: Sequence[str], force: bool
 ) -> Done:
     """``conv2attn record``. The arguments are the command's options."""
-    if out.suffix != SUFFIX:
-        raise OptionError(f"{out} must end in {SUFFIX}, which is the kind of file that is written")
-    check_places(check_file, out, source, force=force)
     side = _opened(source, opening)
     sources = [source] if isinstance(side, Path) else [source, *side.files]
     if isinstance(side, Path) and side.suffix != ONNX:
@@ -182,7 +180,8 @@ def _random(sides: Sequence[Network | Path], chosen: InputOptions) -> Any:
     if network is None:
         raise OptionError("there is no network")
     shape = program_shape(network.read)
-    grid = size or (known and known.size) or USUAL_SIZES[2]
+    usual = usual_size(network.read)
+    grid = (size and size.along(len(usual))) or (known and known.size) or usual
     image = example_image(network.read, grid, batch=count or (shape and shape[0]) or _DRAWN)
     return prepared(torch.randn(image.shape, generator=torch.Generator().manual_seed(seed)), known, seed)
 

@@ -27,8 +27,8 @@ from ..convert.errors import (
 from ..convert.examples.images import DRAWN_SIZE, drawn_image
 from ..convert.files.folder import converted_in
 from ..convert.files.layers import Layers
+from ..convert.files.opening import Opening
 from ..convert.files.preprocessing import Normalization, Preprocessing, caveats
-from ..convert.files.weights import Opening
 from ..convert.inputs import likely_channels
 from ..convert.network.convert import convert_model
 from ..convert.network.report import Report
@@ -36,12 +36,13 @@ from ..convert.plain import path_in, read_json
 from ..convert.write import CONFIG, REPORT, WEIGHTS, check_file, write_file
 from ..learn.data.pictures import LONGEST, picture_reader, read_picture
 from ..learn.experiment.folder import Experiment, History, is_experiment, read_accuracies, read_experiment, read_history
-from ..learn.networks import BLOCKS
+from ..learn.kinds import BLOCKS
 from ..show.page.draw import DEFAULT_PICTURE, PAGE, check_picture, drawn, form_of
 from ..show.page.look import own_views
 from ..show.page.write import film_page
 from ..show.pictures.scene import Scene, find_layer, scenes, set_alpha, undrawable
-from .opening import check_places, opened
+from .opening import opened
+from .places import check_places
 from .terminal import say
 
 if TYPE_CHECKING:

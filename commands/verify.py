@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ..convert.files.weights import Opening
+from ..convert.files.opening import Opening
 from ..convert.write import PROGRAM
 from ..proofs.campaign.results import Settings
 from .convert import is_onnx
-from .inputs import InputOptions
-from .options import Dtype, MisuseError, refuse_options, torch_dtype
+from .options import Dtype, InputOptions, MisuseError, refuse_options, torch_dtype
 from .soak import soak_layers
 from .terminal import Outcome, result_file
 from .verify_network import DEFAULT_ENGINES, verify_checkpoint
@@ -43,11 +42,6 @@ def verify_chosen(
     }
     # random layers
     if checkpoint is None:
-        if inputs.count is None:
-            raise MisuseError(
-                "CHECKPOINT is missing: conv2attn verify attention checks what convert wrote, "
-                "conv2attn verify --random 100 checks random layers"
-            )
         others: dict[str, object] = {
             "--all": whole,
             "--alpha": alpha,

@@ -22,7 +22,7 @@ from ..convert.certificate.network.images import ImagesCertificate, certify_show
 from ..convert.engines import AUTO, ENGINES
 from ..convert.errors import ConversionError, InputError, MemoryLimitError, Problem, refusing
 from ..convert.files.open import placed
-from ..convert.files.weights import Opening
+from ..convert.files.opening import Opening
 from ..convert.layer.layer import SelfAttention
 from ..convert.network.convert import convert_model, restore_model
 from ..convert.network.plan import PASSED_BY, layer_input_sizes
@@ -31,8 +31,9 @@ from ..proofs.campaign.arithmetic import certified_arithmetic, check_device
 from ..proofs.campaign.layers import channel_limits
 from ..show.text import Table, layer_name, note_lines
 from .convert import worst_case_lines
-from .inputs import FolderImages, InputOptions, Inputs, Pair, choose_inputs, refuse_conversion
+from .inputs import FolderImages, Inputs, Pair, choose_inputs, refuse_conversion
 from .opening import opened
+from .options import InputOptions
 from .terminal import progress, say
 
 _Found = TypeVar("_Found")
@@ -84,10 +85,10 @@ class NetworkCheck:
         return {"seed": self.seed, "network": network, "same": same}
 
     def shown(self) -> list[Table | str]:
-        """The outcome and the layers; with ``is_whole`` all that was measured of the network, too."""
-        shown = [*self.outcome, *layers_shown("layer", self.agreement)]
+        """The layers, with ``is_whole`` all that was measured of the network, too, and last the outcome."""
+        shown, (outcome, *reasons) = layers_shown("layer", self.agreement), self.outcome
         if not self.is_whole:
-            return [*shown, _MORE]
+            return [*shown, _MORE, *reasons, outcome]
         measured = number(max(engine.logit_difference for engine in self.agreement.engines))
         first, *others = worst_case_lines(self.certificate, self.limits)
         shown += [networks_table(self.agreement), first.replace(": ", f": measured {measured}; ", 1), *others]
@@ -95,7 +96,9 @@ class NetworkCheck:
             shown.append(self.images.in_words)
         elif self.images is not None:
             shown.append(f"There is no estimate for single images: {self.images}.")
-        return shown if self.seed is None else [*shown, f"The inputs are random (normal numbers), seed {self.seed}."]
+        if self.seed is not None:
+            shown.append(f"The inputs are random (normal numbers), seed {self.seed}.")
+        return [*shown, *reasons, outcome]
 
     @property
     def outcome(self) -> list[str]:
@@ -119,7 +122,9 @@ class NetworkCheck:
             said = f"Not verified, though {layers}:" if self.exit_code else f"Verified: {layers}."
         if self._is_soft:
             apart = number(max(engine.logit_difference for engine in engines))
-            said = f"Soft: outputs differ from the CNN's by {apart}; alpha_for gives the alpha of a tolerance. {said}"
+            said = (
+                f"Soft: outputs differ from the CNN's by {apart}; alpha_for gives the sharpness for a tolerance. {said}"
+            )
         return [said, *reasons]
 
     @property
@@ -313,7 +318,7 @@ _WAYS = {
 
 def layer_table(title: str, shapes: Mapping[str, LayerShape], found: Mapping[str, Sequence[LayerComparison]]) -> Table:
     """Each layer beside its convolution, with a column for each engine."""
-    header = (title, "geometry", "heads", "alpha", *(f"{way}: measured (worst case)" for way in found))
+    header = (title, "geometry", "heads", "sharpness", *(f"{way}: measured (worst case)" for way in found))
     rows = []
     for layers in zip(*found.values(), strict=True):
         shape = shapes[layers[0].name]

@@ -30,7 +30,8 @@ from ..convert.onnx.write import DEFAULT_FORM, FORM, FORMS, SOURCE, attention_mo
 from ..convert.plain import path_in
 from ..convert.write import PROGRAM
 from ..show.text import Table, layer_name, problem_lines
-from .inputs import InputOptions, refuse_conversion
+from .inputs import refuse_conversion
+from .options import InputOptions
 
 
 @dataclass(frozen=True)
@@ -82,19 +83,21 @@ class OnnxCheck:
         }
 
     def shown(self) -> list[Table | str]:
-        """The outcome, the layers, and what is left; with ``is_whole`` each output and the seed, too."""
+        """The layers, what is left, with ``is_whole`` each output and the seed, too, and last the outcome."""
         rows = tuple(
             (layer_name(name), shape.geometry, shape.heads, f"{shape.alpha:g}", number(self.bounds[name]))
             for name, shape in self.layers.items()
         )
-        table = Table(("layer", "geometry", "heads", "alpha", "worst case on [-1, 1]"), rows)
-        shown: list[Table | str] = [*self.outcome, table, *problem_lines("left as they are", self.left)]
+        low, high = CERTIFIED_RANGE
+        header = ("layer", "geometry", "heads", "sharpness", f"worst case, inputs on [{low:g}, {high:g}]")
+        shown: list[Table | str] = [Table(header, rows), *problem_lines("left as they are", self.left)]
         if self.is_whole:
             for name, (apart, largest) in self.outputs.items():
                 values = f"measured {number(apart)}, of values up to {number(largest)}"
                 shown.append(f"Output {name}: {values}; no worst case.")
             shown.append(f"Seed: {self.seed}")
-        return shown
+        outcome, *reasons = self.outcome
+        return [*shown, *reasons, outcome]
 
     @property
     def outcome(self) -> list[str]:
@@ -103,7 +106,7 @@ class OnnxCheck:
         if not self.exit_code:
             what = f"{len(self.layers)} layer{'s' * (len(self.layers) != 1)} in the form {self.form}"
             return [f"Verified: ONNX Runtime ran the file and its attention, {what}; outputs measured {apart} apart."]
-        lines = ["Not verified:"]
+        lines = [f"Not verified; outputs measured {apart} apart."]
         if self.difference is not None:
             lines.append(f"With attention it is not the same network: {self.difference}")
         elif not self.layers:
@@ -112,7 +115,7 @@ class OnnxCheck:
             lines.append(f"onnx's checker refuses the file with attention: {self.flaw}")
         if not self.is_kept:
             lines.append("The folder's ONNX file gives other outputs than its layers give when they are written again.")
-        return [*lines, f"Outputs: measured {apart} apart."]
+        return lines
 
 
 def verify_onnx_file(

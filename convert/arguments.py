@@ -13,12 +13,12 @@ import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Self
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Self
 
 from .errors import ConversionError, MemoryLimitError
+
+if TYPE_CHECKING:  # the command line's options are checked by this module before torch is imported
+    from torch import Tensor
 
 
 class Size(tuple[int, ...]):
@@ -192,7 +192,9 @@ def image_batches(batches: Any) -> Iterator[Tensor]:
     Args:
         batches: Any iterable; a tensor counts as its parts along the first dimension.
     """
-    if not isinstance(batches, Iterable) or (isinstance(batches, Tensor) and not batches.ndim):
+    from torch import Tensor
+
+    if not isinstance(batches, Iterable) or _is_scalar(batches):
         raise ConversionError(f"batches must be an iterable of tensors; got {_shown(batches)}")
     for batch in batches:
         images = batch[0] if isinstance(batch, Sequence) and not isinstance(batch, str) and batch else batch
@@ -205,6 +207,8 @@ def image_batches(batches: Any) -> Iterator[Tensor]:
 
 def as_tensor(value: Any, name: str) -> Tensor:
     """A ``torch.Tensor``."""
+    from torch import Tensor
+
     if not isinstance(value, Tensor):
         hint = ": torch.as_tensor makes one" if hasattr(value, "__array__") else ""
         raise ConversionError(f"{name} must be a torch.Tensor; got {_shown(value)}{hint}")
@@ -220,6 +224,8 @@ def as_path(value: Any, name: str) -> Path:
 
 def as_range_end(value: Any) -> Tensor:
     """One end of an input range: a number, or numbers, one a channel; [1] or [channels], in double precision."""
+    import torch
+
     try:
         return torch.as_tensor(value, dtype=torch.float64, device="cpu").detach().flatten()
     except (TypeError, ValueError, RuntimeError) as error:
@@ -227,9 +233,14 @@ def as_range_end(value: Any) -> Tensor:
 
 
 def _listed(values: Any, name: str, wanted: str) -> list[Any]:
-    if isinstance(values, str) or not isinstance(values, Iterable) or (isinstance(values, Tensor) and not values.ndim):
+    if isinstance(values, str) or not isinstance(values, Iterable) or _is_scalar(values):
         raise ConversionError(f"{name} must be {wanted}; got {_shown(values)}")
     return list(values)
+
+
+def _is_scalar(value: Any) -> bool:
+    """Whether a value is a tensor or array without axes, which says that it can be iterated over."""
+    return getattr(value, "ndim", None) == 0
 
 
 def _shown(value: Any) -> str:

@@ -109,11 +109,12 @@ class ClassesDifferError(CheckpointError):
 
     Attributes:
         classes: How many the weights are of.
+        argument: The constructor's argument for it, as far as its name tells; else None.
     """
 
-    def __init__(self, sentence: str, classes: int) -> None:
+    def __init__(self, sentence: str, classes: int, argument: str | None = None) -> None:
         super().__init__(sentence)
-        self.classes = classes
+        self.classes, self.argument = classes, argument
 
 
 class TrustNeededError(CheckpointError):
@@ -223,7 +224,7 @@ def importing(name: str, missing: ConversionError, *, broken: type[ConversionErr
         yield
     except (Exception, SystemExit) as error:
         if isinstance(error, ModuleNotFoundError) and f"{name}.".startswith(f"{error.name}."):
-            raise missing from error
+            raise missing from None  # the sentence says all
         raise broken(f"importing {name} failed: {first_line(error)[:_LONGEST]}") from error
 
 
@@ -237,3 +238,7 @@ class UnsupportedLayerError(ConversionError):
     def __init__(self, message: str, problems: Sequence[Problem] = ()) -> None:
         super().__init__(message)
         self.problems = tuple(problems)
+
+
+class ImageSizesError(ConversionError):
+    """Images of several sizes, where one is needed."""

@@ -1,12 +1,7 @@
 """Inputs and outputs of a network, by their names.
 
-Inputs, of any number, shape and dtype, go by the names of the network's arguments:
-
-    pixel_values=2x3x64x96        float32
-    timestep=2:int64
-    mask=2x64x96:bool
-
-Outputs, a tensor or tensors in tuples, lists, dictionaries and dataclasses, go by where they lie:
+Inputs go by the names of the network's arguments (``input_specs.py``). Outputs, a tensor or tensors in tuples, lists,
+dictionaries and dataclasses, go by where they lie:
 
     {"out": a, "aux": [b, c]}        out, aux.0, aux.1
     ImageClassifierOutput(logits=a)  logits
@@ -21,7 +16,6 @@ import inspect
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -30,65 +24,9 @@ from torch import Tensor, fx, nn
 
 from .arguments import Size, check_memory
 from .errors import ConversionError, OptionError
+from .input_specs import InputSpec
 
-_FORM = "NAME=SHAPE or NAME=SHAPE:DTYPE, as in pixel_values=1x3x224x224 or timestep=1:int64"
-_SHAPE = re.compile(r"\d{1,18}(x\d{1,18})*|scalar")
-_MOST = 2**31 - 1  # numbers in one input
 _CHANNELS = (3, 1, 4, 2)
-_DTYPES = {
-    name: getattr(torch, name)
-    for name in ("float32", "float64", "float16", "bfloat16", "int64", "int32", "int16", "int8", "uint8", "bool")
-}
-
-
-@dataclass(frozen=True)
-class InputSpec:
-    """One input of a network.
-
-    Attributes:
-        name: The argument of the network's ``forward`` that takes it.
-        shape: Its shape, the batch included.
-        dtype: Its dtype.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: torch.dtype = torch.float32
-
-    def random(self, generator: torch.Generator) -> Tensor:
-        """Normal numbers; integers and truth values are 0 or 1, which indices, classes, steps and masks may all be."""
-        if self.dtype.is_floating_point:
-            return torch.randn(self.shape, generator=generator, dtype=torch.float32, device="cpu").to(self.dtype)
-        return torch.randint(0, 2, self.shape, generator=generator, device="cpu").to(self.dtype)
-
-
-def parse_input(text: str) -> InputSpec:
-    """Reads one input.
-
-    Raises:
-        OptionError: It has another form, or more numbers than a tensor may have.
-    """
-    name, equals, rest = text.partition("=")
-    shape, colon, kind = rest.partition(":")
-    if not (name.isidentifier() and equals and _SHAPE.fullmatch(shape) and (kind in _DTYPES or not colon)):
-        raise OptionError(f"an input is {_FORM}, with one of {', '.join(_DTYPES)}; got {text!r:.200}")
-    lengths = () if shape == "scalar" else tuple(map(int, shape.split("x")))
-    if not 0 < math.prod(lengths) <= _MOST:
-        raise OptionError(f"an input has 1 to {_MOST} numbers; got {text!r:.200}")
-    return InputSpec(name, lengths, _DTYPES[kind or "float32"])
-
-
-def parse_inputs(texts: Sequence[str]) -> tuple[InputSpec, ...]:
-    """Reads several inputs.
-
-    Raises:
-        OptionError: One has another form, or two have one name.
-    """
-    specs = tuple(map(parse_input, texts))
-    twice = {spec.name for spec in specs if [other.name for other in specs].count(spec.name) > 1}
-    if twice:
-        raise OptionError(f"two inputs are named {', '.join(sorted(twice))}")
-    return specs
 
 
 def random_inputs(specs: Sequence[InputSpec], *, seed: int = 0) -> dict[str, Tensor]:

@@ -69,8 +69,6 @@ _POSITIONS: dict[str, Callable[[AttentionSizes, int], Positions]] = {
     ),
 }
 _CONTENT = "+content"
-ENCODINGS = ("quadratic", "gaussian", "learned", "learned+content", "sinusoidal", "absolute")
-"""Encodings that a comparison has; every encoding can also be asked for with "+content"."""
 
 
 def heads_of(sizes: AttentionSizes, *, reach: int) -> tuple[Positions, Content | None]:
@@ -161,8 +159,6 @@ class AttentionNetwork(nn.Module):
         return scores
 
 
-BLOCKS = {"resnet10": 1, "resnet18": 2}
-"""Blocks in each of the four stages; a block has two convolutions, and the first and the last layer make 10 and 18."""
 WIDTH = 64
 """Channels of the first stage in the paper's networks."""
 

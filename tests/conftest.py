@@ -23,6 +23,8 @@ SLOW = frozenset(
         "convert/test_transforms",
         "learn/training/test_fit",
         "commands/test_graft",
+        "commands/test_machine",
+        "convert/export/test_to_onnx",
     )
 )
 

@@ -24,7 +24,9 @@ def test_every_public_name_has_an_example() -> None:
     assert {*c2a.__all__} - EXAMPLES.keys() == WITHOUT
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name == "export_onnx")) for name in EXAMPLES]
+)
 def test_an_example_does_what_it_shows(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     torch.manual_seed(0)

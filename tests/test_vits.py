@@ -187,6 +187,7 @@ def test_gated_heads_look_at_their_taps_most(starts: ModuleType) -> None:
         assert torch.equal(probabilities[0, head].argmax(-1)[inside], target[inside])
 
 
+@pytest.mark.slow
 def test_every_row_trains_and_its_line_says_what_was_run(vits: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     sets = importlib.import_module("vit_sets")
     train, *others = sets.shifted_digits(0)
@@ -201,6 +202,7 @@ def test_every_row_trains_and_its_line_says_what_was_run(vits: ModuleType, monke
         assert ("shares" in record) == (row == vits.THIS)
 
 
+@pytest.mark.slow
 def test_a_run_that_broke_off_goes_on_to_the_same_lines(
     vits: ModuleType, plan: ModuleType, table: ModuleType, tmp_path: Path
 ) -> None:

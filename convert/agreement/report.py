@@ -86,17 +86,24 @@ class Summary:
 
     @property
     def in_words(self) -> str:
-        """The summary in a few sentences."""
-        sentences = [f"{self.layers:,} layer{'s' * (self.layers != 1)}, {self.heads:,} head{'s' * (self.heads != 1)}."]
-        if self.is_same_program:
-            sentences.insert(0, f"{SAME_BITS}, evaluated by the convolution's own call.")
+        """The summary in a few sentences, the outcome first."""
+        return " ".join([*([self.outcome] if self.outcome else []), self.counts])
+
+    @property
+    def outcome(self) -> str:
+        """How the network compares with the CNN, as a sentence; "" if that is not known."""
         if self.apart is not None:
             difference, largest = map(number, self.apart)
-            sentences.insert(
-                0,
+            return (
                 f"Soft attention: on a drawn image outputs differ from the CNN's, which reach {largest}, by up to "
-                f"{difference}; alpha_for finds an alpha that is certified for a tolerance.",
+                f"{difference}; alpha_for finds a sharpness that is certified for a tolerance."
             )
+        return f"{SAME_BITS}, evaluated by the convolution's own call." if self.is_same_program else ""
+
+    @property
+    def counts(self) -> str:
+        """Layers and heads, what literal attention measures, and what did not run."""
+        sentences = [f"{self.layers:,} layer{'s' * (self.layers != 1)}, {self.heads:,} head{'s' * (self.heads != 1)}."]
         if self.samples:
             known = self.samples.values()
             difference, bound = (max(getattr(one, name) for one in known) for name in ("difference", "bound"))

@@ -78,7 +78,7 @@ def format_bound(bound: float | None, outputs: float | None) -> str:
         return "no finite bound"
     if outputs is None or is_useful(bound, outputs):
         return number(bound)
-    return f"no useful bound ({number(bound)}; outputs reach {number(outputs)})"
+    return f"no useful worst case ({number(bound)}; outputs reach {number(outputs)})"
 
 
 InputRange = tuple[float | Sequence[float] | Tensor, float | Sequence[float] | Tensor]

@@ -20,13 +20,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import CodeType, ModuleType
-from typing import Any
-
-import torch
-from torch import Tensor, nn
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ArchitectureError, OptionError, TrustNeededError, close_names, first_line, listed
 from .names import FORM, PREFIX, Named, described, import_module, named_factory, of_folder, similar_names
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 # The project's own examples, which no file chooses the code of.
 OWN_ARCHITECTURES = (
@@ -95,6 +95,8 @@ class Architecture:
             TrustNeededError: Consent is needed and not given; then nothing was run.
             CheckpointError: It is ``hf:FOLDER``, and the folder does not describe a network.
         """
+        from torch import nn
+
         spec, arguments = described(self.spec, self.arguments)
         factory = _factory(spec, arguments, trust=trust, named_by=named_by)
         try:
@@ -124,6 +126,8 @@ def with_classes(spec: str, network: nn.Module) -> Architecture:
 
 
 def _on_meta(architecture: Architecture) -> dict[str, Tensor]:
+    import torch
+
     with torch.device("meta"):
         return architecture.build().state_dict()
 
@@ -209,6 +213,8 @@ def imported_factory(spec: str) -> Callable[..., object]:
         spec: ``package.module:NAME`` or ``path/to/file.py:NAME``, split at the last colon. The name is that of a
             function or a class, or of such an attribute of a class: ``module:Class.method``.
     """
+    from torch import nn
+
     location, _, attribute = spec.rpartition(":")
     if not location or not all(part.isidentifier() for part in attribute.split(".")):
         raise ArchitectureError(f"{spec!r} does not name an architecture; the form is {FORM}")

@@ -25,7 +25,7 @@ from typing import Any
 
 from torch import Size, Tensor
 
-from ..write import place as place_of
+from ..tensors import place as place_of
 
 _AVERAGED = re.compile(r"(^|_)(ema|swa|averaged?|avg|shadow)\d*(_|$)", re.IGNORECASE)
 _TRAINED = re.compile(r"(^|_)(collected|saved|backup|online|orig|original|raw)(_|$)", re.IGNORECASE)

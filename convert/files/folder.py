@@ -23,19 +23,8 @@ from ..layer.checked import checked_model, passed
 from ..layer.layer import SelfAttention
 from ..network.report import LayerRecord, Report
 from ..plain import as_unicode, from_plain, json_text, path_in, read_object
-from ..write import (
-    CONFIG,
-    FORMAT,
-    PAGE,
-    PROGRAM,
-    REPORT,
-    WEIGHTS,
-    aliases,
-    independent,
-    is_ours,
-    write_folder,
-    write_safetensors,
-)
+from ..tensors import aliases, independent, write_safetensors
+from ..write import CONFIG, FORMAT, PAGE, PROGRAM, REPORT, WEIGHTS, is_ours, write_folder
 from .architecture import Architecture, with_classes
 from .layers import Layers, attention_named, described, state_key
 from .preprocessing import Preprocessing

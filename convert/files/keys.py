@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from torch import Size
 
 from ..errors import CheckpointError
-from ..write import Versions
+from ..tensors import Versions
 from .averages import is_averaged
 
 Expected = Mapping[str, Size | None]

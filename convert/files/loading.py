@@ -6,6 +6,8 @@ Raises:
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -18,7 +20,7 @@ from torch.nn.modules.module import _IncompatibleKeys
 from torch.nn.parameter import is_lazy
 
 from ..errors import CheckpointError, ClassesDifferError, TrustNeededError, first_line, listed
-from ..write import Versions, have_same_bytes, versions_of, with_versions
+from ..tensors import Versions, have_same_bytes, versions_of, with_versions
 from .pickles import inert_kinds
 from .readers import FLOAT_STATE, quantised, quantised_keys
 from .state import differing, held_state, is_extra_state, is_loaded, tensors_of
@@ -76,7 +78,7 @@ def load_into(
         if key in tensors and not have_same_bytes(tensors[key], tensors[first[id(tensor)]])
     ]
     if problems:
-        raise _other_classes(path, given, wanted) or _unfit(path, given, wanted, problems)
+        raise _other_classes(path, model, given, wanted) or _unfit(path, given, wanted, problems)
     if unknown := {key: kinds for key in extra if key in wanted and (kinds := inert_kinds(extra[key]))}:
         fault = listed([f"{key!r} ({listed(kinds)})" for key, kinds in unknown.items()])
         raise TrustNeededError(f"{path} holds extra state of classes whose code is not run: {fault}")
@@ -140,7 +142,12 @@ def _are_quantised(tensors: Mapping[str, Tensor], wanted: Mapping[str, object]) 
     return integers or bool(quantised_keys(tensors.keys() - wanted.keys()))
 
 
-def _other_classes(path: Path, given: Mapping[str, Tensor], wanted: Mapping[str, object]) -> CheckpointError | None:
+_OF_CLASSES = re.compile("class|label")
+
+
+def _other_classes(
+    path: Path, model: nn.Module, given: Mapping[str, Tensor], wanted: Mapping[str, object]
+) -> CheckpointError | None:
     """An error where all that does not fit is the number of the last layer's outputs; else None."""
     pairs = {key: (tensor, wanted[key]) for key, tensor in given.items()} if given.keys() == wanted.keys() else {}
     other = {key: (one, two) for key, (one, two) in pairs.items() if isinstance(two, Tensor) and one.shape != two.shape}
@@ -150,7 +157,8 @@ def _other_classes(path: Path, given: Mapping[str, Tensor], wanted: Mapping[str,
         return None
     ((found, expected),) = counts
     fault = f"{path} has {found:,} classes, the architecture {expected:,}: '{last}' has as many outputs"
-    return ClassesDifferError(fault, found)
+    names = inspect.signature(type(model)).parameters
+    return ClassesDifferError(fault, found, next((name for name in names if _OF_CLASSES.search(name)), None))
 
 
 def _unfit(

@@ -29,12 +29,13 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
-
-from torch import nn
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..errors import ArchitectureError, CheckpointError, TrustNeededError, close_names, first_line, importing
 from ..plain import read_object
+
+if TYPE_CHECKING:
+    from torch import nn
 
 FORM = (
     "path/to/file.py:NAME or package.module:NAME, NAME of a class or function, timm:NAME, torchvision.models:NAME or "

@@ -45,7 +45,8 @@ from ..network.grafted import equip
 from ..network.modules import modules_of
 from ..network.report import LayerRecord
 from ..plain import read_object
-from ..write import CONFIG, PROGRAM, Versions, is_ours, versions_of, with_versions
+from ..tensors import Versions, versions_of, with_versions
+from ..write import CONFIG, PROGRAM, is_ours
 from .architecture import Architecture
 from .folder import NETWORK_CONTENT, converted_in, read_folder
 from .layers import (
@@ -61,10 +62,11 @@ from .layers import (
 )
 from .loading import load_into
 from .names import PREFIX, is_model_folder, pretrained
+from .opening import Opening
 from .preprocessing import Preprocessing, from_folder, from_timm, from_torchvision
 from .readers import FLOAT_STATE, Contents, Kind, quantised, quantised_keys, read_contents, sniff
 from .state import complete_state, extra_state_of, held_state, parameter_orders, tensors_of
-from .weights import Checkpoint, Opening, find_weights
+from .weights import Checkpoint, find_weights
 
 LARGE = 2**28  # bytes of weights from which on they are not copied
 

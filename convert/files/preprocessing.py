@@ -17,9 +17,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-import torch
-from torch import Tensor
-
 from ..arguments import Size
 from ..errors import ArchitectureError, CheckpointError, ConversionError, OptionError, refusing
 from ..plain import read_object
@@ -27,6 +24,7 @@ from .names import import_module, library, offline
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+    from torch import Tensor
 
 
 Library = Literal["timm", "torchvision", "transformers"]
@@ -63,6 +61,8 @@ class Normalization:
         Raises:
             OptionError: The pictures have another number of channels.
         """
+        import torch
+
         channels = pictures.shape[-3]
         if not {len(self.mean), len(self.std)} <= {1, channels}:
             count = max(len(self.mean), len(self.std))
@@ -149,7 +149,7 @@ class Preprocessing:
             raise OptionError(f"a preprocessing cannot be read from {str(data)[:200]}") from error
 
 
-Transform = Callable[["Image"], Tensor]
+Transform = Callable[["Image"], "Tensor"]
 """Prepares a picture: [channels, rows, columns], float32, as the network takes it."""
 _TORCHVISION = "torchvision.models"
 _OF_PICTURES = ("ImageClassification", "SemanticSegmentation", "ObjectDetection")  # torchvision's transforms

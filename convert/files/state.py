@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ..errors import CheckpointError, OutputError, first_line, listed
-from ..write import have_same_bytes, independent, place, versions_of, with_versions
+from ..tensors import have_same_bytes, independent, place, versions_of, with_versions
 
 _EXTRA_STATE = "_extra_state"  # the last part of a key, in PyTorch
 

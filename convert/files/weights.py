@@ -24,11 +24,11 @@ from torch import Tensor, nn
 
 from ..errors import CheckpointError, SeveralNetworksError, listed
 from ..spec import DescribedConvolution
-from ..write import Versions, versions_of
-from .architecture import Architecture
+from ..tensors import Versions, versions_of
 from .averages import SWAPPED_OR_NOT, in_order, is_averaged, joined, swapped
 from .keys import Expected, fit_keys, renamed
 from .loading import LEFT_BY_TOOLS
+from .opening import Opening
 from .pickles import Inert, is_module, kinds_of, pickled_network
 from .readers import FLOAT_STATE, Contents, quantised, quantised_classes, read_contents
 from .state import extra_state_of, is_extra_state
@@ -37,24 +37,6 @@ _USUAL = ("state_dict", "model", "model_state_dict", "module", "net", "network",
 _TRAINING = re.compile(r"optim|sched|scaler|rng|callback|loss|metric|loops", re.IGNORECASE)
 _MOMENTS = {"exp_avg", "exp_avg_sq", "momentum_buffer", "square_avg"}
 _MAX_DEPTH = 8
-
-
-@dataclass(frozen=True)
-class Opening:
-    """Options for opening a checkpoint.
-
-    Attributes:
-        architecture: The CNN, of which a copy is used, or how to build it. None takes the network in the file, or the
-            one that a folder names (with consent, where needed), or the layers whose geometry the file describes.
-        ema: Use the moving average of the weights.
-        weights: Key of the weights, nested keys joined by dots; None finds them.
-        trust: Run the code that a program brings or names, or that a folder names as its architecture.
-    """
-
-    architecture: nn.Module | Architecture | None = None
-    ema: bool = False
-    weights: str | None = None
-    trust: bool = False
 
 
 @dataclass(frozen=True)

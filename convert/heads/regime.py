@@ -19,19 +19,14 @@ from ..context import is_traced
 from ..errors import ConversionError
 from ..spec import ConvSpec
 from .encoding import scores_are_exact, smallest_gap
+from .sharpness import ONE_HOT
 
-# exp(-alpha) rounds to 0 from here on: 2^-150 (half of the smallest positive number) is exp(-103.97...) in
-# binary32, 2^-1075 is exp(-745.13...) in binary64.
-ONE_HOT_ALPHA = {torch.float32: 104.0, torch.float64: 746.0}
-
-ONE_PIXEL = "a head sees one pixel alone " + ", ".join(
-    f"from {alpha:g} on in {str(dtype).removeprefix('torch.')}" for dtype, alpha in ONE_HOT_ALPHA.items()
-)
+ONE_HOT_ALPHA = {torch.float32: ONE_HOT["float32"], torch.float64: ONE_HOT["float64"]}
 
 # Gaps between scores with which exp(-gap) still rounds to 0: 150 ln 2 and 1075 ln 2, and room for the rounding of exp.
 _ONE_HOT_GAP = {torch.float32: 103.98, torch.float64: 745.5}
 
-# The default sharpness: the next power of two, with which the scores are exact as well.
+# The default values of alpha: the next powers of two, with which the scores are exact as well.
 EXACT_ALPHA = {torch.float32: 128.0, torch.float64: 1024.0}
 
 # Why an engine that forms the scores r . v refuses, where ``Regime.cancels``.

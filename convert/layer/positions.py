@@ -20,7 +20,8 @@ from torch import Tensor, nn
 
 from ..arguments import as_number
 from ..errors import ConversionError
-from ..heads.regime import EXACT_ALPHA, ONE_PIXEL, Positions, Regime, compute_dtype
+from ..heads.regime import EXACT_ALPHA, Positions, Regime, compute_dtype
+from ..heads.sharpness import ONE_PIXEL
 from ..heads.values import constant
 from ..listed import ListedModule
 from ..spec import ConvSpec

@@ -13,7 +13,7 @@ from torch.export import ExportedProgram
 
 from ..arguments import as_integer
 from ..errors import OptionError
-from ..files.weights import Opening
+from ..files.opening import Opening
 from ..programs.noise import UNITS, Precision
 from ..programs.program import Program
 from .comparison import Comparison, Progress

@@ -26,8 +26,8 @@ from torch.export import ExportedProgram
 
 from ..errors import ConversionError, InputError, OptionError, first_line, listed, refusing
 from ..files.open import open_network
+from ..files.opening import Opening
 from ..files.readers import kind_of
-from ..files.weights import Opening
 from ..inputs import bitwise, named_tensors, same_values
 from ..layer.checked import passed
 from ..onnx import onnx_package

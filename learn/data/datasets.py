@@ -23,16 +23,14 @@ import torch
 import torch.nn.functional as F
 
 from ...convert.arguments import Size
-from ...convert.errors import CheckpointError, OptionError, ToolError, importing
+from ...convert.errors import CheckpointError, ImageSizesError, OptionError, ToolError, importing
 from ...convert.examples.images import CLASSES, HELD_OUT_SEED, IMAGE_SIZE, draw_images
 from ...convert.files.preprocessing import Normalization, Preprocessing
 from ...convert.write import check_outside
 from .images import ImageData, Split, divided
-from .pictures import SUFFIXES, ImageSizesError, Reader, owners_reader, read_pixels
+from .kinds import data_kind, sized
+from .pictures import SUFFIXES, Reader, owners_reader, read_pixels
 
-KINDS = "digits, digits:SIDE, drawn, drawn:SIDE, cifar10:PATH or folder:PATH"
-"""Without a colon, the path of a folder means the same as folder:PATH, unless it is one of these words."""
-_SIDES = 16, 256
 _DRAWN = (2048, 1_000), (1000, 2_000), (1000, HELD_OUT_SEED)  # images and seed of each part; the examples saw 0 to 29
 _DARKEST = 16.0  # grey values of handwritten digits are counts of dark pixels of 16
 
@@ -71,7 +69,7 @@ def load_data(
     """Loads images.
 
     Args:
-        text: One of ``KINDS``.
+        text: One of ``KINDS`` (``kinds.py``).
         channels: Channels of the network's input; None takes those of the images.
         size: Size to scale a folder's pictures to; None takes the first one's.
         preprocessing: The network's in training. A ``Preprocessing`` scales and cuts a folder's pictures, too, a
@@ -106,31 +104,6 @@ def load_data(
         data = digits(side) if kind == "digits" else _drawn((side, side) if side else IMAGE_SIZE)
     data = data if channels is None else data.for_channels(channels)
     return data if normalization is None else data.normalized(normalization)
-
-
-def data_kind(text: str) -> tuple[str, str]:
-    """The kind of data that a text names, and what stands behind the colon: the path, or the side or "".
-
-    Raises:
-        OptionError: It is not one of ``KINDS``.
-    """
-    kind, colon, path = text.partition(":")
-    if text and kind not in ("digits", "drawn", "cifar10", "folder") and Path(text).is_dir():
-        return "folder", text
-    if kind in ("folder", "cifar10") and path:
-        return kind, path
-    side = int(path) if path.isascii() and path.isdecimal() and len(path) < 4 else 0
-    if kind in ("digits", "drawn") and (not colon or _SIDES[0] <= side <= _SIDES[1]):
-        return kind, path
-    raise OptionError(
-        f"data must be {KINDS}, with a side from {_SIDES[0]} to {_SIDES[1]}; got {text!r:.200}, which is no folder"
-    )
-
-
-def sized(kind: str, size: Size) -> str | None:
-    """The data of this kind with images of this size; None if there are none."""
-    is_side = size.rows == size.columns and _SIDES[0] <= size.rows <= _SIDES[1]
-    return f"{kind}:{size.rows}" if kind in ("digits", "drawn") and is_side else None
 
 
 def _drawn(size: tuple[int, int]) -> ImageData:

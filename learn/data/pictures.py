@@ -33,10 +33,6 @@ _DEEP = ("I", "F")  # modes of numbers that do not fit into a byte
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 
-class ImageSizesError(ConversionError):
-    """Images of several sizes, where one is needed."""
-
-
 def read_picture(path: Path, channels: int, size: Size | None = None, *, longest: int | None = None) -> Tensor:
     """Reads a picture; values 0 to 255 become -1 to 1.
 

@@ -20,9 +20,10 @@ from ...convert.plain import from_plain, read_json
 from ..heads.attention import HeadAttention
 from ..heads.likeness import layer_likeness
 from ..heads.positions import Grid, moments
+from ..kinds import encodings_of
 from ..networks import AttentionNetwork
 from ..training.folders import Record, begin_or_resume, read_records, write_json
-from .recipes import Setting, encodings_of
+from .recipes import Setting
 
 EXPERIMENT, RESULTS = "experiment.json", "results.json"
 _VERSION = 2

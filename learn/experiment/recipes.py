@@ -7,14 +7,13 @@ from dataclasses import dataclass, field, replace
 
 from torch import nn
 
-from ...convert.errors import OptionError, SelectionError
+from ...convert.errors import OptionError
 from ..data.images import ImageData
 from ..heads.positions import Positions
-from ..networks import BLOCKS, ENCODINGS, PAPER, WIDTH, AttentionNetwork, AttentionSizes, ImageKind, resnet
+from ..kinds import BLOCKS
+from ..networks import PAPER, WIDTH, AttentionNetwork, AttentionSizes, ImageKind, resnet
 from ..training.recipe import Groups, Recipe, plain_groups
 
-ALL = (*ENCODINGS, *BLOCKS)
-"""The kinds of network that can be compared."""
 _MOST = 4096  # blocks, heads of each, or pixels of padding
 
 
@@ -86,19 +85,6 @@ def setting_of(
     sizes = replace(setting.sizes, depth=depth, num_heads=heads, padding=padding)
     recipe = setting.recipe if epochs is None else replace(setting.recipe, epochs=epochs)
     return replace(setting, sizes=sizes, recipe=recipe)
-
-
-def encodings_of(text: str) -> tuple[str, ...]:
-    """The encodings, or residual networks, that a text asks for: "all", or names with commas between them.
-
-    Raises:
-        SelectionError: There is no such encoding.
-    """
-    names = ALL if text == "all" else tuple(dict.fromkeys(name.strip() for name in text.split(",")))
-    known = {*ALL, *(f"{name}+content" for name in ENCODINGS if "+" not in name)}
-    if unknown := [name for name in names if name not in known]:
-        raise SelectionError(f"there is no encoding {unknown[0]!r}; there are {', '.join(ALL)}, and all")
-    return names
 
 
 def build(name: str, setting: Setting, data: ImageData) -> nn.Module:

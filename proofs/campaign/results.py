@@ -139,8 +139,7 @@ class Campaign:
         return {"campaign": asdict(self) | {"layers_per_second": self.layers_per_second}}
 
     def shown(self) -> list[Table | str]:
-        """Counts of layers by option, the result of each check, the failures, and the verdict."""
-        verdict = self._verdict()
+        """Counts of layers by option, the result of each check, the failures, and last the verdict."""
         options = sorted(self.options.items(), key=lambda item: (-item[1], item[0]))
         checks = (
             (
@@ -151,9 +150,16 @@ class Campaign:
             for check, kinds in self.checks.items()
             for kind, tally in kinds.items()
         )
-        header = ("check, attention", "comparisons", "no bound", "violations", "largest error / bound", "in layer")
+        header = (
+            "check, attention",
+            "comparisons",
+            "no worst case",
+            "violations",
+            "largest difference / worst case",
+            "in layer",
+        )
         tables = [Table(("layers with", "count"), tuple(options)), Table(header, tuple(checks))]
-        return [verdict[0], *tables, LEGEND, *self._failures(), *verdict]
+        return [*tables, LEGEND, *self._failures(), *self._verdict()]
 
     def _failures(self) -> list[str]:
         """The first failed layers, and the command that checks the first of them again."""
@@ -173,18 +179,25 @@ class Campaign:
     def _verdict(self) -> list[str]:
         if not self.layers and self.stopped is not None:
             return [f"Nothing was checked ({self.stopped})."]
-        found = f"{self.violations:,} violations in {self.failed:,} layers" if self.failed else "no violation"
+        found = (
+            f"{_counted(self.violations, 'violation')} in {_counted(self.failed, 'layer')}"
+            if self.failed
+            else "no violation"
+        )
         cut = "" if self.stopped is None else f" ({self.stopped})"
         worst = max((tally.worst for tally in self.tallies), default=Finding())
         compared = sum(tally.comparisons for tally in self.tallies)
-        lines = [f"{self.layers:,} layers{cut}, {compared:,} comparisons: {found}."]
-        if self.empty_checks:
-            lines.append(f"Checks that compared nothing: {', '.join(self.empty_checks)}. Check more layers.")
-        lines.append(f"{self.seconds:.1f} s, {self.layers_per_second:.1f} layers/s.")
+        lines = [f"{self.seconds:.1f} s, {self.layers_per_second:.1f} layers/s.", self.run]
+        lines.append(f"Seed {self.seed}, layers from {self.first}")
         if worst.ratio:
             share = _shown(worst.ratio, ".2%")
-            lines.append(f"Largest error: {share} of its bound, in layer {worst.index}: {worst.layer}.")
-        return [*lines, self.run, f"Seed {self.seed}, layers from {self.first}"]
+            lines.append(
+                f"Largest difference: {share} of its worst case, in layer {worst.index}: {worst.layer}."
+                f"{' Adversarial inputs are built to come near 100%.' if worst.ratio <= 1 else ''}"
+            )
+        if self.empty_checks:
+            lines.append(f"Checks that compared nothing: {', '.join(self.empty_checks)}. Check more layers.")
+        return [*lines, f"{_counted(self.layers, 'layer')}{cut}, {compared:,} comparisons: {found}."]
 
 
 def options(layer: RandomLayer) -> list[str]:
@@ -220,12 +233,16 @@ def options(layer: RandomLayer) -> list[str]:
 
 
 LEGEND = (
-    "Integers: outputs of small integers, equal bit for bit. Certificate: outputs on normal numbers, within the bound. "
-    "Adversarial, extremes: the same on inputs, and weights, that were made to break it; where a sum can overflow, "
-    "extremes has no bound. Gradients: equal bit for bit. "
+    "Integers: outputs of small integers, equal bit for bit. Certificate: outputs on normal numbers, within the worst "
+    "case. Adversarial, extremes: the same on inputs, and weights, that were made to break it; where a sum can "
+    "overflow, extremes has no worst case. Gradients: equal bit for bit. "
     "Round trip: the convolution comes back. Autocast: as certificate, in reduced precision."
 )
 """The checks' comparisons, for people."""
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count:,} {what}{'s' * (count != 1)}"
 
 
 def _shown(ratio: float, form: str) -> str:

@@ -1,15 +1,14 @@
 r"""Self-attention computes convolution: the proofs.
 
 A convolution is a multi-head self-attention layer with one head for each tap of its kernel. This is what the
-construction, its certificate and its engines rely on: statements, each with its scope, a derivation, and one word on
-what stands behind it.
+construction, its certificate and its engines rely on: statements, each with its scope, a derivation, and a word on what
+stands behind it.
 
-- *Coq*: Coq's kernel accepts the statement, which is printed as Coq has it; steps and special cases are named below it.
+- *proved*: Coq's kernel accepts a proof of the statement (`conv2attn formal`), which is printed last, as Coq has it.
   Definitions and axioms are in `proofs/formal/README.md`.
-- *algebra checked*: the derivation's formulas are decided by sympy for all values of their symbols, or in exact
+- *proved by algebra*: the derivation's formulas are decided by sympy for all values of their symbols, or in exact
   arithmetic.
-- *argued, instances checked*: the derivation is an argument for all cases; those that are named beside a check are
-  computed.
+- *tested*: the derivation is an argument for all cases; those that are named beside a check are computed.
 
 No verdict is written by hand: `conv2attn prove` runs every check, and for each a false variant is planted in the tests.
 What a formula prints is the expression that its check decides. The paper is Cordonnier, Loukas and Jaggi, ICLR 2020

@@ -18,6 +18,7 @@ checked. Arguments of the function are what could be wrong; called with others, 
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import pkgutil
@@ -26,9 +27,11 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 FAMILIES = ("theorem", "computing", "certificate", "sharper", "other_encodings", "errata")  # as the document has them
+Named = TypeVar("Named", "Claim", "Heading")
 _NEAR = 4  # claims that are suggested
 _CLAIMS = f"{__package__.rpartition('.')[0]}.claims"
 
@@ -36,9 +39,9 @@ _CLAIMS = f"{__package__.rpartition('.')[0]}.claims"
 class Status(StrEnum):
     """Kind of proof that covers a statement's whole scope."""
 
-    COQ = "Coq"  # Coq's kernel accepts the statement; algebra is checked besides
-    ALGEBRA = "algebra checked"  # the derivation's formulas are decided for all values of their symbols
-    INSTANCES = "argued, instances checked"  # the derivation is an argument; listed cases are computed
+    COQ = "proved"  # Coq's kernel accepts the statement; algebra is checked besides
+    ALGEBRA = "proved by algebra"  # the derivation's formulas are decided for all values of their symbols
+    INSTANCES = "tested"  # the derivation is an argument; listed cases are computed
 
 
 Failures = Iterable[str]  # reasons why a check does not hold, one for each case that was found
@@ -174,7 +177,29 @@ def all_claims(modules: Sequence[str] | None = None) -> list[Claim]:
     return [claim for module in (claim_modules() if modules is None else modules) for claim in claims_of(module)]
 
 
-def select(found: Sequence[Claim], names: Sequence[str] | None) -> list[Claim]:
+class Heading(NamedTuple):
+    """Name and title of a claim."""
+
+    name: str
+    title: str
+
+
+def claim_headings() -> list[Heading]:
+    """The claims of conv2attn in alphabetical order of their files, read from the sources: no sympy is imported."""
+    found = []
+    for path in sorted(Path(__file__).parents[1].joinpath("claims").rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and node.decorator_list and _gives_checks(node):
+                title = (ast.get_docstring(node) or "").partition("\n")[0].removesuffix(".")
+                found.append(Heading(node.name.replace("_", "-"), title))
+    return found
+
+
+def _gives_checks(node: ast.FunctionDef) -> bool:
+    return isinstance(node.returns, ast.Name) and node.returns.id == "Checks"
+
+
+def select(found: Sequence[Named], names: Sequence[str] | None) -> list[Named]:
     """The claims with these names, in the order of ``found``; None means all.
 
     Raises:
@@ -184,14 +209,14 @@ def select(found: Sequence[Claim], names: Sequence[str] | None) -> list[Claim]:
         return list(found)
     known = [claim.name for claim in found]
     if unknown := [name for name in dict.fromkeys(names) if name not in known]:
-        from ...convert.errors import SelectionError, close_names, listed  # imports torch, which no claim needs
+        from ...convert.errors import SelectionError, close_names, listed
 
         described = listed([f"{name!r}{_near(name, found) or close_names(name, known)}" for name in unknown])
         raise SelectionError(f"there is no claim {described}; conv2attn claims lists all")
     return [claim for claim in found if claim.name in names]
 
 
-def _near(name: str, found: Sequence[Claim]) -> str:
+def _near(name: str, found: Sequence[Claim | Heading]) -> str:
     """The end of a sentence that lists the claims whose name or title has all words of a name; empty if none has."""
     words = re.findall(r"\w+", name.lower())
     near = [claim for claim in found if words and all(word in f"{claim.name} {claim.title}".lower() for word in words)]

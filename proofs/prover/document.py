@@ -37,7 +37,7 @@ def document_file(path: Path | None) -> AbstractContextManager[Callable[[str], N
     """
     if path is None:
         return nullcontext(lambda _: None)
-    from ...convert.write import marked_file  # imports torch, which no claim needs
+    from ...convert.write import marked_file
 
     return marked_file(path, marks=MARKS)
 
@@ -71,8 +71,8 @@ def sections(results: Sequence[Result]) -> list[str]:
             *([] if claim.is_lemma else [f"### {claim.name}"]),
             f"{kind} ({claim.status}). {claim.title}.** *Scope:* {claim.scope}{printed}",
             _flowing(fill(claim.text, claim.names)),
-            _in_coq(claim.coq[0]) if claim.status is Status.COQ else "",
             f"*Checked:* {'; '.join(_judged(result, verdict) for verdict in result.verdicts)}.\n{_places(result)}",
+            _in_coq(claim.coq[0]) if claim.status is Status.COQ else "",
         ]
         found.append("\n\n".join(_linked(part, known) for part in parts if part))
     return found
@@ -120,7 +120,8 @@ def _link(path: str, names: Iterable[str]) -> str:
 def _in_coq(file: Reference) -> str:
     module, sources = file.path.removesuffix(".v"), {str(each): each.source for each in statements()}
     stated = [f"Theorem {name}{sources[f'{module}.{name}']}." for name in file.names]
-    return "\n".join(["```coq", *stated, "```"])
+    what = f"The statement as Coq has it, whose proof, in proofs/formal/{file.path}, `conv2attn formal` gives to Coq:"
+    return "\n".join([what, "", "```coq", *stated, "```"])
 
 
 def _linked(text: str, known: Collection[str]) -> str:

@@ -1,4 +1,4 @@
-"""Runs the checks of claims in processes that a time limit can end."""
+"""Runs the checks of claims in processes that a limit of processor time can end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ from .claim import Check, Claim, all_claims, claims_of, select
 if TYPE_CHECKING:
     from pebble import ProcessPool
 
-DEFAULT_LIMIT = 20.0  # seconds a check
+DEFAULT_LIMIT = 20.0  # seconds of the processor, a check
+_PATIENCE = 10  # times the limit, and 2 s, by the clock: then a check that computes nothing is stopped, too
+_OUT_OF_TIME = 124  # exit status of a process whose check is over its limit
+_LOOK = 0.05  # seconds between two looks at the processor's time
 MOST_FAILURES = 5  # after which a check is stopped
 
 
@@ -32,12 +35,12 @@ class Outcome(StrEnum):
     """Outcome of a check or a claim."""
 
     HOLDS = "holds"
-    FAILS = "fails"  # it found a case in which the claim is false
-    TIMED_OUT = "timed out"
+    FAILS = "does not hold"  # it found a case in which the claim is false
+    TIMED_OUT = "ran out of time"  # nothing is known
     ERROR = "error"  # it broke, or there was nothing to check
 
 
-_WORST_FIRST = (Outcome.TIMED_OUT, Outcome.ERROR, Outcome.FAILS, Outcome.HOLDS)
+_WORST_FIRST = (Outcome.FAILS, Outcome.ERROR, Outcome.TIMED_OUT, Outcome.HOLDS)
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class Verdict:
     check: str  # its name
     outcome: Outcome
     failures: tuple[str, ...] = ()  # why it does not hold; empty if it does
-    seconds: float = 0.0
+    seconds: float = 0.0  # of the processor
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,7 @@ class Result:
 
     @property
     def seconds(self) -> float:
-        """Total time of the checks."""
+        """Processor time of the checks."""
         return sum(verdict.seconds for verdict in self.verdicts)
 
     @property
@@ -80,7 +83,7 @@ class Result:
 
 def decide(check: Check) -> Verdict:
     """Runs one check, here and now."""
-    start = time.monotonic()
+    start = time.process_time()
     try:
         found = list(islice(check.run(), MOST_FAILURES))
     except KeyboardInterrupt:
@@ -89,7 +92,7 @@ def decide(check: Check) -> Verdict:
         return Verdict(check.name, Outcome.ERROR, (f"it raised {type(error).__name__}: {error}",))
     if not all(isinstance(text, str) for text in found):
         return Verdict(check.name, Outcome.ERROR, (f"it gave {found!r}, not texts",))
-    return Verdict(check.name, Outcome.FAILS if found else Outcome.HOLDS, tuple(found), time.monotonic() - start)
+    return Verdict(check.name, Outcome.FAILS if found else Outcome.HOLDS, tuple(found), time.process_time() - start)
 
 
 def prove(
@@ -99,7 +102,8 @@ def prove(
 
     Args:
         names: Names of the claims; None means all.
-        limit: Seconds that one check may take; one that takes longer is stopped and has failed.
+        limit: Seconds of the processor that one check may take; one that takes longer is stopped and has run out of
+            time.
         modules: Modules whose claims are meant, by default all of conv2attn's.
 
     Returns:
@@ -120,7 +124,7 @@ def iter_results(chosen: Sequence[Claim], *, limit: float = DEFAULT_LIMIT) -> It
         raise ConversionError(f"limit must be positive and finite; got {limit}")
     with process_pool(min(2, os.cpu_count() or 1), _start) as pool:
         futures = {
-            (claim, n): pool.schedule(_decide, (claim.module, claim.name, n), timeout=limit)
+            (claim, n): pool.schedule(_decide, (claim.module, claim.name, n, limit), timeout=_clock(limit))
             for claim in chosen
             for n in range(len(claim.checks))
         }
@@ -176,13 +180,37 @@ def interrupts_ignored() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
+def _clock(limit: float) -> float:
+    return _PATIENCE * limit + 2
+
+
 @cache
 def _checks(module: str, name: str) -> tuple[Check, ...]:
     return next(claim.checks for claim in claims_of(module) if claim.name == name)
 
 
-def _decide(module: str, name: str, number: int) -> Verdict:
-    return decide(_checks(module, name)[number])
+def _decide(module: str, name: str, number: int, limit: float) -> Verdict:
+    with _ended_after(limit):
+        return decide(_checks(module, name)[number])
+
+
+@contextmanager
+def _ended_after(limit: float) -> Iterator[None]:
+    """Ends this process where the context takes more of the processor's time: nothing in a check can refuse that."""
+    done, end = threading.Event(), time.process_time() + limit
+
+    def watch() -> None:
+        while not done.wait(min(_LOOK, limit)):
+            if time.process_time() > end:
+                os._exit(_OUT_OF_TIME)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        done.set()
+        watcher.join()
 
 
 def _answer(check: str, future: Future[Verdict], limit: float) -> Verdict:
@@ -192,8 +220,11 @@ def _answer(check: str, future: Future[Verdict], limit: float) -> Verdict:
     try:
         return future.result()
     except TimeoutError:
-        return Verdict(check, Outcome.TIMED_OUT, (f"stopped after {limit:g} s",), limit)
+        why = f"stopped after {_clock(limit):g} s, in which it computed for less than {limit:g} s"
+        return Verdict(check, Outcome.TIMED_OUT, (why,), limit)
     except ProcessExpired as error:
+        if error.exitcode == _OUT_OF_TIME:
+            return Verdict(check, Outcome.TIMED_OUT, (f"stopped after {limit:g} s of the processor",), limit)
         why = f"the process that ran it ended with exit status {error.exitcode}"
     except Exception as error:
         why = f"it could not be read: {type(error).__name__}: {error}"

@@ -108,7 +108,7 @@ def page_data(
         summary = Summary(len(entries), heads, samples, trouble is None and is_the_cnn(model, image))
     return {
         "in_words": (summary if agreement is None else replace(summary, samples={})).in_words,
-        "on_image": None if trouble is not None else _on_image(model, image, found.values()),
+        "on_image": None if trouble is not None else _on_image(model, image, found.values(), is_quick=limit < math.inf),
         "image_size": list(image.shape[-2:]),
         "trouble": None if trouble is None else printable(trouble),
         "layers": layers,
@@ -122,13 +122,16 @@ def page_data(
     }
 
 
-def _on_image(model: nn.Module, image: Tensor, seen: Iterable[Scene]) -> str | None:
+def _on_image(model: nn.Module, image: Tensor, seen: Iterable[Scene], *, is_quick: bool) -> str | None:
     """The run's proved error, who may change the class, and the estimate; None where the network has none.
 
     A network whose layers have more outputs than pages prove in seconds is not walked through: nothing would be proved.
+    Where the page must be quick, nothing is: the proof takes longer than all else.
     """
     if isinstance(model, Layers):
         return None
+    if is_quick:
+        return "This page says nothing about rounding on this image; one that conv2attn show writes does."
     units = sum(scene.layer.out_channels * math.prod(scene.layer.spec.output_size(scene.size)) for scene in seen)
     if units > max(SHOWN.values()):
         return (

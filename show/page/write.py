@@ -76,6 +76,7 @@ def make_page(
         only: Name of the only layer to show.
         agreement: A comparison of the network with its CNN, if one was made.
         limit: Most multiply-adds that running the network may take; a network that takes more is shown without values.
+            Where there is a limit, nothing is proved for the image, which takes seconds.
         summary: The summary for the drawn image; by default it is made.
 
     Raises:

@@ -17,7 +17,9 @@ from onnx import helper
 from PIL import Image
 from torch import Tensor, nn
 
-from conv2attn.commands.inputs import InputOptions, folder_images
+from conv2attn.cli import main_same
+from conv2attn.commands.inputs import folder_images
+from conv2attn.commands.options import InputOptions
 from conv2attn.commands.same import prepared
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.files.preprocessing import Normalization, Owner, Preprocessing
@@ -368,3 +370,22 @@ def test_random_images_are_prepared_as_the_network_s_owner_prepares_pictures() -
     for other in (torch.randn(2, 3), torch.randn(2, 4, 8, 9), torch.zeros(2, 3, 8, 9, dtype=torch.int64)):
         assert prepared(other, known, 0) is other
     assert prepared(drawn, None, 0) is drawn
+
+
+def test_c2a_same_is_same_under_a_name_of_its_own(
+    run: Run, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    torch.save(nn.Sequential(nn.Conv2d(1, 2, 3)).state_dict(), "a.pt")
+    Path("own.py").write_text("from torch import nn\n\ndef net():\n    return nn.Sequential(nn.Conv2d(1, 2, 3))\n")
+    given = ["a.pt", "a.pt", "--arch", "own.py:net", "--size", "9"]
+    expected = run("same", *given)
+    found = []
+    for arguments in (given, ["-h"]):
+        monkeypatch.setattr(sys, "argv", ["c2a-same", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            main_same()
+        found.append(capfd.readouterr().out)
+        assert ended.value.code == 0
+    same, told = found
+    assert same.splitlines()[0] == expected.out.splitlines()[0]
+    assert ("Usage: c2a-same" in told, "conv2attn same" in told) == (True, False)

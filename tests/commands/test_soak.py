@@ -30,7 +30,7 @@ def test_a_failure_gives_a_snippet_and_exit_code_1(run: Run, monkeypatch: pytest
     again = out.partition("To repeat the first failure: conv2attn ")[2].partition("\n")[0]
     code, out, _ = run(*again.split())
     assert code == 1
-    assert "\n1 layers, " in out
+    assert "\n1 layer, " in out
     assert "layer 0 of seed 0: integers, one-hot: output, literal: error" in out
 
 

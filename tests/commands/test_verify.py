@@ -184,7 +184,7 @@ def test_numbers_that_are_not_finite_leave_agreement_undefined(what: str, run: R
         np.save("data/inf.npy", np.full((1, 3, 3), np.inf, dtype=np.float32))
         options = ["--data", "data"]
     code, out, _ = run("verify", *network, *options, "--all")
-    verdict, reason, *_ = out.splitlines()
+    *_, reason, verdict = out.splitlines()
     assert code == 1
     assert "undefined" in verdict
     assert reason == "Beyond the worst case, or not finite: 0 (separable), 0 (auto)."
@@ -192,22 +192,22 @@ def test_numbers_that_are_not_finite_leave_agreement_undefined(what: str, run: R
     assert "100.0%" not in out
 
 
-def test_soft_attention_is_said_to_be_another_function_before_all_else(run: Run) -> None:
+def test_soft_attention_is_said_to_be_another_function_in_the_outcome(run: Run) -> None:
     network = write_network("nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten())")
     code, shown, _ = run("verify", *network, "--random", "2", "--size", "8x8", "--alpha", "1")
     assert code == 0
-    first, same, *_ = shown.splitlines()
-    assert first.startswith("Soft: outputs differ from the CNN's by 0.")
-    assert first.endswith("Verified: 1 layer within its worst case.")
+    *_, same, last = shown.splitlines()
+    assert last.startswith("Soft: outputs differ from the CNN's by 0.")
+    assert last.endswith("Verified: 1 layer within its worst case.")
     assert same.startswith("CNN and attention (auto): Not rounding: ")
 
 
 def test_one_outcome_and_one_table_are_printed_and_all_else_if_it_is_asked_for(run: Run) -> None:
     network = write_network("nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten())")
     shown = run("verify", *network, "--random", "2", "--size", "8x8").out
-    assert shown.splitlines()[:2] == [
-        "Verified: 1 layer within its worst case.",
+    assert shown.splitlines()[-2:] == [
         "CNN and attention (auto): Same bits: all 6 elements of the outputs are equal.",
+        "Verified: 1 layer within its worst case.",
     ]
     assert shown.count("Verified") == 1
     assert shown.count("\u2500\n") == 1  # the line below a table's header

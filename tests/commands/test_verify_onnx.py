@@ -12,11 +12,11 @@ import pytest
 from onnx import helper, numpy_helper, version_converter
 
 from conv2attn.commands.convert import convert_checkpoint
-from conv2attn.commands.inputs import InputOptions
+from conv2attn.commands.options import InputOptions
 from conv2attn.commands.verify_onnx import OnnxCheck, verify_onnx_file
 from conv2attn.convert.arguments import Size
 from conv2attn.convert.errors import CheckpointError, OptionError
-from conv2attn.convert.files.weights import Opening
+from conv2attn.convert.files.opening import Opening
 from conv2attn.convert.onnx import forms, lift
 from conv2attn.convert.onnx.run import random_feeds, session
 from conv2attn.convert.onnx.write import FORMS
@@ -81,7 +81,7 @@ def test_every_layer_has_its_certificate_and_outputs_are_run_beside_each_other(
     assert all(0 < bound < float("inf") for bound in check.bounds.values())
     (apart, largest), *_ = check.outputs.values()
     assert 0 < apart < largest
-    verdict, table = check.shown()
+    table, verdict = check.shown()
     assert str(verdict).startswith("Verified: ")
     assert isinstance(table, Table)
     assert len(replace(check, is_whole=True).shown()) == 4  # and the output and the seed

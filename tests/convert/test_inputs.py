@@ -13,15 +13,16 @@ from torch import Tensor, nn
 
 from conv2attn.convert import convert_model, graft
 from conv2attn.convert.errors import OptionError
-from conv2attn.convert.inputs import InputSpec, as_inputs, call_with, parse_input, parse_inputs, random_inputs
+from conv2attn.convert.input_specs import InputSpec, parse_input, parse_inputs
+from conv2attn.convert.inputs import as_inputs, call_with, random_inputs
 
 
 @pytest.mark.parametrize(
     ("text", "spec"),
     [
         ("x=1x3x224x200", InputSpec("x", (1, 3, 224, 200))),
-        ("timestep=4:int64", InputSpec("timestep", (4,), torch.int64)),
-        ("t=scalar:float64", InputSpec("t", (), torch.float64)),
+        ("timestep=4:int64", InputSpec("timestep", (4,), "int64")),
+        ("t=scalar:float64", InputSpec("t", (), "float64")),
     ],
 )
 def test_an_input_is_read(text: str, spec: InputSpec) -> None:

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._inductor import config as inductor
 from torch.export import Dim
 
 from conv2attn.convert import SelfAttention2d, attention_from_conv, certify, convert_model
@@ -192,6 +191,8 @@ def test_inductor_compiles_a_training_step_for_symbolic_sizes(transposed: bool) 
     compiled = torch.compile(layer, fullgraph=True, dynamic=True)
     # Inductor (torch 2.13) may take from its cache the graph of this layer for other sizes, which has other strides.
     # The machine's compiled headers are used: half of a compilation into an empty folder goes into them.
+    from torch._inductor import config as inductor  # seconds
+
     with inductor.patch(fx_graph_cache=False):
         for x in inputs(2):
             output = compiled(x)

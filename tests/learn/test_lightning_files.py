@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import lightning
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,28 +12,28 @@ import conv2attn as c2a
 from conv2attn.learn.comparison import small_cnn
 
 
-class OfCnn(lightning.LightningModule):
-    """A CNN."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net: nn.Module = small_cnn(classes=3)
-
-    def written(self, path: Path) -> Path:
-        """Writes what a loader reads of Lightning's checkpoints."""
-        torch.save({"state_dict": self.state_dict(), "pytorch-lightning_version": lightning.__version__}, path)
-        return path
-
-
-class OfGraft(OfCnn):
-    """The same with spare heads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.net = c2a.graft(self.net, where=["3", "9"]).model
-
-
 def test_checkpoints_of_a_cnn_and_of_its_graft_go_into_both(tmp_path: Path) -> None:
+    import lightning  # seconds, in each process that collects this file
+
+    class OfCnn(lightning.LightningModule):
+        """A CNN."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.net: nn.Module = small_cnn(classes=3)
+
+        def written(self, path: Path) -> Path:
+            """Writes what a loader reads of Lightning's checkpoints."""
+            torch.save({"state_dict": self.state_dict(), "pytorch-lightning_version": lightning.__version__}, path)
+            return path
+
+    class OfGraft(OfCnn):
+        """The same with spare heads."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = c2a.graft(self.net, where=["3", "9"]).model
+
     x: Tensor = torch.randn(4, 1, 9, 8)
     cnn = OfCnn().eval()
     grafted = OfGraft.load_from_checkpoint(cnn.written(tmp_path / "cnn.ckpt"), strict=True).eval()

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 
 from conv2attn.convert.errors import GeometryError, SelectionError
-from conv2attn.learn.networks import BLOCKS, ENCODINGS, PAPER, AttentionNetwork, AttentionSizes, ImageKind, resnet
+from conv2attn.learn.kinds import BLOCKS, ENCODINGS
+from conv2attn.learn.networks import PAPER, AttentionNetwork, AttentionSizes, ImageKind, resnet
 
 CIFAR = ImageKind(3, 32, 32)
 DIGITS = ImageKind(1, 8, 8)

@@ -1,4 +1,4 @@
-"""A bound above the outputs is told as no useful bound, wherever people read it; data keep the number."""
+"""A bound above the outputs is told as no useful worst case, wherever people read it; data keep the number."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from conv2attn.learn.melting import melt
 def test_a_bound_is_told_as_a_number_only_where_it_is_at_most_the_outputs() -> None:
     assert format_bound(1e-7, 3.0) == "1.0e-07"
     assert format_bound(3.0, 3.0) == "3"
-    assert format_bound(4.4e22, 3.1) == "no useful bound (4.4e+22; outputs reach 3.1)"
-    assert format_bound(1e-7, 0.0) == "no useful bound (1.0e-07; outputs reach 0)"
+    assert format_bound(4.4e22, 3.1) == "no useful worst case (4.4e+22; outputs reach 3.1)"
+    assert format_bound(1e-7, 0.0) == "no useful worst case (1.0e-07; outputs reach 0)"
     assert format_bound(4.4e22, None) == "4.4e+22"
     assert {format_bound(bound, 3.0) for bound in (None, math.inf, math.nan)} == {"no finite bound"}
     assert not is_useful(math.nan, 3.0)
@@ -40,7 +40,7 @@ def test_a_certificate_knows_what_its_outputs_reach() -> None:
     assert certificate.in_words == number(certificate.bound)
     flat = certify(attention_from_conv(conv, alpha=1e-3), input_range=(-3, 2))
     assert flat.bound > flat.outputs
-    assert flat.in_words.startswith("no useful bound (")
+    assert flat.in_words.startswith("no useful worst case (")
 
 
 def test_certificates_and_frozen_models_print_a_few_lines_of_words() -> None:

@@ -13,8 +13,6 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import fully_shard
 from torch.multiprocessing.spawn import spawn
 
 from conv2attn.convert import convert_model, graft
@@ -51,6 +49,9 @@ def data_parallel(model: nn.Module) -> nn.Module:
 
 
 def sharded(model: nn.Module) -> nn.Module:
+    from torch.distributed.device_mesh import init_device_mesh  # seconds, which who collects tests need not spend
+    from torch.distributed.fsdp import fully_shard
+
     mesh = init_device_mesh("cpu", (PROCESSES,))
     for layer in (model.get_submodule("0"), model.get_submodule("2")):
         fully_shard(layer, mesh=mesh)

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from conv2attn.convert import convert_model, load_converted, save_converted
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.open import open_network
+from conv2attn.convert.files.opening import Opening
 from conv2attn.convert.files.pickles import read_torch
-from conv2attn.convert.files.weights import Opening
 
 _PRESSES = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2)
 

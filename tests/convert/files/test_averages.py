@@ -13,7 +13,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from conv2attn.convert.errors import SeveralNetworksError
 from conv2attn.convert.files.open import open_network
-from conv2attn.convert.files.weights import Opening
+from conv2attn.convert.files.opening import Opening
 
 State = dict[str, Tensor]
 

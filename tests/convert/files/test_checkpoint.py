@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, SeveralNetworksError
 from conv2attn.convert.files.open import open_network
-from conv2attn.convert.files.weights import Opening, read_checkpoint
+from conv2attn.convert.files.opening import Opening
+from conv2attn.convert.files.weights import read_checkpoint
 from tests.small_models import Composite
 
 State = dict[str, Tensor]

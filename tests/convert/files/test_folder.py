@@ -40,10 +40,11 @@ from conv2attn.convert.files import folder
 from conv2attn.convert.files.architecture import OWN_ARCHITECTURES, Architecture
 from conv2attn.convert.files.layers import Layers, layer_tree
 from conv2attn.convert.files.open import open_network
-from conv2attn.convert.files.weights import Opening
+from conv2attn.convert.files.opening import Opening
 from conv2attn.convert.spec import DescribedConvolution
 from conv2attn.convert.write import CONFIG, WEIGHTS
 from conv2attn.proofs.campaign.strategies import conv_specs, convolution_of
+from tests.command import Run
 from tests.positions import move_center
 from tests.small_models import Composite, assert_same_state, attention, composite_input
 
@@ -340,7 +341,7 @@ def test_a_restored_file_holds_the_cnn_and_replaces_another_only_if_told(suffix:
 
 
 def test_what_is_read_is_not_written_over_nor_anything_of_an_unknown_kind_before_anything_is_read(
-    tmp_path: Path,
+    tmp_path: Path, run: Run
 ) -> None:
     folder, file, linked = tmp_path / "out", tmp_path / "w.pt", tmp_path / "c.pt"
     folder.mkdir()
@@ -348,9 +349,7 @@ def test_what_is_read_is_not_written_over_nor_anything_of_an_unknown_kind_before
         path.write_bytes(b"damaged")
     linked.hardlink_to(folder / "config.json")
     for source, out in ((file, file), (folder, folder / "model.safetensors"), (folder, linked)):
-        with pytest.raises(OutputError, match=r"would be lost$"):
-            restore_file(source, out, force=True)
+        assert "would be lost" in run("restore", source, "--out", out, "--force").err
     assert {path.read_bytes() for path in tmp_path.rglob("*.*")} == {b"damaged"}
     for name in ("w.bin", ".pt"):
-        with pytest.raises(OptionError, match=r"must end in .safetensors, .pth, .pt"):
-            restore_file(tmp_path / "missing", tmp_path / name)
+        assert "must end in .safetensors, .pth, .pt" in run("restore", file, "--out", tmp_path / name).err

@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from conv2attn.convert import convert_model, load_converted, save_converted
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.open import open_network
-from conv2attn.convert.files.weights import Opening
+from conv2attn.convert.files.opening import Opening
 from conv2attn.convert.layer.layer import SelfAttention
 from tests.command import Run
 from tests.libraries import imported, timm_network, torchvision_network, transformers_network

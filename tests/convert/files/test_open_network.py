@@ -17,7 +17,7 @@ from conv2attn.convert.examples.networks import load_example
 from conv2attn.convert.files.architecture import Architecture
 from conv2attn.convert.files.layers import ATTENTION_KEYS
 from conv2attn.convert.files.open import open_network
-from conv2attn.convert.files.weights import Opening
+from conv2attn.convert.files.opening import Opening
 from conv2attn.convert.layer.layer import SelfAttention
 from conv2attn.convert.layer.spare import SpareHeads
 from tests.command import Run

@@ -17,7 +17,8 @@ from torch import Tensor, nn
 from conv2attn.convert import convert_model, save_converted
 from conv2attn.convert.errors import ArchitectureNeededError, CheckpointError, TrustNeededError
 from conv2attn.convert.files.open import open_network
-from conv2attn.convert.files.weights import Opening, read_checkpoint
+from conv2attn.convert.files.opening import Opening
+from conv2attn.convert.files.weights import read_checkpoint
 from conv2attn.convert.spec import Convolution
 from conv2attn.proofs.campaign.strategies import convolutions_with_input, every_spec
 from tests.command import Run

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from conv2attn.convert import convert_model
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.open import open_network
-from conv2attn.convert.files.weights import Opening
+from conv2attn.convert.files.opening import Opening
 from tests.command import Run, result_of
 
 FLOAT_STATE = "holds quantised weights, which are not read: save the float network's state dict, or dequantise it first"

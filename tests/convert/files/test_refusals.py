@@ -24,7 +24,8 @@ from torch.package.package_exporter import PackageExporter
 from conv2attn.convert import convert_model
 from conv2attn.convert.errors import CheckpointError
 from conv2attn.convert.files.open import open_network
-from conv2attn.convert.files.weights import Opening, read_checkpoint
+from conv2attn.convert.files.opening import Opening
+from conv2attn.convert.files.weights import read_checkpoint
 from tests.command import exit_code
 from tests.small_models import Composite
 

@@ -14,8 +14,8 @@ from conv2attn.commands.restore import restore_file
 from conv2attn.convert import convert_model, load_converted, save_converted
 from conv2attn.convert.errors import CheckpointError, OutputError, TrustNeededError
 from conv2attn.convert.files.open import open_network
+from conv2attn.convert.files.opening import Opening
 from conv2attn.convert.files.state import held_state
-from conv2attn.convert.files.weights import Opening
 
 
 class Network(nn.Module):

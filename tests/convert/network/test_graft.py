@@ -22,7 +22,7 @@ from conv2attn.convert import certify_data, certify_report
 from conv2attn.convert.errors import MemoryLimitError
 from conv2attn.convert.export.multihead import multihead_from_attention
 from conv2attn.convert.files.open import open_network
-from conv2attn.convert.files.weights import Opening
+from conv2attn.convert.files.opening import Opening
 from conv2attn.convert.layer.layer import SelfAttention
 from conv2attn.convert.network.report import Report
 from conv2attn.learn import parameter_groups

@@ -13,16 +13,9 @@ from conv2attn.convert.errors import CheckpointError, ConversionError, OptionErr
 from conv2attn.convert.plain import from_plain, read_json
 from conv2attn.learn.data.images import Split
 from conv2attn.learn.experiment.folder import RESULTS, Experiment, Result, read_experiment, read_history, run_folder
-from conv2attn.learn.experiment.recipes import (
-    ALL,
-    PAPERS,
-    SMALL,
-    build,
-    encodings_of,
-    parameter_groups,
-    setting_of,
-)
+from conv2attn.learn.experiment.recipes import PAPERS, SMALL, build, parameter_groups, setting_of
 from conv2attn.learn.experiment.run import run_experiment
+from conv2attn.learn.kinds import ALL, encodings_of
 from conv2attn.learn.networks import AttentionNetwork
 from conv2attn.learn.training.fit import trained_in
 from conv2attn.learn.training.recipe import Recipe, Session

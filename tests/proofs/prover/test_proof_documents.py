@@ -82,21 +82,31 @@ def test_a_claim_is_found_by_its_title(capsys: pytest.CaptureFixture[str]) -> No
     assert "'softmax-shif'; near it: softmax-shift (Softmax ignores constants), 'nope'; conv2attn claims lists" in told
 
 
-def test_the_outcome_counts_the_checks_of_the_chosen_claims_and_says_who_checks_coq_s() -> None:
+def test_the_outcome_counts_claims_by_what_stands_behind_them_and_being_late_is_not_being_wrong() -> None:
     known, verdict = {each.name: each for each in all_claims()}, Verdict("a", Outcome.HOLDS)
     one = Result(known["head-assembly"], (verdict, verdict))
-    assert proved([one]).parts == ["2 checks of 1 claim hold; Coq proofs are checked by conv2attn formal."]
-    failed = Result(known["position-alone"], (Verdict("b", Outcome.FAILS, ("why",)),))
-    (told,) = proved([one, failed]).parts
-    assert str(told).startswith("2 of 3 checks of 2 claims hold; Coq proofs are checked by conv")
+    assert proved([one]).parts == ["1 claim: 1 proved (in Coq, which conv2attn formal runs)."]
+    algebra = next(each for each in known.values() if each.status is Status.ALGEBRA)
+    tested = next(each for each in known.values() if each.status is Status.INSTANCES)
+    all_kinds = proved([one, Result(algebra, (verdict,)), Result(tested, (verdict,))])
+    assert all_kinds.data["counts"] == {"proved": 1, "proved by algebra": 1, "tested": 1}
+    assert all_kinds.exit_code == 0
+    late, failed = (
+        Result(known["position-alone"], (Verdict("b", outcome, ("why",)),))
+        for outcome in (Outcome.TIMED_OUT, Outcome.FAILS)
+    )
+    assert [proved(each).exit_code for each in ([one, late], [late, failed])] == [5, 1]
+    (told,) = proved([one, failed, late]).parts
+    assert str(told).startswith("3 claims: 1 proved (in Coq")
+    assert "; 1 not holding: position-alone; 1 out of time" in str(told)
 
 
 @pytest.mark.slow
-def test_the_command_exits_with_1_if_a_check_does_not_hold(capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code("prove", "--only", "position-alone", "--limit", "0.0001") == 1
+def test_the_command_exits_with_5_if_a_check_runs_out_of_time(capsys: pytest.CaptureFixture[str]) -> None:
+    assert exit_code("prove", "--only", "position-alone", "--limit", "0.0001") == 5
     out = capsys.readouterr().out
-    assert "stopped after 0.0001 s" in out
-    assert "not shown: position-alone (timed out)." in out
+    assert "stopped after 0.0001 s of the processor" in out
+    assert "out of time, which a larger --limit may decide: position-alone." in out
 
 
 @pytest.mark.slow
@@ -106,7 +116,7 @@ def test_the_command_lists_names_and_shows_one_derivation(capsys: pytest.Capture
     assert exit_code("prove", "--show", "softmax-shift") == 0
     shown = capsys.readouterr()
     assert "Softmax ignores constants" in shown.out
-    assert "checks of 1 claim hold; Coq proofs are checked by conv2attn formal." in shown.err
+    assert "1 claim: 1 proved" in shown.err
 
 
 @pytest.mark.slow

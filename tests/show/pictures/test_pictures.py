@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor, nn
 
-from conv2attn.commands.inputs import InputOptions, Pair, choose_inputs
+from conv2attn.commands.inputs import Pair, choose_inputs
+from conv2attn.commands.options import InputOptions
 from conv2attn.commands.show import Subject, View, view_image
 from conv2attn.convert import SelfAttention2d, attention_from_conv, convert_model, graft
 from conv2attn.convert.arguments import Size
@@ -104,7 +105,10 @@ def test_a_picture_is_the_same_file_every_time(picture: str, form: str) -> None:
 
 
 @pytest.mark.parametrize("model", [attention_from_conv(nn.Conv2d(3, 4, 3)), convert_model(small()).model])
-def test_a_layer_and_a_network_are_drawn_from_python(model: nn.Module, tmp_path: Path) -> None:
+def test_a_layer_and_a_network_are_drawn_from_python(
+    model: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("conv2attn.show.page.data._on_image", lambda *_, **__: None)  # seconds; tests/show/page has it
     for form, mark in FORMS.items():
         draw(model, tmp_path / f"a.{form}")
         assert (tmp_path / f"a.{form}").read_bytes().startswith(mark)
