@@ -390,7 +390,7 @@ class ConvSpec:
     def __str__(self) -> str:
         parts = [f"{Size(*self.kernel_size)}", f"{self.in_channels}->{self.out_channels}"]
         if self.axes == 1:
-            parts[0] += " taps"
+            parts[0] += " tap" if self.kernel_size == (1,) else " taps"
         if self.transposed:
             parts.append("transposed")
         ones, zeros = (1,) * self.axes, (0,) * self.axes

@@ -29,7 +29,16 @@ from .given import Inputs
 Key = tuple[str, tuple[int, ...]]
 _Placed = tuple[str, Key]  # with the module
 _HOW = frozenset(  # arguments that say how torch computes, not what
-    ("cudnn_enabled", "benchmark", "deterministic", "allow_tf32", "memory_format", "pin_memory", "non_blocking")
+    (
+        "cudnn_enable",
+        "cudnn_enabled",
+        "benchmark",
+        "deterministic",
+        "allow_tf32",
+        "memory_format",
+        "pin_memory",
+        "non_blocking",
+    )
 )
 _SHARED = 0.75  # of the modules of one name must have an operation in common
 _NEARBY = 12  # operations on either side of the own place that may be a partner
