@@ -124,7 +124,20 @@ class Comparison:
                 outputs, notes = laid_out(own.outputs, like, side.name)
                 self.laid += notes
                 self.played[place] = replace(own, outputs=outputs)
-                self.played[1 - place] = replace(self.played[1 - place], outputs={name: like[name] for name in outputs})
+                if outputs and len(outputs) < len(like):
+                    self.played[1 - place] = sides[1 - place].keep(self.played[1 - place], list(outputs))
+            elif side.in_pieces:
+                self._keep_those_of(place)
+
+    def _keep_those_of(self, place: int) -> None:
+        """Leaves out the other side's outputs that a model in other pieces does not give."""
+        own, (side, other) = self.played[place].outputs, (self.sides[place], self.sides[1 - place])
+        left = [name for name in self.played[1 - place].outputs if name not in own]
+        if left and own.keys() < self.played[1 - place].outputs.keys():
+            self.played[1 - place] = other.keep(self.played[1 - place], list(own))
+            self.laid.append(
+                f"{side.name} gives {listed(list(own))} alone; {listed(left)} of {other.name} were not compared."
+            )
 
     @cached_property
     def graphs(self) -> list[Program | None]:

@@ -13,8 +13,8 @@ train mode is refused where a module's own code reads its mode, as dropout's doe
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from ..inputs import bitwise, named_tensors, same_values
 from ..layer.checked import passed
 from ..onnx import onnx_package
 from ..onnx.run import session
-from ..programs.program import Program, left_alone
+from ..programs.program import Program, Taken, left_alone
 from .callables import checked_record, networks_of, tensors_of_networks
 from .given import Inputs
 from .modes import depends_on_mode
@@ -115,7 +115,9 @@ class Side:
         networks: The modules that run.
         is_own: Whether what runs is what the graph says, operation by operation; a compiled module's is not, nor a
             model's that runs in other pieces.
-        taken: The part of each output that is compared.
+        in_pieces: Whether it runs a model in other pieces, and gives some of its outputs.
+        taken: Takes the parts of outputs that are compared.
+        only: The names of those that are compared, or None for all.
 
     Raises:
         OptionError: It is nothing of these.
@@ -132,7 +134,9 @@ class Side:
         self.reason = f"{name} is a callable without a graph"
         self.quantised = False
         self.recorded: Recorded | None = None
-        self.taken: Callable[[Tensor], Tensor] = _same
+        self.in_pieces = bool(getattr(given, PIECES, False))
+        self.taken: Taken = dict
+        self.only: Collection[str] | None = None
         self._program, self.notes = program, list[str]()
         if isinstance(given, str | Path):
             given = self._opened(Path(given), opening)
@@ -148,7 +152,7 @@ class Side:
             self.reason = f"{name} is recorded values"
         elif callable(given) and not isinstance(given, type):
             self.network, self.call, self.networks = given, given, networks_of(given)
-            if getattr(given, PIECES, False):
+            if self.in_pieces:
                 self.network, self.is_own, self.reason = None, False, f"{name} runs the model in other pieces"
         else:
             raise OptionError(f"{name} must be a network, a program, a callable or a path; got {passed(given)}")
@@ -213,7 +217,7 @@ class Side:
             self.network = OnnxNetwork(self.call.path)
             with torch.no_grad():
                 self.network(**feeds)  # whose refusal names the node
-            found = Program.of_run(self.network, inputs.args, inputs.kwargs, taken=self.taken)
+            found = Program.of_run(self.network, inputs.args, inputs.kwargs, taken=self._compared)
             self._program = checked_record(found, inputs.args, inputs.kwargs, played.outputs, is_network=True)
         except (ConversionError, RuntimeError, IndexError) as refusal:
             self.reason, self.network = f"{self.name} is an ONNX file, and {first_line(refusal)}", None
@@ -226,7 +230,7 @@ class Side:
             ConversionError: torch cannot record it, or the record may not stand for it.
         """
         with left_alone(self.own_tensors(), []):
-            found = Program.of_run(self.network, given.args, given.kwargs, taken=self.taken)  # type: ignore[arg-type]
+            found = Program.of_run(self.network, given.args, given.kwargs, taken=self._compared)  # type: ignore[arg-type]
         return checked_record(found, given.args, given.kwargs, played.outputs, is_network=self.is_network)
 
     def own_tensors(self) -> dict[str, Tensor]:
@@ -255,8 +259,7 @@ class Side:
             ConversionError: It gives no tensor.
         """
         if self.recorded is not None:
-            found = {name: self.taken(one) for name, one in self.recorded.all_outputs().items()}
-            return Played(found, None, (), (), writes=False)
+            return Played(self._compared(self.recorded.all_outputs()), None, (), (), writes=False)
         given, own = inputs.clone(self.dtype), self.own_tensors()
         self._refuse_train_mode(given, own)
         first, changed = given.clone(), list[str]()
@@ -292,7 +295,16 @@ class Side:
         """Its outputs, by name."""
         with torch.no_grad(), refusing(f"{self.name} does not run on these inputs", InputError):
             found = (call or self.call)(*given.args, **given.kwargs)
-        return {name: self.taken(one.detach()).clone() for name, one in named_tensors(found, self.name).items()}
+        return {name: one.detach().clone() for name, one in self._compared(named_tensors(found, self.name)).items()}
+
+    def keep(self, played: Played, names: Collection[str]) -> Played:
+        """Its runs with these outputs alone, which its program then has, too."""
+        self.only, self._program = names, None
+        return replace(played, outputs={name: played.outputs[name] for name in names})
+
+    def _compared(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        chosen = {name: one for name, one in outputs.items() if self.only is None or name in self.only}
+        return self.taken(chosen)
 
 
 def _gave(found: Mapping[str, Tensor], played: Played) -> bool:

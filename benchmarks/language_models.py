@@ -1,0 +1,128 @@
+"""Measures ``same`` on language models of transformers: honest pairs, which must be rounding, and planted faults.
+
+Run by hand, with transformers installed. A line of JSON is written for every pair as soon as it is known, and a run goes on
+where the last one ended:
+
+    python benchmarks/language_models.py build/language_models.jsonl
+    python benchmarks/language_models.py build/language_models.jsonl --table
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from children import Record, read, write
+from language_zoo import MODELS, ROWS, Call, built, given
+from torch import nn
+
+from conv2attn.convert.sameness.recorded import record_values
+from conv2attn.convert.sameness.same import same
+from conv2attn.convert.sameness.serving import decode, left_padded, one_at_a_time, with_attention
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+PREFILL = 6  # tokens, with those of an image
+HAS_ENCODER = ("T5", "Whisper")
+ALARMS = ("not rounding", "biased rounding", "coarser rounding", "quantised")
+
+
+def _recorded(model: nn.Module, call: Call, folder: Path) -> Any:
+    path = folder / "run.safetensors"
+    record_values(with_attention(model, "eager"), call, path)
+    return path
+
+
+# Honest ways, each from a model to a side that is the same function of the same inputs.
+HONEST: dict[str, Callable[[nn.Module, Call, Path], Any]] = {
+    "a copy": lambda model, _call, _folder: copy.deepcopy(model),
+    "cache, token by token": lambda model, _call, _folder: decode(model, prefill=PREFILL),
+    "one row at a time": lambda model, _call, _folder: one_at_a_time(model),
+    "left padding": lambda model, _call, _folder: left_padded(model, 3),
+    "padded rows, one at a time": lambda model, _call, _folder: one_at_a_time(model),
+    "eager attention": lambda model, _call, _folder: with_attention(model, "eager"),
+    "recorded, eager attention": _recorded,
+    "a copy in bfloat16": lambda model, _call, _folder: copy.deepcopy(model).bfloat16(),
+    "compiled": lambda model, _call, _folder: torch.compile(copy.deepcopy(model)),
+}
+
+
+def fits(kind: str, name: str, dtype: str) -> bool:
+    """Whether a model can be served in this way."""
+    if kind == "left padding":
+        return name not in HAS_ENCODER and name != "Mamba"  # which takes no mask of a row
+    if kind == "padded rows, one at a time":
+        return name != "Whisper"  # whose sounds all have one length
+    if "eager" in kind:
+        return name != "Mamba"
+    return dtype == "float32" if kind == "a copy in bfloat16" else True
+
+
+def padded(call: Call) -> Call:
+    """The call with a mask that leaves out the first three tokens of the second row."""
+    mask = torch.ones_like(call["input_ids"])
+    mask[1, :3] = 0
+    return {**call, "attention_mask": mask}
+
+
+def honest(names: list[str], kinds: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Each model, precision and kind."""
+    for name in names:
+        for dtype in DTYPES:
+            yield from ((name, dtype, kind) for kind in kinds if fits(kind, name, dtype))
+
+
+def judged(name: str, dtype: str, kind: str) -> Record:
+    """An honest pair, judged."""
+    model, call = built(name, DTYPES[dtype]), given(name, DTYPES[dtype])
+    if kind.startswith("padded"):
+        call = padded(call)
+    start = time.process_time()
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            found = same(model, HONEST[kind](model, call, Path(folder)), call)
+        except Exception as refusal:  # no verdict: it is counted, and mended
+            return {"verdict": "none", "sentence": f"{type(refusal).__name__}: {refusal}"}
+    seconds = time.process_time() - start
+    return {"verdict": found.verdict, "ratio": found.ratio, "sentence": found.sentence, "seconds": seconds}
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options."""
+    found = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    found.add_argument("out", type=Path, help="file of lines of JSON, which a run adds to")
+    found.add_argument("--table", action="store_true", help="print the tables of the lines so far")
+    found.add_argument("--models", nargs="*", default=list(MODELS), help="models of the list")
+    found.add_argument("--kinds", nargs="*", default=list(HONEST), help="honest kinds")
+    return found
+
+
+def main(options: argparse.Namespace) -> None:
+    """Judges what is not known yet, or prints tables."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    done = {(one["model"], one["dtype"], one["kind"]) for one in read(options.out)}
+    for name, dtype, kind in honest(options.models, options.kinds):
+        if (name, dtype, kind) not in done:
+            record = {"model": name, "dtype": dtype, "kind": kind, **judged(name, dtype, kind)}
+            write(options.out, record)
+            print(
+                name,
+                dtype,
+                kind,
+                record["verdict"],
+                record["sentence"][:150],
+                "%.1f" % record.get("seconds", 0),
+                flush=True,
+            )
+
+
+if __name__ == "__main__":
+    main(parser().parse_args(sys.argv[1:]))
