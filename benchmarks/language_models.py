@@ -21,7 +21,8 @@ from typing import Any
 
 import torch
 from children import Record, read, write
-from language_zoo import MODELS, ROWS, Call, built, given
+from language_faults import FAULTS
+from language_zoo import MODELS, Call, built, given
 from torch import nn
 
 from conv2attn.convert.sameness.recorded import record_values
@@ -94,6 +95,35 @@ def judged(name: str, dtype: str, kind: str) -> Record:
     return {"verdict": found.verdict, "ratio": found.ratio, "sentence": found.sentence, "seconds": seconds}
 
 
+def planted(names: list[str]) -> Iterator[tuple[str, str, str, str]]:
+    """Each model, precision, fault and size, in float32 and bfloat16."""
+    for kind, fault in FAULTS.items():
+        for name in fault.models:
+            if name in names:
+                yield from ((name, dtype, kind, size) for dtype in list(DTYPES)[:2] for size in fault.sizes)
+
+
+def found_in(name: str, dtype: str, kind: str, size: str) -> Record:
+    """A planted fault, judged: whether it is found, in the right module, with the right cause."""
+    fault, model = FAULTS[kind], built(name, DTYPES[dtype])
+    fault.prepare(model)
+    value = fault.sizes[size]
+    call = given(name, DTYPES[dtype], tokens=value if fault.is_length else fault.tokens)
+    start = time.process_time()
+    found = same(model, fault.make(model, value), call)
+    first = found.where[0] if found.where else None
+    return {
+        "verdict": found.verdict,
+        "ratio": found.ratio,
+        "sentence": found.sentence,
+        "notes": [*found.turned, *found.notes],
+        "found": found.verdict in ALARMS,
+        "named": first is not None and any(one in first.name for one in fault.names),
+        "told": first is not None and any(one in first.why for one in fault.words),
+        "seconds": time.process_time() - start,
+    }
+
+
 def parser() -> argparse.ArgumentParser:
     """The options."""
     found = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -108,7 +138,15 @@ def main(options: argparse.Namespace) -> None:
     """Judges what is not known yet, or prints tables."""
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
-    done = {(one["model"], one["dtype"], one["kind"]) for one in read(options.out)}
+    done = {
+        (one["model"], one["dtype"], one["kind"], *([one["size"]] if "size" in one else []))
+        for one in read(options.out)
+    }
+    for name, dtype, kind, size in planted(options.models):
+        if (name, dtype, kind, size) not in done:
+            record = found_in(name, dtype, kind, size)
+            write(options.out, {"model": name, "dtype": dtype, "kind": kind, "size": size, **record})
+            print(name, dtype, kind, size, record["verdict"], record["sentence"][:200], record["notes"], flush=True)
     for name, dtype, kind in honest(options.models, options.kinds):
         if (name, dtype, kind) not in done:
             record = {"model": name, "dtype": dtype, "kind": kind, **judged(name, dtype, kind)}

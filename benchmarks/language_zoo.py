@@ -102,7 +102,12 @@ def built(name: str, dtype: torch.dtype = torch.float32, **options: Any) -> nn.M
                 value.copy_(drawn * value.shape[-1] ** -0.5)
             elif "norm" in key or "ln_" in key or key.endswith(".bias"):
                 value.add_(0.2 * drawn)
-    return model.to(dtype)
+    held = {name: one.clone() for name, one in model.named_buffers() if "inv_freq" in name}
+    model.to(dtype)
+    for name, one in held.items():  # which files do not hold, so that loading leaves them as they were computed
+        path, _, key = name.rpartition(".")
+        model.get_submodule(path).register_buffer(key, one, persistent=False)
+    return model
 
 
 def given(name: str, dtype: torch.dtype = torch.float32, *, tokens: int = TOKENS, rows: int = ROWS) -> Call:

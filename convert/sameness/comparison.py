@@ -117,6 +117,7 @@ class Comparison:
             self.laid.append(self.padding.note)
             for side in sides:
                 side.taken = self.padding.taken
+        self.laid += [side.stored for side in sides if side.stored]
         self.played = [side.play(self.given) for side in sides]
         for place, side in enumerate(sides):
             if side.recorded is not None:
@@ -203,10 +204,10 @@ class Comparison:
     def values(self) -> Mapping[str, Read]:
         """What reads values inside of the other side, by the names of modules, or of a file's tensors."""
         own = self.operations
-        if isinstance(own, Traced):
+        if isinstance(own, Traced) and not self.sides[1 - self.exact].stored:
             held = own.values
             return {name: partial(held.__getitem__, node) for name, node in own.program.given.items() if node in held}
-        return {} if own is not None else self.sides[1 - self.exact].values(self.given)
+        return {} if isinstance(own, str | OnnxOperations) else self.sides[1 - self.exact].values(self.given)
 
     def _is_enough(self, found: Typical) -> bool:
         """Whether a few noisy runs say that a difference is rounding: it is within a third of the limit.
@@ -403,16 +404,22 @@ class Comparison:
             return Parts((), None), f"{side.reason}; {own}"
         if own is not None:
             found = self._parted(graph, own, THRESHOLD)
+            if side.stored and not found.found and self.values:  # what the engine makes of its weights
+                return self._stretches(graph), None
             fused = ", where ONNX Runtime fuses none" if isinstance(own, OnnxOperations) else ""
             return found, None if found.found else f"no single operation leaves rounding{fused}"
         found = Parts((), None)
         if self.values:
-            precision = self._precision(1 - self.exact)
-            self.parted = compared(graph, self.given, self.values, precision, names=self.names, seed=self.seed)
-            found = Parts(where_values_part(self.parted, graph, self._names[1]), None)
+            found = self._stretches(graph)
         compiled = next((each for each in self.sides if not each.is_own and each.network is not None), None)
         reason = side.reason if compiled is None else f"{compiled.name} is compiled"
         return found, None if found.found else reason
+
+    def _stretches(self, graph: Program) -> Parts:
+        """The stretches between values of the other side that are not what the graph makes of these values."""
+        precision = self._precision(1 - self.exact)
+        self.parted = compared(graph, self.given, self.values, precision, names=self.names, seed=self.seed)
+        return Parts(where_values_part(self.parted, graph, self._names[1]), None)
 
     def _parted(self, graph: Program, own: Operations, threshold: float) -> Parts:
         """The operations that differ by more than this many roundings from what the other side's give."""
@@ -428,13 +435,13 @@ class Comparison:
     def operations(self) -> Operations | str | None:
         """The other side's operations, with their results, or why there are none; None of a black box."""
         side, graph = self.sides[1 - self.exact], self.graphs[1 - self.exact]
-        if not self.sides[self.exact].is_own:
+        if not self.sides[self.exact].has_own_operations:
             return None
         try:
             given = self.given.clone(side.dtype)
             if isinstance(side.call, OnnxCall):
                 return OnnxOperations(side.call.path, side.call.feeds(given.args, given.kwargs))
-            return Traced(graph, given) if graph is not None and side.is_own else None
+            return Traced(graph, given) if graph is not None and side.has_own_operations else None
         except ConversionError as refusal:
             return str(refusal)
 

@@ -33,6 +33,7 @@ from ..onnx import onnx_package
 from ..onnx.run import session
 from ..programs.program import Program, Taken, left_alone
 from .callables import checked_record, networks_of, tensors_of_networks
+from .dequantised import dequantised, described, stored_in_few_bits
 from .given import Inputs
 from .modes import depends_on_mode
 from .recorded import Read, Recorded, is_recorded, kept_results
@@ -118,6 +119,7 @@ class Side:
         in_pieces: Whether it runs a model in other pieces, and gives some of its outputs.
         taken: Takes the parts of outputs that are compared.
         only: The names of those that are compared, or None for all.
+        stored: Sentence on weights in few bits, or "".
 
     Raises:
         OptionError: It is nothing of these.
@@ -137,7 +139,8 @@ class Side:
         self.in_pieces = bool(getattr(given, PIECES, False))
         self.taken: Taken = dict
         self.only: Collection[str] | None = None
-        self._program, self.notes = program, list[str]()
+        self._program, self.notes, self.stored = program, list[str](), ""
+        self._observed: nn.Module | None = None
         if isinstance(given, str | Path):
             given = self._opened(Path(given), opening)
         if isinstance(given, ExportedProgram):
@@ -162,7 +165,18 @@ class Side:
         self.network, self.call = given if own is None else own, given
         self.networks = [given if own is None else own]
         self.is_own = own is None
+        stored = stored_in_few_bits(self.networks[0])
+        if stored:
+            self._stand_for(self.networks[0], stored)
         self.quantised = any(_QUANTISED_MODULES in type(module).__module__ for module in given.modules())
+
+    def _stand_for(self, given: nn.Module, stored: dict[str, str]) -> None:
+        """Takes the dequantised weights for the graph, and the network as it is for what runs."""
+        self.is_own, self._observed = False, given
+        self.reason = f"{self.name} computes with weights in few bits"
+        self.network = dequantised(given, stored)
+        self.networks = [self.network]
+        self.stored = f"{self.name} holds {described(stored)}; what is said of it is beside its dequantised weights."
 
     def _opened(self, path: Path, opening: Opening | None) -> Any:
         if is_recorded(path):
@@ -200,6 +214,11 @@ class Side:
     def is_network(self) -> bool:
         """Whether what has a graph is a network, not a callable that torch recorded."""
         return isinstance(self.network, nn.Module | ExportedProgram)
+
+    @property
+    def has_own_operations(self) -> bool:
+        """Whether its graph has its operations, one by one; with weights in few bits, those on the dequantised ones."""
+        return self.is_own or bool(self.stored)
 
     def read_file(self, inputs: Inputs, played: Played) -> Program | None:
         """The program of an ONNX file, each node by its row as one of torch's operations, or None.
@@ -284,10 +303,11 @@ class Side:
         """What reads the results of its modules, or the values that are recorded, by name; none of another callable."""
         if self.recorded is not None:
             return dict(self.recorded.values)
-        if len(self.networks) != 1 or not self.is_own:
+        seen = self._observed or (self.networks[0] if len(self.networks) == 1 and self.is_own else None)
+        if seen is None:
             return {}
-        names = [name for name, _ in self.networks[0].named_modules() if name]
-        with kept_results(self.networks[0], names) as kept, torch.random.fork_rng(devices=[]):
+        names = [name for name, _ in seen.named_modules() if name]
+        with kept_results(seen, names) as kept, torch.random.fork_rng(devices=[]):
             self.run(inputs.clone(self.dtype))
         return {name: partial(_same, one) for name, one in kept.items()}
 
