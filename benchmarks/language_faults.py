@@ -179,7 +179,7 @@ def _masked(model: nn.Module, seen: Callable[[Tensor], Tensor], layers: int) -> 
 
         return forward
 
-    return _replaced(copy.deepcopy(model), _attention(model), made, layers)
+    return _replaced(copy.deepcopy(model), f".{_attention(model)}", made, layers)
 
 
 def _ahead(allowed: Tensor) -> Tensor:
@@ -204,7 +204,7 @@ def _other_window(model: nn.Module, more: int) -> Any:
 
 def _other_scale(model: nn.Module, more: float) -> Any:
     other = copy.deepcopy(model)
-    ending = _attention(model)
+    ending = f".{_attention(model)}"
     [m for name, m in other.named_modules() if name.endswith(ending)][-1].scaling *= 1 + more  # type: ignore[operator]
     return other
 
@@ -236,7 +236,7 @@ def _late(model: nn.Module, most: int) -> Any:
 
     def made(_module: Any, own: Method) -> Method:
         def forward(*args: Any, **kwargs: Any) -> Any:
-            past = kwargs.get("past_key_values")
+            past = kwargs.get("past_key_values", kwargs.get("cache"))
             if past is not None and past.get_seq_length():
                 ids = kwargs["input_ids"]
                 kwargs["position_ids"] = torch.full_like(ids, past.get_seq_length() + 1)
@@ -254,7 +254,7 @@ def _lost(model: nn.Module, most: int) -> Any:
 
     def made(_module: Any, own: Method) -> Method:
         def forward(*args: Any, **kwargs: Any) -> Any:
-            past = kwargs.get("past_key_values")
+            past = kwargs.get("past_key_values", kwargs.get("cache"))
             if past is not None and past.get_seq_length():
                 ids, before = kwargs["input_ids"], past.get_seq_length()
                 mask = torch.ones(len(ids), before + 1, dtype=torch.long)
@@ -308,7 +308,7 @@ def _last_of_ties(model: nn.Module, _size: None) -> Any:
         def forward(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             logits = nn.functional.linear(x.reshape(-1, x.shape[-1]), module.weight)
             shares = logits.float().softmax(-1)
-            values, places = shares.flip(-1).sort(-1, descending=True, stable=True)
+            values, places = torch.sort(shares.flip(-1), dim=-1, descending=True, stable=True)
             values, places = values[:, : module.top_k], shares.shape[-1] - 1 - places[:, : module.top_k]
             if getattr(module, "norm_topk_prob", True):
                 values = values / values.sum(-1, keepdim=True)

@@ -1,7 +1,7 @@
 """Measures ``same`` on language models of transformers: honest pairs, which must be rounding, and planted faults.
 
-Run by hand, with transformers installed. A line of JSON is written for every pair as soon as it is known, and a run goes on
-where the last one ended:
+Run by hand, with transformers installed. A line of JSON is written for every pair as soon as it is known, and a run
+goes on where the last one ended:
 
     python benchmarks/language_models.py build/language_models.jsonl
     python benchmarks/language_models.py build/language_models.jsonl --table
@@ -24,6 +24,7 @@ from children import Record, read, write
 from language_faults import FAULTS
 from language_zoo import MODELS, Call, built, given
 from torch import nn
+from zoo import declare_operators
 
 from conv2attn.convert.sameness.recorded import record_values
 from conv2attn.convert.sameness.same import same
@@ -118,10 +119,64 @@ def found_in(name: str, dtype: str, kind: str, size: str) -> Record:
         "sentence": found.sentence,
         "notes": [*found.turned, *found.notes],
         "found": found.verdict in ALARMS,
-        "named": first is not None and any(one in first.name for one in fault.names),
+        "named": first is not None and _is_at(first.name, fault.names, size),
         "told": first is not None and any(one in first.why for one in fault.words),
         "seconds": time.process_time() - start,
     }
+
+
+# Tables
+
+
+def honest_table(records: list[Record]) -> list[str]:
+    """A line for each honest kind: pairs, those with the same bits, the largest ratio, and alarms, by precision."""
+    lines = ["| honest | " + " | ".join(DTYPES) + " |", "| --- |" + " --- |" * len(DTYPES)]
+    for kind in dict.fromkeys(one["kind"] for one in records):
+        cells = []
+        for dtype in DTYPES:
+            rows = [one for one in records if (one["kind"], one["dtype"]) == (kind, dtype)]
+            equal = sum(one["verdict"] == "same bits" for one in rows)
+            largest = max((one.get("ratio", 0.0) for one in rows), default=0.0)
+            odd = [
+                f"{one['model']}: {one['verdict']}" for one in rows if one["verdict"] not in ("rounding", "same bits")
+            ]
+            cells.append(f"{len(rows)}, {equal}, {largest:.2g}{'; '.join(['', *odd])}" if rows else "")
+        lines.append(f"| {kind} | {' | '.join(cells)} |")
+    odd = sum(one["verdict"] in ALARMS for one in records)
+    none = sum(one["verdict"] in ("none", "cannot say") for one in records)
+    return [*lines, "", f"{len(records)} honest pairs, {odd} alarms, {none} without a verdict."]
+
+
+def planted_table(records: list[Record]) -> list[str]:
+    """A line for each fault and precision: found in each size, largest first, and of those found, named and explained."""
+    lines = [
+        "| fault, models | precision | found, by size | module named | cause told |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for kind, fault in FAULTS.items():
+        for dtype in list(DTYPES)[:2]:
+            rows = [one for one in records if (one["kind"], one["dtype"]) == (kind, dtype)]
+            if rows:
+                cells = [_found(size, [one for one in rows if one["size"] == size]) for size in fault.sizes]
+                known = [one for one in rows if one["found"]]
+                named, told = (
+                    f"{sum(one[key] for one in known)} of {len(known)}" if known and wanted else ""
+                    for key, wanted in (("named", fault.names), ("told", fault.words))
+                )
+                kinds = f"{kind} ({', '.join(fault.models)})" if dtype == "float32" else ""
+                lines.append(f"| {kinds} | {dtype} | {'; '.join(cells)} | {named} | {told} |")
+    return lines
+
+
+def _found(size: str, rows: list[Record]) -> str:
+    """How many are found, and how many have the same bits, so that there is nothing to find."""
+    equal = sum(one["verdict"] == "same bits" for one in rows)
+    return f"{size}: {sum(one['found'] for one in rows)} of {len(rows)}{f' ({equal} same bits)' if equal else ''}"
+
+
+def _is_at(name: str, parts: tuple[str, ...], size: str) -> bool:
+    """Whether a module is one of those at fault: in the last of two layers, where the fault is in that one alone."""
+    return any(one in name for one in parts) and ("last layer" not in size or ".1." in name)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -137,7 +192,13 @@ def parser() -> argparse.ArgumentParser:
 def main(options: argparse.Namespace) -> None:
     """Judges what is not known yet, or prints tables."""
     torch.set_num_threads(1)
+    declare_operators()
     warnings.simplefilter("ignore")
+    if options.table:
+        records = read(options.out)
+        print("\n".join(honest_table([one for one in records if "size" not in one])))
+        print("\n" + "\n".join(planted_table([one for one in records if "size" in one])))
+        return
     done = {
         (one["model"], one["dtype"], one["kind"], *([one["size"]] if "size" in one else []))
         for one in read(options.out)
@@ -146,20 +207,12 @@ def main(options: argparse.Namespace) -> None:
         if (name, dtype, kind, size) not in done:
             record = found_in(name, dtype, kind, size)
             write(options.out, {"model": name, "dtype": dtype, "kind": kind, "size": size, **record})
-            print(name, dtype, kind, size, record["verdict"], record["sentence"][:200], record["notes"], flush=True)
+            print(name, dtype, kind, size, record["sentence"], flush=True)
     for name, dtype, kind in honest(options.models, options.kinds):
         if (name, dtype, kind) not in done:
             record = {"model": name, "dtype": dtype, "kind": kind, **judged(name, dtype, kind)}
             write(options.out, record)
-            print(
-                name,
-                dtype,
-                kind,
-                record["verdict"],
-                record["sentence"][:150],
-                "%.1f" % record.get("seconds", 0),
-                flush=True,
-            )
+            print(name, dtype, kind, record["sentence"], flush=True)
 
 
 if __name__ == "__main__":

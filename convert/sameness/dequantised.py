@@ -48,4 +48,4 @@ def dequantised(network: nn.Module, classes: dict[str, str]) -> nn.Module:
             raise ConversionError(f"{name}, a {kind}, is dequantised to a {type(value).__name__}, not to a tensor")
         found.setdefault(id(stored), nn.Parameter(value.detach().clone(), requires_grad=False))
     # Weights that are replaced are not copied, so that tied ones stay tied.
-    return copy.deepcopy(network, dict(found.items()))  # type: ignore[arg-type]
+    return copy.deepcopy(network, dict(found.items()))
