@@ -280,8 +280,7 @@ def _absolute(model: nn.Module, count: int) -> Any:
         return forward
 
     object.__setattr__(other, "forward", made(other, other.forward))
-    found = left_padded(other, count)
-    return found
+    return left_padded(other, count)
 
 
 # Experts
@@ -301,15 +300,15 @@ def _tied_scores(model: nn.Module) -> None:
             module.weight.data[1] = module.weight.data[0]  # type: ignore[operator,union-attr]
 
 
-def _last_of_ties(model: nn.Module, _size: None) -> Any:
-    """Of experts whose scores tie, the last ones are chosen."""
+def _first_of_ties(model: nn.Module, _size: None) -> Any:
+    """Of experts whose scores tie, the first ones are chosen; torch.topk takes the last ones on this machine."""
 
     def made(module: Any, _own: Method) -> Method:
         def forward(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
             logits = nn.functional.linear(x.reshape(-1, x.shape[-1]), module.weight)
             shares = logits.float().softmax(-1)
-            values, places = torch.sort(shares.flip(-1), dim=-1, descending=True, stable=True)
-            values, places = values[:, : module.top_k], shares.shape[-1] - 1 - places[:, : module.top_k]
+            values, places = torch.sort(shares, dim=-1, descending=True, stable=True)
+            values, places = values[:, : module.top_k], places[:, : module.top_k]
             if getattr(module, "norm_topk_prob", True):
                 values = values / values.sum(-1, keepdim=True)
             return logits, values if "Mixtral" in type(module).__name__ else values.to(x.dtype), places
@@ -385,8 +384,8 @@ FAULTS: dict[str, Fault] = {
     ),
     "the tied head untied": Fault(_untied, ("Gemma 3", "GPT-2", "T5"), _SHARES, ("lm_head",), ("weight",)),
     "experts in another order": Fault(_swapped, ("Mixtral", "Qwen2-MoE"), _FALLS, ("experts",), ("gate_up_proj",)),
-    "of tied experts the last": Fault(
-        _last_of_ties, ("Mixtral", "Qwen2-MoE"), {"all": None}, prepare=_tied_scores, is_honest=True
+    "of tied experts the first": Fault(
+        _first_of_ties, ("Mixtral", "Qwen2-MoE"), {"all": None}, ("gate",), prepare=_tied_scores
     ),
     "positions count padding": Fault(_absolute, ("GPT-2",), {"5 tokens": 5, "1 token": 1}),
     "positions count padding, RoPE": Fault(_absolute, ("Llama", "Gemma 3"), {"5 tokens": 5}, is_honest=True),

@@ -148,7 +148,7 @@ def honest_table(records: list[Record]) -> list[str]:
 
 
 def planted_table(records: list[Record]) -> list[str]:
-    """A line for each fault and precision: found in each size, largest first, and of those found, named and explained."""
+    """A line for each fault and precision: found in each size, and of those that are found, named and explained."""
     lines = [
         "| fault, models | precision | found, by size | module named | cause told |",
         "| --- | --- | --- | --- | --- |",

@@ -3,9 +3,10 @@
     python benchmarks/language_quantised.py
 
 Needs transformers, diffusers, torchao and gguf. Each model is compared with its dequantised copy, whose numbers are
-those of torchao's ``dequantize`` and of the package gguf, with the model that it was made of, and with copies in which one
-scale is wrong or two blocks are swapped. Prints a line of JSON for each. diffusers dequantises in float16, which is
-coarser than float32 rounds, and is rounding in the other two precisions.
+those of torchao's ``dequantize`` and of the package gguf, with the model that it was made of, and with copies in which
+one scale is wrong or two blocks are swapped; "loaded" are such copies of GGUF that were dequantised when they were
+read, as transformers does. Prints a line of JSON for each. diffusers dequantises in float16, which is coarser than
+float32 rounds, and is rounding in the other two precisions.
 """
 
 from __future__ import annotations
@@ -121,9 +122,15 @@ def gguf_sides(model: nn.Module, kind: str) -> dict[str, nn.Module]:
 
         return made
 
-    def plain(_name: str, linear: nn.Linear) -> nn.Module:
-        linear.weight.data = torch.from_numpy(gguf.quants.dequantize(stored(linear), of)).to(linear.weight.dtype)
-        return linear
+    def loaded(change: Callable[[Bytes], None]) -> Callable[[str, nn.Linear], nn.Module]:
+        def made(name: str, linear: nn.Linear) -> nn.Module:
+            held = stored(linear)
+            if name == _PLACE:
+                change(held)
+            linear.weight.data = torch.from_numpy(gguf.quants.dequantize(held, of)).to(linear.weight.dtype)
+            return linear
+
+        return made
 
     def scaled(held: Bytes) -> None:
         block = held[3, :2].copy().view(np.float16)
@@ -136,7 +143,9 @@ def gguf_sides(model: nn.Module, kind: str) -> dict[str, nn.Module]:
         "quantised": with_weights(model, engine(lambda _held: None)),
         "wrong scale": with_weights(model, engine(scaled)),
         "swapped block": with_weights(model, engine(swapped)),
-        "dequantised": with_weights(model, plain),
+        "wrong scale, loaded": with_weights(model, loaded(scaled)),
+        "swapped block, loaded": with_weights(model, loaded(swapped)),
+        "dequantised": with_weights(model, loaded(lambda _held: None)),
     }
 
 
@@ -158,8 +167,9 @@ def main() -> None:
             pairs = {
                 "quantised": (sides["dequantised"], sides["quantised"]),
                 "made of": (model, sides["quantised"]),
-                "wrong scale": (sides["dequantised"], sides["wrong scale"]),
-                "swapped block": (sides["dequantised"], sides["swapped block"]),
+                **{
+                    what: (sides["dequantised"], side) for what, side in sides.items() if what[:5] in ("wrong", "swapp")
+                },
             }
             for what, (a, b) in pairs.items():
                 found = same(a, b, call)  # A has plain weights, so that its operations run in float64

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from conv2attn.convert.errors import ConversionError
+from conv2attn.convert.programs.float64 import Lifted
+from conv2attn.convert.programs.program import Program
 from conv2attn.convert.sameness.dequantised import dequantised, stored_in_few_bits
 from conv2attn.convert.sameness.same import same
 from tests.language_models import Language, language_model, some_ids
@@ -131,3 +133,15 @@ def test_tied_weights_stay_tied_and_what_has_no_real_numbers_is_refused() -> Non
         ConversionError, match=r"layers\.0\.mlp\.1\.weight, a Sealed, cannot be dequantised: RuntimeError"
     ):
         same(few, few, some_ids())
+
+
+def test_an_operator_in_python_that_refuses_doubles_is_named() -> None:
+    @torch.library.custom_op("tests_dequantised::single", mutates_args=())
+    def single(x: Tensor) -> Tensor:
+        if x.dtype != torch.float32:
+            raise ValueError("row statistics must be float32")
+        return x * 2
+
+    program = Program.of_run(lambda x: single(x) + 1, (torch.rand(3),))
+    with pytest.raises(ConversionError, match=r"single.* does not run in float64"):
+        Lifted(program).outputs((torch.rand(3),), {})
