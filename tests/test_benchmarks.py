@@ -140,3 +140,32 @@ def test_a_wrong_number_of_a_call_is_found(value: float, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(wrong_convolutions, "_CALLS", (F.conv1d, wrong, F.conv3d))
     assert wrong_convolutions.said("planted", "contiguous").startswith("Not rounding")
+
+
+def test_tables_of_language_models_count_pairs_alarms_and_what_was_found() -> None:
+    models = program("language_models")
+    pair = {"model": "Llama", "dtype": "float32", "kind": "a copy", "verdict": "same bits", "ratio": 0.0}
+    lines = models.honest_table([pair, {**pair, "model": "T5", "verdict": "not rounding", "ratio": 7.0}])
+    assert "| a copy | 2, 1, 7; T5: not rounding |  |  |" in lines
+    assert lines[-1] == "2 honest pairs, 1 alarms, 0 without a verdict."
+    fault = {
+        **pair,
+        "kind": "the scale",
+        "verdict": "not rounding",
+        "found": True,
+        "named": True,
+        "told": False,
+        "size": "10 %",
+    }
+    missed = {**fault, "size": "0.01 %", "found": False, "verdict": "same bits"}
+    table = models.planted_table([fault, missed])
+    assert table[-1].endswith(
+        "| float32 | 10 %: 1 of 1; 1 %: 0 of 0; 0.1 %: 0 of 0; 0.01 %: 0 of 1 (1 same bits) | 1 of 1 | 0 of 1 |"
+    )
+
+
+def test_every_planted_fault_fits_models_of_the_list() -> None:
+    faults, zoo = program("language_faults"), program("language_zoo")
+    for kind, fault in faults.FAULTS.items():
+        assert set(fault.models) <= set(zoo.MODELS), kind
+        assert fault.sizes, kind

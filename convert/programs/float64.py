@@ -97,7 +97,9 @@ def evaluated(node: fx.Node, args: Any, kwargs: Any) -> Any:
     try:
         args, kwargs = copies_of_written(node, args, kwargs)
         return lifted_arguments(target(*args, **kwargs))
-    except (RuntimeError, NotImplementedError) as error:
+    except ConversionError:
+        raise
+    except (RuntimeError, ValueError, TypeError) as error:  # of torch, and of operators in Python
         at = f"`{module_of(node)}`" if module_of(node) else "the network"
         raise ConversionError(f"{name_of(node)} in {at} does not run in float64: {first_line(error)}") from error
 

@@ -33,6 +33,8 @@ from ..inputs import named_tensors, same_values
 from .closed import close
 from .walk import AUTOCAST, MODULES, NOTHING, VALUE, Walk, arguments_of, called, module_of, name_of
 
+Taken = Callable[[Mapping[str, Tensor]], dict[str, Tensor]]
+"""Takes outputs by name, or parts of them."""
 _COMPILED = "_orig_mod."
 _READS = frozenset(("item", "_local_scalar_dense", "equal", "allclose", "is_nonzero"))
 _OUT_OF_TORCH = {
@@ -81,7 +83,7 @@ class Program:
         args: tuple[Any, ...],
         kwargs: Mapping[str, Any] = NOTHING,
         *,
-        taken: Callable[[Tensor], Tensor] = lambda one: one,
+        taken: Taken = dict,
     ) -> Program:
         """Runs a network once on copies of inputs, and records it. The network is left as it was.
 
@@ -89,7 +91,7 @@ class Program:
             network: A module, a function of tensors, or a program of torch.export or fx.
             args: Arguments by place; tensors in containers, too.
             kwargs: Arguments by name.
-            taken: The part of each output that is taken, which is recorded, too; all of it by default.
+            taken: Takes the outputs, or parts of them, that are recorded; all of them by default.
 
         Raises:
             ConversionError: It does not run, gives no tensor, or torch cannot record it.
@@ -323,9 +325,7 @@ class _Recorder:
         taken: As for ``Program.of_run``.
     """
 
-    def __init__(
-        self, network: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], taken: Callable[[Tensor], Tensor]
-    ) -> None:
+    def __init__(self, network: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any], taken: Taken) -> None:
         self._taken = taken
         self._network = network.module() if isinstance(network, ExportedProgram) else network
         self._names = _Names(self._network)
@@ -366,7 +366,7 @@ class _Recorder:
             mode = get_proxy_mode()
             self._names.starts(mode)
             with _Values(mode) as values:
-                found = {name: self._taken(one) for name, one in named_tensors(self._run(tensors)).items()}
+                found = self._taken(named_tensors(self._run(tensors)))
             self._names.note()
             self._results, self._read = found, values.read
             return list(found.values())

@@ -133,6 +133,7 @@ class Comparison:
             self.laid.append(self.padding.note)
             for side in sides:
                 side.taken = self.padding.taken
+        self.laid += [side.stored for side in sides if side.stored]
         self.played = [side.play(self.given) for side in sides]
         for place, side in enumerate(sides):
             if side.recorded is not None:
@@ -140,7 +141,20 @@ class Comparison:
                 outputs, notes = laid_out(own.outputs, like, side.name)
                 self.laid += notes
                 self.played[place] = replace(own, outputs=outputs)
-                self.played[1 - place] = replace(self.played[1 - place], outputs={name: like[name] for name in outputs})
+                if outputs and len(outputs) < len(like):
+                    self.played[1 - place] = sides[1 - place].keep(self.played[1 - place], list(outputs))
+            elif side.in_pieces:
+                self._keep_those_of(place)
+
+    def _keep_those_of(self, place: int) -> None:
+        """Leaves out the other side's outputs that a model in other pieces does not give."""
+        own, (side, other) = self.played[place].outputs, (self.sides[place], self.sides[1 - place])
+        left = [name for name in self.played[1 - place].outputs if name not in own]
+        if left and own.keys() < self.played[1 - place].outputs.keys():
+            self.played[1 - place] = other.keep(self.played[1 - place], list(own))
+            self.laid.append(
+                f"{side.name} gives {listed(list(own))} alone; {listed(left)} of {other.name} were not compared."
+            )
 
     @cached_property
     def graphs(self) -> list[Program | None]:
@@ -228,11 +242,11 @@ class Comparison:
     def values(self) -> Mapping[str, Read]:
         """What reads values inside of the other side, by the names of modules, or of a file's tensors."""
         own = self.operations
-        if isinstance(own, Traced):
+        if isinstance(own, Traced) and not self.sides[1 - self.exact].stored:
             held = own.values
             return {name: partial(held.__getitem__, node) for name, node in own.program.given.items() if node in held}
         graph = self.graphs[self.exact]
-        if own is not None or graph is None:
+        if graph is None or isinstance(own, str | OnnxOperations):
             return {}
         shapes = {name: node.meta[VALUE].shape for name, node in graph.given.items()}
         return joined(self.sides[1 - self.exact].values(self.given), shapes)
@@ -477,16 +491,22 @@ class Comparison:
             return Parts((), None), f"{side.reason}; {own}"
         if own is not None:
             found = self._parted(graph, own, THRESHOLD)
+            if side.stored and not found.found and self.values:  # what the engine makes of its weights
+                return self._stretches(graph), None
             fused = ", where ONNX Runtime fuses none" if isinstance(own, OnnxOperations) else ""
             return found, None if found.found else f"no single operation leaves rounding{fused}"
         found = Parts((), None)
         if self.values:
-            precision = self._precision(1 - self.exact)
-            self.parted = compared(graph, self.given, self.values, precision, names=self.names, seed=self.seed)
-            found = Parts(where_values_part(self.parted, graph, self._names), None)
+            found = self._stretches(graph)
         compiled = next((each for each in self.sides if not each.is_own and each.network is not None), None)
         reason = side.reason if compiled is None else f"{compiled.name} is compiled"
         return found, None if found.found else reason
+
+    def _stretches(self, graph: Program) -> Parts:
+        """The stretches between values of the other side that are not what the graph makes of these values."""
+        precision = self._precision(1 - self.exact)
+        self.parted = compared(graph, self.given, self.values, precision, names=self.names, seed=self.seed)
+        return Parts(where_values_part(self.parted, graph, self._names), None)
 
     def _parted(self, graph: Program, own: Operations, threshold: float) -> Parts:
         """The operations that differ by more than this many roundings from what the other side's give."""
@@ -502,13 +522,13 @@ class Comparison:
     def operations(self) -> Operations | str | None:
         """The other side's operations, with their results, or why there are none; None of a black box."""
         side, graph = self.sides[1 - self.exact], self.graphs[1 - self.exact]
-        if not self.sides[self.exact].is_own:
+        if not self.sides[self.exact].has_own_operations:
             return None
         try:
             given = self.given.clone(side.dtype)
             if isinstance(side.call, OnnxCall):
                 return OnnxOperations(side.call.path, side.call.feeds(given.args, given.kwargs))
-            return Traced(graph, given) if graph is not None and side.is_own else None
+            return Traced(graph, given) if graph is not None and side.has_own_operations else None
         except ConversionError as refusal:
             return str(refusal)
 

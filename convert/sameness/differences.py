@@ -16,6 +16,7 @@ from .forms import permutation
 from .pairing import Pairs
 
 UNKNOWN = "the operation is the same, and its result is not"
+_OPERANDS = ("self", "other", "input")  # names that say nothing
 STRETCH = "the result is not what"  # the side that says the truth makes of the other's values
 
 
@@ -178,7 +179,7 @@ def _compared(name: str, one: Any, other: Any, pairs: Pairs, found: Mapping[fx.N
         pairs_of = enumerate(zip(one, other, strict=False))
         return [text for place, two in pairs_of for text in _compared(f"{name}[{place}]", *two, pairs, found)]
     if isinstance(one, Tensor) and isinstance(other, Tensor):
-        return _tensors(name, one, other, pairs)
+        return _tensors(_own_name(one, pairs) if name in _OPERANDS else name, one, other, pairs)
     known = [one in pairs.a.values or isinstance(one, fx.Node), _is_operation(other, pairs)] if _hashable(one) else []
     if known == [True, True]:
         expected = found.get(one)
@@ -188,6 +189,13 @@ def _compared(name: str, one: Any, other: Any, pairs: Pairs, found: Mapping[fx.N
     if any(known) or isinstance(one, Tensor) or isinstance(other, Tensor):
         return [f"{name} is computed in one of them only"]
     return [] if _is_equal(one, other) else [f"{name} {pairs.both(_shown(one), _shown(other))}"]
+
+
+def _own_name(one: Tensor, pairs: Pairs) -> str:
+    """The name that a tensor of A has in its module, for an operand that torch calls self; "self" where it has none."""
+    program = pairs.a.program
+    keys = (key for key, held in program.tensors.items() if held is one and key in program.names)
+    return next((program.names[key].rpartition(".")[2] for key in keys), "self")
 
 
 def _hashable(one: Any) -> bool:

@@ -7,6 +7,7 @@ are taken without those rows, as [rows, ...], on both sides, in the truth, and w
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -40,8 +41,11 @@ class Padding:
         """Whether an output has a row for each token."""
         return value.ndim in (2, 3) and value.shape[:2] == self.seen.shape
 
-    def taken(self, value: Tensor) -> Tensor:
-        """An output without the rows of padding, [rows, ...]; one that has no rows of tokens as it is."""
+    def taken(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """Outputs without the rows of padding, [rows, ...]; those that have no rows of tokens as they are."""
+        return {name: self._without(one) for name, one in outputs.items()}
+
+    def _without(self, value: Tensor) -> Tensor:
         if not self.fits(value):
             return value
         places = self.seen.reshape(-1).nonzero()[:, 0].to(value.device)

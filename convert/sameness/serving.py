@@ -25,6 +25,7 @@ from ..errors import ConversionError, OptionError
 
 Logits = dict[str, Tensor]
 PIECES = "is_in_pieces"  # attribute of functions that run a model in other pieces
+_READ_ONCE = ("pixel_", "image_", "video_", "audio_")  # begin arguments that tokens of the first pass stand for
 
 
 def decode(model: nn.Module, *, prefill: int = 1) -> Callable[..., Logits]:
@@ -32,7 +33,7 @@ def decode(model: nn.Module, *, prefill: int = 1) -> Callable[..., Logits]:
 
     Args:
         model: A language model; of one with an encoder, the decoder is run token by token.
-        prefill: Tokens of the first pass.
+        prefill: Tokens of the first pass; those that stand for images or sounds must be among them.
 
     Returns:
         A function of ``input_ids`` [batch, tokens] (of ``decoder_input_ids``, if there is an encoder) and the model's
@@ -62,6 +63,7 @@ def decode(model: nn.Module, *, prefill: int = 1) -> Callable[..., Logits]:
             seen = mask if has_encoder or mask is None else mask[:, :end]
             step = {tokens: ids[:, start:end], **_if_given(attention_mask=seen), **_positions(given, start, end)}
             found = model(**{**given, **step, **past}, use_cache=True)
+            given = {name: one for name, one in given.items() if not name.startswith(_READ_ONCE)}
             past = _cache(found, model)
             parts.append(found.logits)
         return {"logits": torch.cat(parts, 1)}

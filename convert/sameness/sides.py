@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,9 @@ from ..inputs import bitwise, named_tensors, same_values
 from ..layer.checked import passed
 from ..onnx import onnx_package
 from ..onnx.run import session
-from ..programs.program import Program, left_alone
+from ..programs.program import Program, Taken, left_alone
 from .callables import checked_record, networks_of, tensors_of_networks
+from .dequantised import dequantised, described, stored_in_few_bits
 from .given import Inputs
 from .modes import depends_on_mode
 from .recorded import Read, Recorded, is_recorded, kept_results
@@ -116,7 +117,10 @@ class Side:
         networks: The modules that run.
         is_own: Whether what runs is what the graph says, operation by operation; a compiled module's is not, nor a
             model's that runs in other pieces.
-        taken: The part of each output that is compared.
+        in_pieces: Whether it runs a model in other pieces, and gives some of its outputs.
+        taken: Takes the parts of outputs that are compared.
+        only: The names of those that are compared, or None for all.
+        stored: Sentence on weights in few bits, or "".
 
     Raises:
         OptionError: It is nothing of these.
@@ -133,8 +137,11 @@ class Side:
         self.reason = f"{name} is a callable without a graph"
         self.quantised = False
         self.recorded: Recorded | None = None
-        self.taken: Callable[[Tensor], Tensor] = _same
-        self._program, self.notes = program, list[str]()
+        self.in_pieces = bool(getattr(given, PIECES, False))
+        self.taken: Taken = dict
+        self.only: Collection[str] | None = None
+        self._program, self.notes, self.stored = program, list[str](), ""
+        self._observed: nn.Module | None = None
         if isinstance(given, str | Path):
             given = self._opened(Path(given), opening)
         if isinstance(given, ExportedProgram):
@@ -149,7 +156,7 @@ class Side:
             self.reason = f"{name} is recorded values"
         elif callable(given) and not isinstance(given, type):
             self.network, self.call, self.networks = given, given, networks_of(given)
-            if getattr(given, PIECES, False):
+            if self.in_pieces:
                 self.network, self.is_own, self.reason = None, False, f"{name} runs the model in other pieces"
         else:
             raise OptionError(f"{name} must be a network, a program, a callable or a path; got {passed(given)}")
@@ -159,7 +166,18 @@ class Side:
         self.network, self.call = given if own is None else own, given
         self.networks = [given if own is None else own]
         self.is_own = own is None
+        stored = stored_in_few_bits(self.networks[0])
+        if stored:
+            self._stand_for(self.networks[0], stored)
         self.quantised = any(_QUANTISED_MODULES in type(module).__module__ for module in given.modules())
+
+    def _stand_for(self, given: nn.Module, stored: dict[str, str]) -> None:
+        """Takes the dequantised weights for the graph, and the network as it is for what runs."""
+        self.is_own, self._observed = False, given
+        self.reason = f"{self.name} computes with weights in few bits"
+        self.network = dequantised(given, stored)
+        self.networks = [self.network]
+        self.stored = f"{self.name} holds {described(stored)}; what is said of it is beside its dequantised weights."
 
     def _opened(self, path: Path, opening: Opening | None) -> Any:
         if is_recorded(path):
@@ -198,6 +216,11 @@ class Side:
         """Whether what has a graph is a network, not a callable that torch recorded."""
         return isinstance(self.network, nn.Module | ExportedProgram)
 
+    @property
+    def has_own_operations(self) -> bool:
+        """Whether its graph has its operations, one by one; with weights in few bits, those on the dequantised ones."""
+        return self.is_own or bool(self.stored)
+
     def read_file(self, inputs: Inputs, played: Played) -> Program | None:
         """The program of an ONNX file, each node by its row as one of torch's operations, or None.
 
@@ -214,7 +237,7 @@ class Side:
             self.network = OnnxNetwork(self.call.path)
             with torch.no_grad():
                 self.network(**feeds)  # whose refusal names the node
-            found = Program.of_run(self.network, inputs.args, inputs.kwargs, taken=self.taken)
+            found = Program.of_run(self.network, inputs.args, inputs.kwargs, taken=self._compared)
             self._program = checked_record(found, inputs.args, inputs.kwargs, played.outputs, is_network=True)
         except (ConversionError, RuntimeError, IndexError) as refusal:
             self.reason, self.network = f"{self.name} is an ONNX file, and {first_line(refusal)}", None
@@ -227,7 +250,7 @@ class Side:
             ConversionError: torch cannot record it, or the record may not stand for it.
         """
         with left_alone(self.own_tensors(), []):
-            found = Program.of_run(self.network, given.args, given.kwargs, taken=self.taken)  # type: ignore[arg-type]
+            found = Program.of_run(self.network, given.args, given.kwargs, taken=self._compared)  # type: ignore[arg-type]
         return checked_record(found, given.args, given.kwargs, played.outputs, is_network=self.is_network)
 
     def own_tensors(self) -> dict[str, Tensor]:
@@ -256,8 +279,7 @@ class Side:
             ConversionError: It gives no tensor.
         """
         if self.recorded is not None:
-            found = {name: self.taken(one) for name, one in self.recorded.all_outputs().items()}
-            return Played(found, None, (), (), writes=False)
+            return Played(self._compared(self.recorded.all_outputs()), None, (), (), writes=False)
         given, own = inputs.clone(self.dtype), self.own_tensors()
         self._refuse_train_mode(given, own)
         first, changed = given.clone(), list[str]()
@@ -282,10 +304,11 @@ class Side:
         """What reads the results of its modules, or the values that are recorded, by name; none of another callable."""
         if self.recorded is not None:
             return dict(self.recorded.values)
-        if len(self.networks) != 1 or not self.is_own:
+        seen = self._observed or (self.networks[0] if len(self.networks) == 1 and self.is_own else None)
+        if seen is None:
             return {}
-        names = [name for name, _ in self.networks[0].named_modules() if name]
-        with kept_results(self.networks[0], names) as kept, torch.random.fork_rng(devices=[]):
+        names = [name for name, _ in seen.named_modules() if name]
+        with kept_results(seen, names) as kept, torch.random.fork_rng(devices=[]):
             self.run(inputs.clone(self.dtype))
         return {name: partial(_same, one) for name, one in kept.items()}
 
@@ -326,7 +349,16 @@ class Side:
         """Its outputs, by name."""
         with torch.no_grad(), refusing(f"{self.name} does not run on these inputs", InputError):
             found = (call or self.call)(*given.args, **given.kwargs)
-        return {name: self.taken(one.detach()).clone() for name, one in named_tensors(found, self.name).items()}
+        return {name: one.detach().clone() for name, one in self._compared(named_tensors(found, self.name)).items()}
+
+    def keep(self, played: Played, names: Collection[str]) -> Played:
+        """Its runs with these outputs alone, which its program then has, too."""
+        self.only, self._program = names, None
+        return replace(played, outputs={name: played.outputs[name] for name in names})
+
+    def _compared(self, outputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        chosen = {name: one for name, one in outputs.items() if self.only is None or name in self.only}
+        return self.taken(chosen)
 
 
 def _gave(found: Mapping[str, Tensor], played: Played) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +14,7 @@ from torch import Tensor, nn
 
 from conv2attn.convert.errors import ConversionError, OptionError
 from conv2attn.convert.sameness.blockwise import same_blocks
+from conv2attn.convert.sameness.recorded import record_values
 from conv2attn.convert.sameness.same import same
 from conv2attn.convert.sameness.serving import decode, left_padded, one_at_a_time, with_attention
 from tests.language_models import VOCABULARY, Language, Output, language_model, some_ids
@@ -93,6 +95,46 @@ def test_what_cannot_be_served_so_is_refused() -> None:
 
     with pytest.raises(ConversionError, match="gives no cache"):
         decode(Without().eval())(IDS)
+
+
+class Seeing(Language):
+    """A model that adds an image's features where its token 3 stands, and gives them, too."""
+
+    def forward(  # type: ignore[override]
+        self, input_ids: Tensor, pixel_values: Tensor | None = None, **rest: Any
+    ) -> Output:
+        places = input_ids == 3
+        if (pixel_values is not None) != bool(places.any()):
+            raise ValueError("image features and image tokens do not match")
+        found = super().forward(input_ids, **rest)
+        if pixel_values is not None:
+            seen = self.head(pixel_values)
+            found.update(logits=found.logits + places[..., None] * seen[:, None], image=seen)
+        return found
+
+
+def seen() -> dict[str, Tensor]:
+    """Ids with an image for each row."""
+    ids = IDS.where(IDS != 3, 4)
+    ids[:, 2] = 3
+    return {"input_ids": ids, "pixel_values": torch.rand(2, 16)}
+
+
+@pytest.mark.parametrize("way", ["decode after a prefill", "one at a time"])
+def test_logits_of_a_model_that_gives_more_are_compared_where_it_is_served_otherwise(way: str) -> None:
+    model, call = Seeing().eval(), seen()
+    found = same(model, SERVED[way](model), call)
+    assert found.verdict in HONEST
+    assert [one.name for one in found.outputs] == ["logits"]
+    assert any("image" in note for note in found.notes)
+
+
+def test_outputs_that_were_not_recorded_are_left_out(tmp_path: Path) -> None:
+    model, call = Seeing().eval(), seen()
+    record_values(lambda **given: {"logits": model(**given).logits + 1e-7}, call, tmp_path / "run.safetensors")
+    found = same(model, tmp_path / "run.safetensors")
+    assert found.verdict == "rounding"
+    assert [one.name for one in found.outputs] == ["logits"]
 
 
 # Tokens
