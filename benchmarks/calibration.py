@@ -20,8 +20,24 @@ RULES = ("allclose", "pytorch")
 Record = dict[str, Any]
 
 
-def table(records: Sequence[Record], ways: Sequence[str], kinds: Sequence[str], half: Callable[[str], int]) -> None:
-    """Prints honest ratios by half and by way, and faults beside other rules, as Markdown."""
+_BESIDE = (" before it", " behind it")
+
+
+def is_place(name: str, why: str, sites: Sequence[str]) -> bool:
+    """Whether an operation is of a changed module, reads its tensor, or is beside what only the other side has."""
+    homes = {site.rpartition(".")[0] for site in sites} - {""}
+    own = any(name in (site, f"{site}.own") for site in sites)
+    return own or any(words in why for words in _BESIDE) or (name in homes and ("elements" in why or "rows" in why))
+
+
+def table(
+    records: Sequence[Record],
+    ways: Sequence[str],
+    kinds: Sequence[str],
+    mistakes: Sequence[str],
+    half: Callable[[str], int],
+) -> None:
+    """Prints honest ratios by half and by way, faults beside other rules, and mistakes in ports, as Markdown."""
     compared = list({key_of(one): one for one in records if "ratio" in one}.values())
     judged = [one for one in compared if one["verdict"] != "cannot say"]
     honest = [one for one in judged if one["way"] in ways]
@@ -42,12 +58,33 @@ def table(records: Sequence[Record], ways: Sequence[str], kinds: Sequence[str], 
         print(
             f"- {one['way']} in {one['name']}, {size}{one['ratio']:.2g} units{', at the limit' if one['limit'] else ''}"
         )
+    made = [one for one in compared if one.get("mistake") and one["verdict"] != "cannot say"]
+    for is_narrow in (False, True):
+        print(f"\nMistakes that ports had, in {'bfloat16' if is_narrow else 'float32'}\n")
+        _mistakes([one for one in made if one["bfloat16"] is is_narrow], mistakes)
+    print("\nMistakes that were missed in float32, in units of rounding:\n")
+    for one in made:
+        if not one["bfloat16"] and one["verdict"] != "same bits" and not _is_found(one):
+            print(f"- {one['way']} in {one['name']}, {one['ratio']:.2g} units")
     _errors(records)
+
+
+def _mistakes(made: list[Record], kinds: Sequence[str]) -> None:
+    print("| mistake | pairs | changed a bit | found | place first | also innocents |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    rows = [(kind, [one for one in made if one["way"] == kind]) for kind in kinds]
+    for kind, own in [*rows, ("all", made)]:
+        if own:
+            changed = [one for one in own if one["verdict"] != "same bits"]
+            found = [one for one in changed if _is_found(one)]
+            places = [[is_place(name, why, one["sites"]) for name, _, why in one["where"]] for one in found]
+            first, innocent = sum(each[:1] == [True] for each in places), sum(not all(each) for each in places)
+            print("|", " | ".join(map(str, (kind, len(own), len(changed), len(found), first, innocent))), "|")
 
 
 def key_of(one: Record) -> tuple[Any, ...]:
     """Identity of a pair: of one that ran twice, the last line counts."""
-    return one["index"], one.get("name"), one["way"], one.get("place"), one.get("limit")
+    return one["index"], one.get("name"), one["way"], one.get("place"), one.get("limit"), one.get("bfloat16")
 
 
 def _counts(records: Sequence[Record], compared: list[Record], honest: list[Record]) -> None:

@@ -29,14 +29,14 @@ import tempfile
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from calibration import table
+from calibration import is_place, table
 from children import Record, read, records_of, write
 from mistakes import MISTAKES
 from planted import FAULTS, UnfitError, changed, computed, fitting, is_close, largest_that_passes, places, planted
@@ -48,7 +48,6 @@ from conv2attn.convert import convert_model
 from conv2attn.convert.onnx import onnx_package
 from conv2attn.convert.programs.float64 import Lifted
 from conv2attn.convert.programs.walk import module_of
-from conv2attn.convert.sameness.differences import Parted
 from conv2attn.convert.sameness.same import Reference
 from conv2attn.convert.sameness.verdict import Sameness
 
@@ -134,6 +133,8 @@ def _one_by_one(one: Subject) -> Any:
         parts = [one.network(image) for image in x.split(1)]
         return [torch.cat(each) for each in zip(*parts, strict=True)]
 
+    if [y.shape for y in run(one.x)] != [y.shape for y in one.network(one.x)]:
+        raise UnfitError("it holds inputs of a whole batch")
     return run
 
 
@@ -328,25 +329,11 @@ def mistaken(one: Subject, kind: str, is_narrow: bool) -> Record:
         raise UnfitError("it has no such module")
     other = other.to(one.x.dtype) if is_narrow and one.x.is_floating_point() else other
     found = one.reference.compare(other)
-    named = [_is_place(part, sites) for part in found.where]
+    named = [is_place(part.name, part.why, sites) for part in found.where]
     others = others_say(list(one.network(one.x)), list(other(one.x)), one.truth)
     cause = bool(named[:1] == [True]) and found.where[0].why_is_known
     own = {"mistake": True, "bfloat16": is_narrow, "sites": sites, "innocent": named.count(False)}
     return {**own, **measured(found), **others, "named": any(named), "first": named[:1] == [True], "cause": cause}
-
-
-_BESIDE = (" before it", " behind it")
-
-
-def _is_place(part: Parted, sites: Sequence[str]) -> bool:
-    """Whether an operation is of a changed module, reads its tensor, or is beside what only B has."""
-    homes = {site.rpartition(".")[0] for site in sites} - {""}
-    own = any(part.name in (site, f"{site}.own") for site in sites)
-    return (
-        own
-        or any(words in part.why for words in _BESIDE)
-        or (part.name in homes and ("elements" in part.why or "rows" in part.why))
-    )
 
 
 def slots(one: Subject, index: int, planted_before: Counter[str], most: int) -> list[list[Any]]:
@@ -508,7 +495,7 @@ def main() -> None:
     options = parser.parse_args()
     os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
     if options.table:
-        table(read(options.out), list(WAYS), list(FAULTS), half)
+        table(read(options.out), list(WAYS), list(FAULTS), list(MISTAKES), half)
     elif options.outputs:
         torch.set_num_threads(1)
         network = built(*options.outputs)
