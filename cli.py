@@ -71,7 +71,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich" if sys.stdout is not None and sys.stdout.isatty() else None,  # panels only for people
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=f"For more: conv2attn help COMMAND, or help TOPIC ({', '.join(TOPICS)}).",
+    epilog=f"For more: conv2attn help COMMAND, or conv2attn help TOPIC ({', '.join(TOPICS)}).",
 )
 CONVERT, TRAIN, THEORY, DEVELOPERS = "Convert", "Train", "Theory", "Developers"
 """Panels of the help."""
@@ -639,7 +639,7 @@ def learn(
     precision: PrecisionOption = "32-true",
     resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in the folder.")] = False,
 ) -> Outcome:
-    """Train attention networks from scratch, as in Cordonnier et al. (2020)."""
+    """Train attention networks from scratch (Cordonnier et al., 2020)."""
     from .learn.kinds import encodings_of
 
     check_data(data, None)
@@ -712,7 +712,7 @@ def formal(
 
 @command(app, THEORY, example="attention")
 def check(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that convert wrote.")]) -> Outcome:
-    """Check certificates with a verified program (needs a source checkout).
+    """Check certificates with a verified program (in a checkout).
 
     The program checks each layer's certificate. It was extracted from a Coq proof of its own correctness. To build it,
     run "make checker" in a clone of https://github.com/conv2attn/conv2attn.
