@@ -455,9 +455,7 @@ def demo(
 def graft(
     checkpoint: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="CHECKPOINT", help="The CNN (with --data, by default a small one that is trained first)."
-        ),
+        typer.Argument(metavar="CHECKPOINT", help="The CNN (default with --data: a newly trained small CNN)."),
     ] = None,
     *,
     opening: Opening,
@@ -475,7 +473,7 @@ def graft(
     key_dim: Annotated[int | None, typer.Option(metavar="N", min=1, help="Width of a head's queries and keys.")] = None,
     value_dim: Annotated[int | None, typer.Option(metavar="N", min=1, help="Width of a head's values.")] = None,
     beside: Annotated[
-        bool, typer.Option("--beside", help="Add the heads' output to the convolution's output, not to its input.")
+        bool, typer.Option("--beside", help="Place the heads beside the convolution, not before it.")
     ] = False,
     positions: Annotated[
         bool, typer.Option("--positions", help="Let attention depend on relative positions, too.")

@@ -105,15 +105,11 @@ CheckpointArgument = Annotated[
 ]
 ArchOption = Annotated[
     str | None,
-    typer.Option(
-        "--arch",
-        metavar="SPEC",
-        help="Network to load the weights into: timm:NAME, FILE.py:NAME, ... (see conv2attn help arch).",
-    ),
+    typer.Option("--arch", metavar="SPEC", help="Network: timm:NAME, ... (see conv2attn help arch)."),
 ]
 ArchArgOption = Annotated[
     list[str] | None,
-    typer.Option("--arch-arg", metavar="NAME=JSON", help="Argument for the network's constructor. Repeatable."),
+    typer.Option("--arch-arg", metavar="NAME=JSON", help="Constructor argument. Repeatable."),
 ]
 AlphaOption = Annotated[
     float | None, typer.Option(parser=alpha_of, metavar="NUMBER", help="Sharpness of attention (default: one-hot).")
@@ -125,7 +121,7 @@ IncludeOption = Annotated[
 ExcludeOption = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Layers to leave alone. Repeatable.")]
 EmaOption = Annotated[bool, typer.Option("--ema", help="Use the moving average of the weights.")]
 WeightsOption = Annotated[str | None, typer.Option("--weights", metavar="KEY", help="Key of the weights in the file.")]
-TrustOption = Annotated[bool, typer.Option("--trust", help="Allow running code that the checkpoint contains or names.")]
+TrustOption = Annotated[bool, typer.Option("--trust", help="Allow code in or named by the checkpoint to run.")]
 InputOption = Annotated[
     list[str] | None,
     typer.Option("--input", metavar="NAME=SHAPE[:DTYPE]", help="Random input, e.g. mask=1x64:bool. Repeatable."),
@@ -154,7 +150,7 @@ ResultOption = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write the result as JSON.")
 ]
 DataOption = Annotated[
-    Path | None, typer.Option("--data", metavar="PATH", help="Folder of images, or of subfolders, one for each class.")
+    Path | None, typer.Option("--data", metavar="PATH", help="Folder of images, or of subfolders for classes.")
 ]
 RandomOption = Annotated[
     int | None, typer.Option("--random", metavar="N", min=1, help="Number of random inputs (default 2).")
@@ -162,20 +158,16 @@ RandomOption = Annotated[
 SeedOption = Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="Random seed (default 0).")]
 ImageSizeOption = Annotated[
     str | None,
-    typer.Option("--size", metavar="ROWSxCOLUMNS", help="Image size (default: the network's own, or 224x224)."),
+    typer.Option("--size", metavar="ROWSxCOLUMNS", help="Image size (default: the network's, or 224x224)."),
 ]
 PictureSizeOption = Annotated[
     str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Image size, to which pictures are scaled.")
 ]
 MeanOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel means, for pixel values from 0 to 1.")]
 StdOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel standard deviations, with --mean.")]
-AcceleratorOption = Annotated[
-    str, typer.Option(metavar="NAME", help="Accelerator, as in Lightning: auto, cpu, gpu, ...")
-]
-DevicesOption = Annotated[int, typer.Option(metavar="N", min=1, help="Number of processes, with one device each.")]
-PrecisionOption = Annotated[
-    str, typer.Option(metavar="NAME", help="Precision, as in Lightning: 32-true, bf16-mixed, ...")
-]
+AcceleratorOption = Annotated[str, typer.Option(metavar="NAME", help="Lightning accelerator: cpu, gpu, ...")]
+DevicesOption = Annotated[int, typer.Option(metavar="N", min=1, help="Processes, one on each device.")]
+PrecisionOption = Annotated[str, typer.Option(metavar="NAME", help="Lightning precision: 16-mixed, ...")]
 OPENING: dict[str, tuple[Any, Any]] = {
     "arch": (ArchOption, None),
     "arch_arg": (ArchArgOption, None),
