@@ -218,7 +218,7 @@ def verify(
     """Compare a converted network with its CNN. Checks each difference against its proved bound.
 
     Without --arch, an ONNX file is run in ONNX Runtime and compared with its converted form. Without CHECKPOINT,
-    --random N verifies N random layers, as soak does. For random images, --size may begin with the number of
+    --random N verifies N random layers, as soak does. For random images, --size may also give the
     channels: 3x224x224.
     """
     if checkpoint is None and inputs.count is None:
@@ -466,14 +466,14 @@ def graft(
         list[str] | None,
         typer.Option(
             metavar="PATTERN",
-            help='Layers to graft: a name, a pattern or "last" (default: chosen by the number of pixels). Repeatable.',
+            help='Layers to graft: a name, a pattern or "last" (default: chosen by number of pixels). Repeatable.',
         ),
     ] = None,
     heads: Annotated[int, typer.Option(metavar="N", min=1, help="Heads to add to each layer.")] = 1,
     key_dim: Annotated[int | None, typer.Option(metavar="N", min=1, help="Width of a head's queries and keys.")] = None,
     value_dim: Annotated[int | None, typer.Option(metavar="N", min=1, help="Width of a head's values.")] = None,
     beside: Annotated[
-        bool, typer.Option("--beside", help="Place the heads beside the convolution, not before it.")
+        bool, typer.Option("--beside", help="Place heads beside the convolution, not before it.")
     ] = False,
     positions: Annotated[
         bool, typer.Option("--positions", help="Let attention depend on relative positions, too.")

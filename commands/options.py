@@ -105,7 +105,7 @@ CheckpointArgument = Annotated[
 ]
 ArchOption = Annotated[
     str | None,
-    typer.Option("--arch", metavar="SPEC", help="Network: timm:NAME, ... (see conv2attn help arch)."),
+    typer.Option("--arch", metavar="SPEC", help="Network: timm:NAME, ... (conv2attn help arch)."),
 ]
 ArchArgOption = Annotated[
     list[str] | None,
