@@ -167,7 +167,7 @@ MeanOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel m
 StdOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel standard deviations, with --mean.")]
 AcceleratorOption = Annotated[str, typer.Option(metavar="NAME", help="Lightning accelerator: cpu, gpu, ...")]
 DevicesOption = Annotated[int, typer.Option(metavar="N", min=1, help="Processes, one on each device.")]
-PrecisionOption = Annotated[str, typer.Option(metavar="NAME", help="Lightning precision: 16-mixed, ...")]
+PrecisionOption = Annotated[str, typer.Option(metavar="NAME", help="Training precision: 16-mixed, ...")]
 OPENING: dict[str, tuple[Any, Any]] = {
     "arch": (ArchOption, None),
     "arch_arg": (ArchArgOption, None),
