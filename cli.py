@@ -71,7 +71,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich" if sys.stdout is not None and sys.stdout.isatty() else None,  # panels only for people
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=f"For more: conv2attn help COMMAND, or help TOPIC ({', '.join(TOPICS)}).",
+    epilog=f"For more: conv2attn help COMMAND, or conv2attn help TOPIC ({', '.join(TOPICS)}).",
 )
 CONVERT, TRAIN, THEORY, DEVELOPERS = "Convert", "Train", "Theory", "Developers"
 """Panels of the help."""
@@ -93,7 +93,8 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def _options(
     debug: Annotated[
-        bool, typer.Option(_DEBUG, help="Show the traceback of an error. May stand anywhere in a command.")
+        bool,
+        typer.Option(_DEBUG, help="Show the traceback of an error. Can be given anywhere on the command line."),
     ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
@@ -107,7 +108,7 @@ def help_on(
     context: typer.Context,
     what: Annotated[str | None, typer.Argument(metavar="COMMAND|TOPIC", help="Command, or one of the topics.")] = None,
 ) -> None:
-    """Tell more about a command or a topic."""
+    """Show the help of a command, or the text on a topic."""
     program: Any = context.parent
     if what in TOPICS:
         say_document(TOPICS[what])
@@ -154,7 +155,7 @@ def convert(
     dtype: DtypeOption = None,
     skip_unsupported: SkipOption = False,
     input_range: Annotated[
-        str, typer.Option(metavar="LOW,HIGH", help="Range of values in images and layers that bounds assume.")
+        str, typer.Option(metavar="LOW,HIGH", help="Range of image and activation values that the bounds assume.")
     ] = "-1,1",
     size: Annotated[
         str | None,
@@ -193,7 +194,7 @@ def verify(
     checkpoint: Annotated[
         Path | None,
         typer.Argument(
-            metavar="CHECKPOINT", help="Checkpoint, as for convert. Without one, random layers are verified."
+            metavar="CHECKPOINT", help="Checkpoint (as for convert). Without one, random layers are verified."
         ),
     ] = None,
     *,
@@ -210,14 +211,15 @@ def verify(
     form: FormOption = None,
     whole: Annotated[
         bool,
-        typer.Option("--all", help="Compare all elements of outputs, not a sample, and print all that was measured."),
+        typer.Option("--all", help="Compare all elements of outputs, not a sample, and print all measurements."),
     ] = False,
     out: ResultOption = None,
 ) -> Outcome:
     """Compare a converted network with its CNN. Checks each difference against its proved bound.
 
-    An ONNX file without --arch runs in ONNX Runtime, beside its converted form. Without CHECKPOINT, --random N
-    verifies N random layers, as soak does. The size of random images may begin with channels: 3x224x224.
+    Without --arch, an ONNX file is run in ONNX Runtime and compared with its converted form. Without CHECKPOINT,
+    --random N verifies N random layers, as soak does. For random images, --size may also give the
+    channels: 3x224x224.
     """
     if checkpoint is None and inputs.count is None:
         raise MisuseError(
@@ -256,13 +258,14 @@ def show(
         bool, typer.Option("--article", help="Write the interactive article on the theorem. No CHECKPOINT is needed.")
     ] = False,
     layer: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Show only this layer. For the output of learn: its number.")
+        str | None,
+        typer.Option(metavar="NAME", help="Show only this layer. For the output of learn, give the layer's number."),
     ] = None,
     picture: Annotated[
         Picture | None, typer.Option(help="Kind of picture (default maps; contours for the output of learn).")
     ] = None,
     image: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Image to show attention on (default: a generated one).")
+        Path | None, typer.Option(metavar="FILE", help="Image to show attention on (default: a generated image).")
     ] = None,
     *,
     pictures: InputOptions,
@@ -360,9 +363,9 @@ def export(
 @command(app, CONVERT, computes=True, example="weights.pth network.onnx --arch timm:resnet18 --random 4")
 def same(
     a: Annotated[
-        Path, typer.Argument(metavar="A", help="Checkpoint, as for convert, ONNX file, or values that record wrote.")
+        Path, typer.Argument(metavar="A", help="Checkpoint (as for convert), ONNX file, or values written by record.")
     ],
-    b: Annotated[Path, typer.Argument(metavar="B", help="The other.")],
+    b: Annotated[Path, typer.Argument(metavar="B", help="The other network, in any of these forms.")],
     opening: Opening,
     inputs: InputOptions,
     dtype: DtypeOption = None,
@@ -370,19 +373,23 @@ def same(
         list[str] | None,
         typer.Option(metavar="UNIT", help='Coarser unit to allow, e.g. "bfloat16 products". Repeatable.'),
     ] = None,
-    blocks: Annotated[bool, typer.Option("--blocks", help="Compare block by block, on B's values.")] = False,
+    blocks: Annotated[
+        bool,
+        typer.Option("--blocks", help="Compare block by block, running each block of A on the input of B's block."),
+    ] = False,
     prove: Annotated[
         bool,
         typer.Option(
-            "--prove", help="Prove how far rounding can go. Takes as long as several hundred runs of each image."
+            "--prove", help="Prove how far rounding can go. Takes as long as several hundred runs on each image."
         ),
     ] = False,
     out: ResultOption = None,
 ) -> Outcome:
     """Say whether two networks differ only by rounding.
 
-    Of a folder, the first eight images are used; --data also takes a file of inputs (.npy, .npz or .pt).
-    Exit code 0: same bits, rounding, or --unit. 1: not rounding, biased, coarser, quantised. 5: cannot say.
+    From a folder, only the first eight images are used; --data also takes a file of inputs (.npy, .npz or .pt).
+    Exit codes: 0: same bits, rounding, or coarser rounding that --unit allows. 1: not rounding, biased rounding,
+    other coarser rounding, or quantised. 5: cannot say.
     """
     from .commands.same import same_files
 
@@ -407,7 +414,8 @@ def record(
     opening: Opening,
     inputs: InputOptions,
     out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="File (default NAME-values.safetensors).")
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="File to write (default NAME-values.safetensors)."),
     ] = None,
     values: Annotated[
         list[str] | None,
@@ -415,7 +423,10 @@ def record(
     ] = None,
     force: ForceOption = False,
 ) -> Outcome:
-    """Run a network, and write inputs, outputs and values inside, for same on another machine."""
+    """Record a network's values, to compare on another machine.
+
+    The file holds inputs, outputs and intermediate values; the command "same" reads it.
+    """
     target = out or named_after(checkpoint, "-values.safetensors")
     check_places(check_file, target, checkpoint, force=force, endings=[".safetensors"])
     from .commands.same import record_file
@@ -431,7 +442,7 @@ def demo(
     images: Annotated[int, typer.Option(min=1, max=100_000, help="Number of held-out images to generate.")] = 300,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the images.")] = None,
 ) -> Outcome:
-    """Convert three trained CNNs and compare outputs."""
+    """Convert three trained CNNs, and compare their outputs."""
     from .commands.demo import DEFAULT_FOLDER, PASSES, run_demo
     from .convert.examples.images import HELD_OUT_SEED
 
@@ -443,7 +454,8 @@ def demo(
 @command(app, TRAIN, computes=True, example="net.pth --arch net.py:Net --trust --out grafted")
 def graft(
     checkpoint: Annotated[
-        Path | None, typer.Argument(metavar="CHECKPOINT", help="The CNN (default with --data: trains a small one).")
+        Path | None,
+        typer.Argument(metavar="CHECKPOINT", help="The CNN (default with --data: a newly trained small CNN)."),
     ] = None,
     *,
     opening: Opening,
@@ -452,13 +464,16 @@ def graft(
     ] = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="PATTERN", help='Layer or "last" (default: by number of pixels). Repeatable.'),
+        typer.Option(
+            metavar="PATTERN",
+            help='Layers to graft: a name, a pattern or "last" (default: chosen by number of pixels). Repeatable.',
+        ),
     ] = None,
     heads: Annotated[int, typer.Option(metavar="N", min=1, help="Heads to add to each layer.")] = 1,
     key_dim: Annotated[int | None, typer.Option(metavar="N", min=1, help="Width of a head's queries and keys.")] = None,
     value_dim: Annotated[int | None, typer.Option(metavar="N", min=1, help="Width of a head's values.")] = None,
     beside: Annotated[
-        bool, typer.Option("--beside", help="Add to the convolution's output, not to its input.")
+        bool, typer.Option("--beside", help="Place heads beside the convolution, not before it.")
     ] = False,
     positions: Annotated[
         bool, typer.Option("--positions", help="Let attention depend on relative positions, too.")
@@ -482,7 +497,7 @@ def graft(
         typer.Option(
             callback=positive,
             metavar="RATE",
-            help="Learning rate. Repeatable: each network tries all (default: two to five).",
+            help="Learning rate. Repeatable: each network is trained with every rate (default: one to five rates).",
         ),
     ] = None,
     weight_decay: Annotated[float, typer.Option(metavar="NUMBER", min=0, help="Weight decay.")] = 0.01,
@@ -497,7 +512,7 @@ def graft(
     resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in the folder.")] = False,
     force: ForceOption = False,
 ) -> Outcome:
-    """Add attention heads to a CNN that output 0 until trained. With --data, find out whether they pay off."""
+    """Add attention heads to a CNN; they output 0 until trained. With --data, find out whether they pay off."""
     options = {"heads": heads, "key_dim": key_dim, "value_dim": value_dim, "beside": beside, "positions": positions}
     chosen: dict[str, Any] = {"opening": opening, "where": where or (), "options": options, "size": pictures.size}
     if data is None:
@@ -549,7 +564,8 @@ def freeze(
         ),
     ],
     tolerance: Annotated[
-        float, typer.Option(callback=positive, help="Largest change of a layer's outputs, borders excepted.")
+        float,
+        typer.Option(callback=positive, help="Largest allowed change in a layer's outputs, borders excluded."),
     ],
     opening: Opening,
     input_range: Annotated[
@@ -557,7 +573,11 @@ def freeze(
     ] = "-1,1",
     size: ImageSizeOption = None,
     data: Annotated[
-        str | None, typer.Option(metavar="KIND", help="Data for test accuracy before and after, as for graft.")
+        str | None,
+        typer.Option(
+            metavar="KIND",
+            help="Data on which to measure test accuracy before and after freezing (same KINDs as for graft).",
+        ),
     ] = None,
     force: ForceOption = False,
 ) -> Outcome:
@@ -587,7 +607,8 @@ def learn(
         str,
         typer.Option(
             metavar="KIND",
-            help="digits or drawn (a generated set), as digits:16 with this side length; cifar10:PATH; folder:PATH.",
+            help="digits or drawn (a generated set), optionally with a side length (digits:16); cifar10:PATH; or "
+            "folder:PATH.",
         ),
     ] = "digits",
     encoding: Annotated[
@@ -602,7 +623,8 @@ def learn(
         RecipeName,
         typer.Option(
             metavar="NAME",
-            help="small (minutes on a CPU), medium (for inputs of 16x16 tokens) or paper (its widths and 300 epochs).",
+            help="small (minutes on a CPU), medium (for inputs of 16x16 tokens) or paper (the paper's widths, and 300 "
+            "epochs).",
         ),
     ] = "small",
     depth: Annotated[int | None, typer.Option(min=1, help="Number of attention blocks (default 6).")] = None,
@@ -615,7 +637,7 @@ def learn(
     precision: PrecisionOption = "32-true",
     resume: Annotated[bool, typer.Option("--resume", help="Continue the runs in the folder.")] = False,
 ) -> Outcome:
-    """Train attention networks from scratch, as in the paper. The paper is Cordonnier et al. (2020)."""
+    """Train attention networks from scratch (Cordonnier et al., 2020)."""
     from .learn.kinds import encodings_of
 
     check_data(data, None)
@@ -642,8 +664,10 @@ def _session(accelerator: str, devices: int, precision: str, *, resume: bool) ->
 
 @app.command(cls=Command, epilog="Example: conv2attn prove --show head-assembly", rich_help_panel=THEORY)
 def prove(
-    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Prove this claim alone. Repeatable.")] = None,
-    show: Annotated[str | None, typer.Option(metavar="NAME", help="As --only, and print the derivation.")] = None,
+    only: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Check only this claim. Repeatable.")] = None,
+    show: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Like --only, but also print the derivation.")
+    ] = None,
     form: Annotated[ProofFormat, typer.Option("--format", help="Format of the printed derivations.")] = "text",
     out: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the derivations to a file.")
@@ -652,10 +676,10 @@ def prove(
         float | None, typer.Option(callback=positive, help="Processor seconds that each check may take (default 20).")
     ] = None,
 ) -> None:
-    """Prove or test, by computer, the claims that the construction relies on.
+    """Check, by proof or test, the claims behind the construction.
 
-    Each is proved (in Coq, which formal runs), proved by algebra, or tested on instances. Exit code 1: a claim does
-    not hold. 5: a check ran out of time.
+    Each claim is proved in Coq (run by the command "formal"), proved by algebra, or tested on instances. Exit codes:
+    1: a claim does not hold. 5: a check ran out of time.
     """
     from .commands.prove import prove_claims
 
@@ -686,10 +710,10 @@ def formal(
 
 @command(app, THEORY, example="attention")
 def check(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that convert wrote.")]) -> Outcome:
-    """Check certificates by a verified program (needs a checkout).
+    """Check certificates with a verified program (in a checkout).
 
-    The program checks each layer's certificate. It was extracted from a Coq proof that it is correct. To build it:
-    make checker, in a clone of https://github.com/conv2attn/conv2attn.
+    The program checks each layer's certificate. It was extracted from a Coq proof of its own correctness. To build it,
+    run "make checker" in a clone of https://github.com/conv2attn/conv2attn.
     """
     from .proofs.formal.certificates import check_folder
 
@@ -724,7 +748,7 @@ def soak(
     first: Annotated[int, typer.Option(min=0, help="Number of the first layer.")] = 0,
     out: ResultOption = None,
 ) -> Outcome:
-    """Try to break theorem and code with random layers."""
+    """Try to break the theorem and the code with random layers."""
     from .commands.soak import soak_layers
     from .proofs.campaign.results import Settings
 

@@ -104,10 +104,12 @@ CheckpointArgument = Annotated[
     ),
 ]
 ArchOption = Annotated[
-    str | None, typer.Option("--arch", metavar="SPEC", help="timm:NAME, FILE.py:NAME, ... (conv2attn help arch).")
+    str | None,
+    typer.Option("--arch", metavar="SPEC", help="Network: timm:NAME, ... (conv2attn help arch)."),
 ]
 ArchArgOption = Annotated[
-    list[str] | None, typer.Option("--arch-arg", metavar="NAME=JSON", help="Constructor argument. Repeatable.")
+    list[str] | None,
+    typer.Option("--arch-arg", metavar="NAME=JSON", help="Constructor argument. Repeatable."),
 ]
 AlphaOption = Annotated[
     float | None, typer.Option(parser=alpha_of, metavar="NUMBER", help="Sharpness of attention (default: one-hot).")
@@ -119,7 +121,7 @@ IncludeOption = Annotated[
 ExcludeOption = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Layers to leave alone. Repeatable.")]
 EmaOption = Annotated[bool, typer.Option("--ema", help="Use the moving average of the weights.")]
 WeightsOption = Annotated[str | None, typer.Option("--weights", metavar="KEY", help="Key of the weights in the file.")]
-TrustOption = Annotated[bool, typer.Option("--trust", help="Allow code that the checkpoint holds or names.")]
+TrustOption = Annotated[bool, typer.Option("--trust", help="Allow code in or named by the checkpoint to run.")]
 InputOption = Annotated[
     list[str] | None,
     typer.Option("--input", metavar="NAME=SHAPE[:DTYPE]", help="Random input, e.g. mask=1x64:bool. Repeatable."),
@@ -132,36 +134,40 @@ SkipOption = Annotated[bool, typer.Option("--skip-unsupported", help="Leave unco
 ForceOption = Annotated[
     bool, typer.Option("--force", help="Replace an existing file, or a folder that conv2attn wrote.")
 ]
-FormOption = Annotated[str | None, typer.Option(metavar="FORM", help="ONNX: separable or literal (see help engines).")]
+FormOption = Annotated[
+    str | None,
+    typer.Option(metavar="FORM", help="Form of attention in ONNX: separable or literal (see conv2attn help engines)."),
+]
 EngineOption = Annotated[
     list[str] | None,
     typer.Option(
         callback=one_of((*ENGINE_NAMES, "auto")),
         metavar="NAME",
-        help="Engine to check (conv2attn help engines). Repeatable.",
+        help="Engine to check (see conv2attn help engines). Repeatable.",
     ),
 ]
 ResultOption = Annotated[
     Path | None, typer.Option("--out", "-o", metavar="FILE", help="Also write the result as JSON.")
 ]
 DataOption = Annotated[
-    Path | None, typer.Option("--data", metavar="PATH", help="Folder of images, or of one folder per class.")
+    Path | None, typer.Option("--data", metavar="PATH", help="Folder of images, or of subfolders for classes.")
 ]
 RandomOption = Annotated[
     int | None, typer.Option("--random", metavar="N", min=1, help="Number of random inputs (default 2).")
 ]
 SeedOption = Annotated[int | None, typer.Option("--seed", metavar="N", min=0, help="Random seed (default 0).")]
 ImageSizeOption = Annotated[
-    str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Image size (default: the network's, or 224x224).")
+    str | None,
+    typer.Option("--size", metavar="ROWSxCOLUMNS", help="Image size (default: the network's, or 224x224)."),
 ]
 PictureSizeOption = Annotated[
     str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Image size, to which pictures are scaled.")
 ]
 MeanOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel means, for pixel values from 0 to 1.")]
 StdOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel standard deviations, with --mean.")]
-AcceleratorOption = Annotated[str, typer.Option(metavar="NAME", help="For Lightning: auto, cpu, gpu, ...")]
-DevicesOption = Annotated[int, typer.Option(metavar="N", min=1, help="Processes, one device each.")]
-PrecisionOption = Annotated[str, typer.Option(metavar="NAME", help="For Lightning: bf16-mixed, ...")]
+AcceleratorOption = Annotated[str, typer.Option(metavar="NAME", help="Lightning accelerator: cpu, gpu, ...")]
+DevicesOption = Annotated[int, typer.Option(metavar="N", min=1, help="Processes, one on each device.")]
+PrecisionOption = Annotated[str, typer.Option(metavar="NAME", help="Training precision: 16-mixed, ...")]
 OPENING: dict[str, tuple[Any, Any]] = {
     "arch": (ArchOption, None),
     "arch_arg": (ArchArgOption, None),

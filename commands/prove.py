@@ -71,7 +71,7 @@ def proved(results: Sequence[Result]) -> Done:
 
 
 _BY = {
-    Status.COQ: " (in Coq, which conv2attn formal runs)",
+    Status.COQ: " (in Coq; conv2attn formal checks the proof)",
     Status.ALGEBRA: "",
     Status.INSTANCES: " (argued; instances are checked)",
 }

@@ -14,16 +14,16 @@ ARCH = """\
 
 --arch-arg passes arguments: --arch-arg num_classes=10.
 
-No --arch is needed for a Hugging Face folder, for the output of convert, and
-for a network that is in the file itself: a .pt2 file, or a pickled network of
+No --arch is needed for a Hugging Face folder, for the output of convert, or for
+a network that the file itself contains: a .pt2 file, or a pickled network of
 your own classes. Both of these need --trust. Without --arch, only the converted
 layers of an ONNX file are written, not a whole network.
 """
 PICTURES = """\
-Pictures are preprocessed as the checkpoint or the library (timm, torchvision,
-transformers) describes it for this network. Without such a description they are
-scaled to [-1, 1]. --mean and --std override this, for pixel values from 0 to 1.
-Most networks trained on ImageNet have
+Pictures are preprocessed as the checkpoint, or the library (timm, torchvision,
+transformers), specifies for this network. Without a specification, pixel values
+are scaled to [-1, 1]. --mean and --std override both; they apply to pixel values
+from 0 to 1. Most networks trained on ImageNet have
 
   --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225
 
@@ -42,19 +42,20 @@ each is repeatable and takes a name or a pattern:
 ENGINES = """\
 Engines are ways to compute an attention layer, all with the same result:
 
-  literal      as the paper writes it: every query scores every key; at 224x224
-               this takes tens of GiB (conv2attn plan shows how much)
+  literal      as in the paper: every query scores every key; at 224x224 this
+               takes tens of GiB (conv2attn plan shows how much)
   separable    a softmax along rows and one along columns; their product is the
                attention. This engine shares no step with a convolution
   factored     blurs the input with the attention's softmax, then calls a
                convolution
   sdpa         F.scaled_dot_product_attention, with absolute positions
   auto         the default: the fastest engine that is exact for the layer. With
-               the default alpha it calls the convolution: same speed, same bits
+               the default alpha it calls the convolution, so speed and bits are
+               the same
 
 verify runs each layer in the engines "separable" and "auto", or in those that
 --engine names, and compares it with its convolution. "Measured" is the largest
-difference that was seen; it is 0 if "auto" calls the convolution. The "worst
+difference that was found; it is 0 if "auto" calls the convolution. The "worst
 case" is proved, for any input within the range of the values that the layer
 saw, and for any order of summation. So it is not 0 for "auto", either: another
 program may add in another order.

@@ -690,7 +690,8 @@ def test_the_next_command_has_the_options_that_it_needs(run: Run, monkeypatch: p
     }
     for arguments, told in wanted.items():
         out = done(run("convert", *arguments, "--out", "out", "--force", "--no-page", "--size", "8"))
-        assert out.splitlines()[-1] == f"Same bits as the CNN, evaluated by the convolution's own call. Next: {told}"
+        said = "Same bits as the CNN: each layer is computed by the convolution call itself."
+        assert out.splitlines()[-1] == f"{said} Next: {told}"
         assert done(run(*told.split()[1:], "--size", "8")).splitlines()[-1].startswith("Verified: ")
 
 

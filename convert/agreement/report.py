@@ -98,7 +98,7 @@ class Summary:
                 f"Soft attention: on a drawn image outputs differ from the CNN's, which reach {largest}, by up to "
                 f"{difference}; alpha_for finds a sharpness that is certified for a tolerance."
             )
-        return f"{SAME_BITS}, evaluated by the convolution's own call." if self.is_same_program else ""
+        return f"{SAME_BITS}: each layer is computed by the convolution call itself." if self.is_same_program else ""
 
     @property
     def counts(self) -> str:

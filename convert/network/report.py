@@ -22,7 +22,7 @@ from .modules import modules_of
 from .plan import PASSED_BY
 
 REPORT_VERSION = 1
-UNKNOWN = "whether the network runs each layer is unknown: there was no example"
+UNKNOWN = "No example was given, so it is unknown whether the network runs each layer."
 _HEADER = "layer", "convolution", "heads", "alpha", "engine"
 
 

@@ -361,10 +361,10 @@ def _worst(worst: Worst, seed: int, outputs: Sequence[Output]) -> str:
         typically = "" if row is None else f"typically {row.scale:.2g}, and "
         most = f"at most {worst.bound:.2g}, {words}" if is_beyond_bound else f"to first order {worst.estimate:.2g}"
         return f"{largest}, more than {how} can do in this precision: {typically}{most}."
-    typically = "" if row is None else f"typically by {row.scale:.2g}, and "
-    first = f"at worst, if all errors had the same sign, by {worst.estimate:.2g} to first order"
+    typically = "" if row is None else f"typically changes that element by {row.scale:.2g} and, "
+    first = f"to first order, by at most {worst.estimate:.2g} (if all errors had the same sign)"
     proved = "" if worst.bound is None else f"; {how} changes it by at most {worst.bound:.2g}, {words}"
-    return f"{largest}; rounding changes that element {typically}{first}{proved}."
+    return f"{largest}; rounding {typically or 'changes that element, '}{first}{proved}."
 
 
 def _changed(changed: Changed) -> str:

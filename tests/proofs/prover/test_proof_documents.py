@@ -85,7 +85,7 @@ def test_a_claim_is_found_by_its_title(capsys: pytest.CaptureFixture[str]) -> No
 def test_the_outcome_counts_claims_by_what_stands_behind_them_and_being_late_is_not_being_wrong() -> None:
     known, verdict = {each.name: each for each in all_claims()}, Verdict("a", Outcome.HOLDS)
     one = Result(known["head-assembly"], (verdict, verdict))
-    assert proved([one]).parts == ["1 claim: 1 proved (in Coq, which conv2attn formal runs)."]
+    assert proved([one]).parts == ["1 claim: 1 proved (in Coq; conv2attn formal checks the proof)."]
     algebra = next(each for each in known.values() if each.status is Status.ALGEBRA)
     tested = next(each for each in known.values() if each.status is Status.INSTANCES)
     all_kinds = proved([one, Result(algebra, (verdict,)), Result(tested, (verdict,))])
