@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from .commands.ending import ended_by_signals, explain, is_usage, libraries_quiet
+from .commands.ending import InterruptedRunError, ended_by_signals, explain, is_usage, libraries_quiet
 from .commands.machine import prepare
 from .commands.options import (
     DTYPE_NAMES,
@@ -45,7 +45,6 @@ from .commands.options import (
     alpha_of,
     check_data,
     command,
-    interrupts_raised,
     named_after,
     one_of,
     pixel_of,
@@ -380,7 +379,7 @@ def same(
     prove: Annotated[
         bool,
         typer.Option(
-            "--prove", help="Prove how far rounding can go. Takes as long as several hundred runs on each image."
+            "--prove", help="Prove a bound on the rounding error. Takes as long as several hundred runs on each image."
         ),
     ] = False,
     out: ResultOption = None,
@@ -442,7 +441,7 @@ def demo(
     images: Annotated[int, typer.Option(min=1, max=100_000, help="Number of held-out images to generate.")] = 300,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of the images.")] = None,
 ) -> Outcome:
-    """Convert three trained CNNs, and compare their outputs."""
+    """Convert three trained CNNs, and compare each with its attention."""
     from .commands.demo import DEFAULT_FOLDER, PASSES, run_demo
     from .convert.examples.images import HELD_OUT_SEED
 
@@ -710,7 +709,7 @@ def formal(
 
 @command(app, THEORY, example="attention")
 def check(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that convert wrote.")]) -> Outcome:
-    """Check certificates with a verified program (in a checkout).
+    """Check certificates with a verified program (needs a clone).
 
     The program checks each layer's certificate. It was extracted from a Coq proof of its own correctness. To build it,
     run "make checker" in a clone of https://github.com/conv2attn/conv2attn.
@@ -773,8 +772,10 @@ def main_same() -> None:
 
     def run(arguments: list[str]) -> Any:
         prepare()
-        with interrupts_raised():
+        try:
             return alone.main(arguments[1:], prog_name=name, standalone_mode=False, **program.context_settings)
+        except typer.Abort as stop:  # what typer makes of an interrupt
+            raise InterruptedRunError from stop
 
     _run(["same", *(_arguments() or ["--help"])], run)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 from torch import Tensor
 
 from ..convert.errors import CheckpointError, OptionError
+from ..convert.files.architecture import Architecture
+from ..convert.files.folder import converted_in, read_folder
 from ..convert.files.open import Network
 from ..convert.files.opening import Opening
 from ..convert.files.preprocessing import Preprocessing
@@ -23,7 +26,7 @@ from ..convert.sameness.recorded import Recorded, is_recorded, record_values
 from ..convert.sameness.same import STEPS, compare
 from ..convert.sameness.sides import ONNX, OnnxCall
 from ..convert.sameness.verdict import LEGEND
-from ..convert.write import write_file
+from ..convert.write import is_ours, write_file
 from ..show.text import Table
 from .inputs import folder_images
 from .opening import opened
@@ -129,7 +132,18 @@ def _opened(path: Path, opening: Opening) -> Network | Path:
     if path.suffix == ONNX:
         kind_of(path)
         return path
-    return opened(path, opening).whole()
+    return opened(path, _as_named(path, opening)).whole()
+
+
+def _as_named(path: Path, opening: Opening) -> Opening:
+    """The options for a side: a folder that names its network is that network, whatever the other side needs."""
+    folder = converted_in(path)
+    if opening.architecture is None or not is_ours(folder):
+        return opening
+    named, given = read_folder(folder)[0].architecture, opening.architecture
+    if named is None or (isinstance(given, Architecture) and given.resolved() == named):
+        return opening
+    return replace(opening, architecture=None)
 
 
 def read_inputs(path: Path) -> Any:

@@ -99,7 +99,7 @@ def test_the_documents_say_of_the_calibration_of_same_what_its_lines_give(capsys
     page = " ".join((ROOT / "docs" / "same.md").read_text(encoding="utf-8").split())
     networks, _, _, families, _, honest = printed[0].split()[:6]
     assert networks == families
-    assert f"So far {networks} of 150 networks have been tested, each from a different family" in said
+    assert f"So far {networks} of 60 networks have been tested, each from a different family" in said
     assert f"{honest} honest pairs" in said
     judging = next(line for line in printed if line.startswith("judging half"))
     assert f"none of the {judging.split()[2]} pairs raises an alarm" in said

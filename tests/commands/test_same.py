@@ -336,6 +336,19 @@ def test_two_converted_folders_are_compared(run: Run) -> None:
     assert "Not rounding: " in ran.out
 
 
+def test_a_folder_that_names_its_network_is_that_one_whatever_the_other_side_needs(run: Run) -> None:
+    torch.save(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)).state_dict(), "a.pth")
+    layers = "nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4, eps={})"
+    text = f"from torch import nn\n\ndef network():\n    return nn.Sequential({layers})\n"
+    for name, eps in (("usual.py", 1e-5), ("other.py", 1e-2)):
+        Path(name).write_text(text.format(eps))
+    assert run("convert", "a.pth", "--arch", "other.py:network", "--no-page", "--out", "folder").code == 0
+    ran = run("same", "a.pth", "folder", "--trust", "--arch", "usual.py:network", "--size", "8x8")
+    assert ran.code == 1
+    assert "eps 1e-05 in A, 0.01 in B" in ran.out
+    assert "Same bits" in run("same", "a.pth", "folder", "--arch", "other.py:network", "--size", "8x8").out
+
+
 def test_a_network_that_was_saved_while_it_trained_is_compared_in_eval_mode(run: Run) -> None:
     network = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Dropout()).train()
     torch.save(network, "a.pt")
