@@ -157,7 +157,7 @@ def test_the_written_folder_computes_the_same_bit_for_bit(
     *_, wrote, last = out.splitlines()
     assert wrote == ("Wrote out; open out/report.html to look at it" if has_page else "Wrote out")
     assert out.count("Same bits as the CNN") == 1
-    assert last.startswith("Same bits as the CNN, ")
+    assert last.startswith("Same bits as the CNN: ")
     assert run(*last.partition("Next: conv2attn ")[2].split()).code == 0
     written = ["config.json", "model.safetensors", *["report.html"] * has_page, "report.json"]
     assert sorted(path.name for path in Path("out").iterdir()) == written

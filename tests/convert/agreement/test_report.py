@@ -143,7 +143,7 @@ def summarised(model: nn.Module, size: Size = SIZE) -> Summary:
     return Summary.of(model, Report.of(model).layers, size=size)
 
 
-@pytest.mark.parametrize(("alpha", "first"), [(None, "Same bits as the CNN, "), (6.0, "Soft attention: ")])
+@pytest.mark.parametrize(("alpha", "first"), [(None, "Same bits as the CNN: "), (6.0, "Soft attention: ")])
 def test_attention_is_said_first_with_its_literal_difference_and_bound(alpha: float | None, first: str) -> None:
     found = summarised(convert_model(cnn(), alpha=alpha).model)
     samples = found.samples.values()
