@@ -121,7 +121,7 @@ IncludeOption = Annotated[
 ExcludeOption = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Layers to leave alone. Repeatable.")]
 EmaOption = Annotated[bool, typer.Option("--ema", help="Use the moving average of the weights.")]
 WeightsOption = Annotated[str | None, typer.Option("--weights", metavar="KEY", help="Key of the weights in the file.")]
-TrustOption = Annotated[bool, typer.Option("--trust", help="Allow running code that the checkpoint holds or names.")]
+TrustOption = Annotated[bool, typer.Option("--trust", help="Run code that the checkpoint holds or names.")]
 InputOption = Annotated[
     list[str] | None,
     typer.Option("--input", metavar="NAME=SHAPE[:DTYPE]", help="Random input, e.g. mask=1x64:bool. Repeatable."),
