@@ -165,6 +165,7 @@ def test_103_still_counts_and_104_does_not(article: Page) -> None:
 
 
 def test_why_the_sum_of_heads_is_not_the_convolution_is_said_where_it_is_not(article: Page) -> None:
+    article.evaluate("article.state.set({ 'nine.alpha': 2 })")
     assert "heads still see a blur" in settled(article, "nine", "says")
     article.evaluate("article.state.set({ 'nine.alpha': 746 })")
     assert "here." in settled(article, "nine", "says")
@@ -355,7 +356,9 @@ def test_a_picture_can_be_dropped_and_pasted(article: Page) -> None:
 def test_the_article_is_printed_on_five_pages_without_holes_in_its_sentences(article: Page) -> None:
     assert len(re.findall(rb"/Type\s*/Page\b", article.pdf())) <= 5
     article.emulate_media(media="print")
-    assert "in single precision at \u03b1 = 103 each neighbour" in " ".join(article.inner_text("#sharp .prose").split())
+    assert "In single precision, at \u03b1 = 103, a neighbour\u2019s share" in " ".join(
+        article.inner_text("#sharp .prose").split()
+    )
     assert not article.locator("#setup").is_visible()
     buttons = [each for each in article.locator("#sharp button:not(.go), #spare button").all() if each.is_visible()]
     assert [button.inner_text() for button in buttons] == ["single precision"]
