@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from statistics import median
 from typing import Any
 
@@ -72,14 +72,21 @@ def table(
 def _mistakes(made: list[Record], kinds: Sequence[str]) -> None:
     print("| mistake | pairs | changed a bit | found | place first | also innocents |")
     print("| --- | --- | --- | --- | --- | --- |")
-    rows = [(kind, [one for one in made if one["way"] == kind]) for kind in kinds]
-    for kind, own in [*rows, ("all", made)]:
-        if own:
-            changed = [one for one in own if one["verdict"] != "same bits"]
-            found = [one for one in changed if _is_found(one)]
-            places = [[is_place(name, why, one["sites"]) for name, _, why in one["where"]] for one in found]
-            first, innocent = sum(each[:1] == [True] for each in places), sum(not all(each) for each in places)
-            print("|", " | ".join(map(str, (kind, len(own), len(changed), len(found), first, innocent))), "|")
+    for kind, own in _by_kind(made, kinds):
+        changed = [one for one in own if one["verdict"] != "same bits"]
+        found = [one for one in changed if _is_found(one)]
+        places = [[is_place(name, why, one["sites"]) for name, _, why in one["where"]] for one in found]
+        first, innocent = sum(each[:1] == [True] for each in places), sum(not all(each) for each in places)
+        print("|", " | ".join(map(str, (kind, len(own), len(changed), len(found), first, innocent))), "|")
+
+
+def _by_kind(records: list[Record], kinds: Sequence[str]) -> Iterator[tuple[str, list[Record]]]:
+    """Those of each kind that there are, and all."""
+    for kind in kinds:
+        if own := [one for one in records if one["way"] == kind]:
+            yield kind, own
+    if records:
+        yield "all", records
 
 
 def key_of(one: Record) -> tuple[Any, ...]:
@@ -166,13 +173,11 @@ def _is_found(one: Record) -> bool:
 def _faults(faults: list[Record], kinds: Sequence[str]) -> None:
     print("| fault | changed a bit | found | named | named first | rejected by allclose | by PyTorch's rule |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
-    rows = [(kind, [one for one in faults if one["way"] == kind]) for kind in kinds]
-    for kind, own in [*rows, ("all", faults)]:
-        if own:
-            found = [one for one in own if _is_found(one)]
-            named = [sum(one[key] for one in found) for key in ("named", "first")]
-            rejected = [sum(not one[rule] for one in own) for rule in RULES]
-            print("|", " | ".join(map(str, (kind, len(own), len(found), *named, *rejected))), "|")
+    for kind, own in _by_kind(faults, kinds):
+        found = [one for one in own if _is_found(one)]
+        named = [sum(one[key] for one in found) for key in ("named", "first")]
+        rejected = [sum(not one[rule] for one in own) for rule in RULES]
+        print("|", " | ".join(map(str, (kind, len(own), len(found), *named, *rejected))), "|")
 
 
 def _errors(records: Sequence[Record]) -> None:

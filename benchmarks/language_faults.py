@@ -230,57 +230,53 @@ def _untied(model: nn.Module, more: float) -> Any:
 # Caches and positions
 
 
+def _given(model: nn.Module, change: Callable[[dict[str, Any]], dict[str, Any]]) -> nn.Module:
+    """A copy whose arguments by name are changed."""
+    other = copy.deepcopy(model)
+    own = other.forward
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return own(*args, **{**kwargs, **change(kwargs)})
+
+    object.__setattr__(other, "forward", forward)
+    return other
+
+
+def _behind_the_prompt(model: nn.Module, most: int, change: Callable[[Tensor, int], dict[str, Any]]) -> Any:
+    """A model with a cache whose arguments are changed where ``most`` tokens follow: by their ids, and those cached."""
+
+    def changed(kwargs: dict[str, Any]) -> dict[str, Any]:
+        past = kwargs.get("past_key_values", kwargs.get("cache"))
+        before = 0 if past is None else past.get_seq_length()
+        return change(kwargs["input_ids"], before) if before else {}
+
+    return decode(_given(model, changed), prefill=12 - most)
+
+
 def _late(model: nn.Module, most: int) -> Any:
     """Behind the prompt, positions are one too late; ``most`` tokens are behind it."""
-    other = copy.deepcopy(model)
-
-    def made(_module: Any, own: Method) -> Method:
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            past = kwargs.get("past_key_values", kwargs.get("cache"))
-            if past is not None and past.get_seq_length():
-                ids = kwargs["input_ids"]
-                kwargs["position_ids"] = torch.full_like(ids, past.get_seq_length() + 1)
-            return own(*args, **kwargs)
-
-        return forward
-
-    object.__setattr__(other, "forward", made(other, other.forward))
-    return decode(other, prefill=12 - most)
+    return _behind_the_prompt(model, most, lambda ids, before: {"position_ids": torch.full_like(ids, before + 1)})
 
 
 def _lost(model: nn.Module, most: int) -> Any:
     """The cache's first entry is not seen; ``most`` tokens are behind the prompt."""
-    other = copy.deepcopy(model)
 
-    def made(_module: Any, own: Method) -> Method:
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            past = kwargs.get("past_key_values", kwargs.get("cache"))
-            if past is not None and past.get_seq_length():
-                ids, before = kwargs["input_ids"], past.get_seq_length()
-                mask = torch.ones(len(ids), before + 1, dtype=torch.long)
-                mask[:, 0] = 0
-                kwargs |= {"attention_mask": mask, "position_ids": torch.full_like(ids, before)}
-            return own(*args, **kwargs)
+    def unseen(ids: Tensor, before: int) -> dict[str, Any]:
+        mask = torch.ones(len(ids), before + 1, dtype=torch.long)
+        mask[:, 0] = 0
+        return {"attention_mask": mask, "position_ids": torch.full_like(ids, before)}
 
-        return forward
-
-    object.__setattr__(other, "forward", made(other, other.forward))
-    return decode(other, prefill=12 - most)
+    return _behind_the_prompt(model, most, unseen)
 
 
 def _absolute(model: nn.Module, count: int) -> Any:
     """Positions are counted from the first token, padding or not."""
-    other = copy.deepcopy(model)
 
-    def made(_module: Any, own: Method) -> Method:
-        def forward(**kwargs: Any) -> Any:
-            ids = kwargs["input_ids"]
-            return own(**{**kwargs, "position_ids": torch.arange(ids.shape[1]).expand_as(ids)})
+    def counted(kwargs: dict[str, Any]) -> dict[str, Any]:
+        ids = kwargs["input_ids"]
+        return {"position_ids": torch.arange(ids.shape[1]).expand_as(ids)}
 
-        return forward
-
-    object.__setattr__(other, "forward", made(other, other.forward))
-    return left_padded(other, count)
+    return left_padded(_given(model, counted), count)
 
 
 # Experts

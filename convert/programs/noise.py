@@ -95,6 +95,11 @@ class Noise(TorchDispatchMode):
         self.is_channels_last = False  # whether that reads a map whose channels lie side by side
         self.without_row: set[str] = set()  # operations that are taken to round once
 
+    @classmethod
+    def of_one_run(cls, precision: Precision, seed: int) -> Noise:
+        """Noise for scales of single operations from one run each."""
+        return cls(precision, seed, has_exact=False, has_shared=False)
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The operation, moved."""
         name = func._schema.name.split("::")[1]

@@ -132,6 +132,10 @@ class Program:
         """Whether some operation stores integers in place of real numbers, or reads such."""
         return any("quantize" in name_of(node) for node in self.nodes)
 
+    def tensor(self, node: fx.Node) -> Any:
+        """The network's own tensor that a node of the graph stands for."""
+        return self.tensors.get(node.name, getattr(self.graph, str(node.target), None))
+
     def dependent(self) -> set[fx.Node]:
         """The operations whose results depend on the tensors of the call."""
         found = set(self.graph.graph.find_nodes(op="placeholder"))

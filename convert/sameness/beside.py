@@ -27,7 +27,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from ..programs.float64 import evaluated, lift
 from ..programs.noise import Noise, Precision, noisy
-from ..programs.walk import Walk, copies_of_written, in_place_of, standing
+from ..programs.walk import VALUE, Walk, copies_of_written, in_place_of, standing
 from .causes import Causes, Reading
 from .pairing import Pairs, read_by
 from .runs import Cause
@@ -73,7 +73,7 @@ class Beside(Walk):
     ) -> None:
         super().__init__(pairs.a.program.graph, pairs.a.program.tensors)
         self._pairs, self._threshold, self._causes, self._is_eager = pairs, threshold, causes, is_eager
-        self._noise = Noise(precision, seed, has_exact=False, has_shared=False)
+        self._noise = Noise.of_one_run(precision, seed)
         self._taken = taken
         self.suspects: dict[fx.Node, float] = {}
         self.largest = 0.0  # ratio of what agrees
@@ -252,10 +252,7 @@ class Beside(Walk):
 
     def _recorded(self, node: fx.Node) -> Any:
         """A value of the shape and type that was recorded; a tensor of the network, as it is."""
-        if node.op != "get_attr":
-            return node.meta.get("val")
-        program = self._pairs.a.program
-        return program.tensors.get(node.name, getattr(program.graph, str(node.target), None))
+        return self._pairs.a.program.tensor(node) if node.op == "get_attr" else node.meta.get(VALUE)
 
     def _makes_up(self, node: fx.Node, twin: _Twin, value: Tensor, scale: Scale) -> bool:
         """Whether an operation that agrees with B on A's values does not on B's, or has none of B's to be tried on."""

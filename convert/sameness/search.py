@@ -88,7 +88,7 @@ class Local:
         self, search: Search, partners: Mapping[fx.Node, Any], inside: frozenset[fx.Node] = frozenset()
     ) -> None:
         self._search, self._partners, self._inside = search, partners, inside
-        self._noise = Noise(search.precision, search.seed, has_exact=False, has_shared=False)
+        self._noise = Noise.of_one_run(search.precision, search.seed)
         self._plain: dict[fx.Node, Any] = {}
         self._noisy: dict[fx.Node, Any] = {}
 
@@ -128,8 +128,7 @@ class Local:
         if node.op == "placeholder":
             return lift(self._search.inputs[node])
         if node.op == "get_attr":
-            program = self._search.pairs.a.program
-            return lift(program.tensors.get(node.name, getattr(program.graph, str(node.target), None)))
+            return lift(self._search.pairs.a.program.tensor(node))
         other = None if node in self._inside else self._partners.get(node)
         value = self._search.pairs.b.values.get(other)
         return lift(value) if isinstance(value, Tensor) else None

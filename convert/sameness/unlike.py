@@ -23,7 +23,7 @@ from ..programs.noise import Noise, Precision, noisy
 from ..programs.walk import arguments_of
 from .differences import Differences, Parted, differences, folded
 from .pairing import Pairs, read_by
-from .typical import Scale
+from .typical import Scale, distance
 
 MATTERS = 3.0
 _LISTED = 3  # operations whose differences are rounding all the same
@@ -123,15 +123,8 @@ def _effect(node: fx.Node, pairs: Pairs, seed: int) -> float:
     if mine.shape != theirs.shape:
         return math.inf
     scale = Scale.like(mine)
-    scale.add(
-        noisy(
-            node,
-            *values.operands(node, frozenset()),
-            Noise(Precision(torch.float32), seed, has_exact=False, has_shared=False),
-        ),
-        mine,
-    )
-    return max(scale.ratios(torch.where(mine == theirs, 0.0, theirs - mine).nan_to_num(math.inf)))
+    scale.add(noisy(node, *values.operands(node, frozenset()), Noise.of_one_run(Precision(torch.float32), seed)), mine)
+    return max(scale.ratios(distance(theirs, mine)))
 
 
 def _groups(nodes: Sequence[fx.Node], pairs: Pairs) -> list[list[fx.Node]]:
@@ -256,7 +249,7 @@ class _Values:
     def _value(self, node: fx.Node, read: Any, theirs: frozenset[fx.Node]) -> Any:
         program = self._pairs.a.program
         if node.op == "get_attr":
-            return lift(program.tensors.get(node.name, getattr(program.graph, str(node.target), None)))
+            return lift(program.tensor(node))
         if node in self._inside:
             return self.of(node, theirs)
         value = self._pairs.b.values.get(read if read is not None else self._pairs.at.get(node))
