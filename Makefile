@@ -4,8 +4,6 @@ BIN := .venv/bin
 # Python compiles a module when it is first imported; all modules of all packages would take as long as the rest.
 INSTALL := -m pip install --quiet --disable-pip-version-check --no-compile --constraint constraints.txt --editable
 PARALLEL := --numprocesses=auto --dist=worksteal
-# Each core has a process of its own; more threads in each take time from the others. `make avx2` and `make slow` run with threads.
-ALONE := OMP_NUM_THREADS=1
 unexport PYTHONDONTWRITEBYTECODE  # where it is set, each process would compile all of torch's modules again
 
 .PHONY: demo test slow suite avx2 test-all test-libraries test-versions quick faults mutants cuda browser bench hunt court first-picture pictures docs formal coq checker venv check format lint types clean
@@ -14,13 +12,13 @@ demo: .venv/runtime  ## Convert the embedded trained networks and compare them w
 	$(BIN)/conv2attn demo
 
 test: .venv/dev  ## Run the tests; no compiler, browser or Coq is needed.
-	$(ALONE) $(BIN)/python -m pytest $(PARALLEL)
+	$(BIN)/python -m pytest $(PARALLEL)
 
 slow: .venv/dev checker  ## Run the tests that start processes, compile, or need Coq's checker.
 	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not browser"
 
 suite: .venv/dev checker  ## Run test and slow in one run, which collects and imports once.
-	$(ALONE) $(BIN)/python -m pytest $(PARALLEL) -m "not browser and not libraries"
+	$(BIN)/python -m pytest $(PARALLEL) -m "not browser and not libraries"
 
 # Another processor: what torch's kernels decide there. Faults are planted once, and each property has a few other
 # examples in every run.
