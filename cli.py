@@ -214,7 +214,7 @@ def verify(
     ] = False,
     out: ResultOption = None,
 ) -> Outcome:
-    """Compare a converted network with its CNN. Checks each difference against its proved bound.
+    """Compare a converted network with its CNN. Check each difference against its proved bound.
 
     Without --arch, an ONNX file is run in ONNX Runtime and compared with its converted form. Without CHECKPOINT,
     --random N verifies N random layers, as soak does. For random images, --size may also give the
@@ -422,7 +422,7 @@ def record(
     ] = None,
     force: ForceOption = False,
 ) -> Outcome:
-    """Record a network's values, to compare on another machine.
+    """Record a network's values, to compare them on another machine.
 
     The file holds inputs, outputs and intermediate values; the command "same" reads it.
     """
@@ -709,7 +709,7 @@ def formal(
 
 @command(app, THEORY, example="attention")
 def check(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that convert wrote.")]) -> Outcome:
-    """Check certificates with a verified program (needs a clone).
+    """Check certificates with a verified program (needs a git clone).
 
     The program checks each layer's certificate. It was extracted from a Coq proof of its own correctness. To build it,
     run "make checker" in a clone of https://github.com/conv2attn/conv2attn.

@@ -112,11 +112,11 @@ ArchArgOption = Annotated[
     typer.Option("--arch-arg", metavar="NAME=JSON", help="Constructor argument. Repeatable."),
 ]
 AlphaOption = Annotated[
-    float | None, typer.Option(parser=alpha_of, metavar="NUMBER", help="Sharpness of attention (default: one-hot).")
+    float | None, typer.Option(parser=alpha_of, metavar="NUMBER", help="Sharpness (default: makes attention one-hot).")
 ]
 IncludeOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="PATTERN", help='Only these layers: a name, a glob or "re:REGEX". Repeatable.'),
+    typer.Option(metavar="PATTERN", help='Convert only these layers: a name, a glob or "re:REGEX". Repeatable.'),
 ]
 ExcludeOption = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Layers to leave alone. Repeatable.")]
 EmaOption = Annotated[bool, typer.Option("--ema", help="Use the moving average of the weights.")]
