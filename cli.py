@@ -365,7 +365,7 @@ def same(
         Path, typer.Argument(metavar="A", help="Checkpoint (as for convert), ONNX file, or values written by record.")
     ],
     b: Annotated[Path, typer.Argument(metavar="B", help="The other network, in any of these forms.")],
-    opening: Opening,
+    openings: tuple[Opening, ...],
     inputs: InputOptions,
     dtype: DtypeOption = None,
     unit: Annotated[
@@ -396,7 +396,7 @@ def same(
         found = same_files(
             a,
             b,
-            opening=opening,
+            openings=openings,
             chosen=inputs,
             dtype=torch_dtype(dtype),
             prove=prove,
