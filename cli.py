@@ -365,7 +365,7 @@ def same(
         Path, typer.Argument(metavar="A", help="Checkpoint (as for convert), ONNX file, or values written by record.")
     ],
     b: Annotated[Path, typer.Argument(metavar="B", help="The other network, in any of these forms.")],
-    opening: Opening,
+    openings: tuple[Opening, ...],
     inputs: InputOptions,
     dtype: DtypeOption = None,
     unit: Annotated[
@@ -396,7 +396,7 @@ def same(
         found = same_files(
             a,
             b,
-            opening=opening,
+            openings=openings,
             chosen=inputs,
             dtype=torch_dtype(dtype),
             prove=prove,
@@ -502,7 +502,7 @@ def graft(
     weight_decay: Annotated[float, typer.Option(metavar="NUMBER", min=0, help="Weight decay.")] = 0.01,
     seeds: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Runs, one seed each (default: 3 or 5)."),
+        typer.Option(metavar="N", min=1, help="Runs, one seed each (default: 5; 3 with few images)."),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="First seed.")] = 0,
     accelerator: AcceleratorOption = "auto",

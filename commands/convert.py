@@ -133,8 +133,17 @@ class Conversion:
             *self._layers_only,
             *dequantised_lines(checkpoint.dequantised),
             f"Wrote {self.folder}" + ("" if self.page is None else f"; open {self.page} to look at it"),
-            f"{certified.summary.outcome or 'Converted.'} Next: {self.next_command}",
+            f"{self._outcome} Next: {self.next_command}",
         ]
+
+    @property
+    def _outcome(self) -> str:
+        """How the network compares with its CNN, or why that is not known yet."""
+        summary = self.certified.summary
+        if summary.outcome or self.network.is_layers:
+            return summary.outcome or "Converted."
+        why = "it was not run" if summary.image is None else "it reads values, or calls other operations than the CNN"
+        return f"Converted; whether its bits are the CNN's is not known, as {why}."
 
     @property
     def _left_out(self) -> int | None:

@@ -23,6 +23,7 @@ from .terminal import JSON_VERSION, ReaderLeftError, say, say_document
 WRONG_USE, WRONG_INPUT, UNSUPPORTED, CANNOT_SAY = 2, 3, 4, 5
 BUG, INTERRUPTED, READER_LEFT = 70, 130, 141  # the last two as shells do
 _EXAMPLE = "torchvision.models:resnet18"
+_MOST_NETWORKS = 3  # of files beside a checkpoint that are proposed
 _NO_MEMORY = "t allocate memory: you tried to allocate"  # torch's RuntimeError for it
 _OWN = __name__.partition(".")[0]
 _TOOLS = {"torch", "numpy", "typer", "click", "rich", "sympy", "pebble", "lightning", *sys.stdlib_module_names}
@@ -168,13 +169,16 @@ def _other_classes(error: Any, arguments: Sequence[str]) -> str:
 
 
 def _missing_architecture(error: Exception, arguments: Sequence[str]) -> str:
-    """Says that --arch is missing, with a command: of a network in a file beside the checkpoint, if there is one."""
+    """Says that --arch is missing, with a command: of networks in files beside the checkpoint, if there are some."""
     from ..convert.errors import PickledNetworkError
-    from ..convert.files.architecture import network_beside
+    from ..convert.files.architecture import networks_beside
 
     paths = [Path(each) for each in arguments[1:] if not each.startswith("-") and os.path.exists(each)]
-    example = (network_beside(paths[0]) if paths else None) or _EXAMPLE
-    command = shlex.join(["conv2attn", *arguments, "--arch", example])
+    beside = networks_beside(paths[0]) if paths else []
+    command = shlex.join(["conv2attn", *arguments, "--arch", beside[0] if beside else _EXAMPLE])
+    others = [shlex.quote(each) for each in beside[1:_MOST_NETWORKS]]
+    command += f" or {' or '.join(others)}" if others else ""
+    command += " or FILE.py:NAME" if len(beside) > _MOST_NETWORKS else ""
     trust = ", or --trust, which runs the pickle's code" if isinstance(error, PickledNetworkError) else ""
     return f"--arch is missing{trust}: {command} (timm:NAME, torchvision.models:NAME, hf:FOLDER or FILE.py:NAME)"
 

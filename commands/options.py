@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -107,6 +108,12 @@ ArchOption = Annotated[
     str | None,
     typer.Option("--arch", metavar="SPEC", help="Network: timm:NAME, ... (conv2attn help arch)."),
 ]
+SidesArchOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arch", metavar="SPEC", help="Network of a side that names none; or two, A's and B's (conv2attn help arch)."
+    ),
+]
 ArchArgOption = Annotated[
     list[str] | None,
     typer.Option("--arch-arg", metavar="NAME=JSON", help="Constructor argument. Repeatable."),
@@ -177,6 +184,9 @@ OPENING: dict[str, tuple[Any, Any]] = {
 }
 
 
+SIDES: dict[str, tuple[Any, Any]] = {**OPENING, "arch": (SidesArchOption, None)}
+
+
 def opening_of(*, arch: str | None, arch_arg: list[str] | None, ema: bool, weights: str | None, trust: bool) -> Opening:
     """Returns the ``Opening`` that the options of these names describe."""
     from ..convert.files.architecture import Architecture, parse_arguments
@@ -186,6 +196,13 @@ def opening_of(*, arch: str | None, arch_arg: list[str] | None, ema: bool, weigh
         raise MisuseError("--arch-arg goes with --arch, whose network takes the argument")
     architecture = None if arch is None else Architecture(arch, parse_arguments(arch_arg or ()))
     return Opening(architecture, ema, weights, trust)
+
+
+def sides_of(*, arch: list[str] | None, **others: Any) -> tuple[Opening, ...]:
+    """Returns an ``Opening`` for both sides of a comparison or, of two architectures, one for each."""
+    if len(arch or ()) > 2:
+        raise MisuseError(f"--arch is for two sides; got {', '.join(arch or ())}")
+    return tuple(opening_of(arch=each, **others) for each in arch or (None,))
 
 
 @dataclass(frozen=True)
@@ -340,6 +357,7 @@ def _numbers(
 
 GROUPS: dict[str, tuple[dict[str, tuple[Any, Any]], Callable[..., Any]]] = {
     "opening": (OPENING, opening_of),
+    "openings": (SIDES, sides_of),
     "pictures": (PICTURES, partial(inputs_of, axes=2)),
     "inputs": (INPUTS, inputs_of),
 }
@@ -367,6 +385,14 @@ def interrupts_raised() -> Iterator[None]:
 
 class Command(TyperCommand):
     """A command that prints nothing but its result to standard output, even if the user's code prints more."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the command line; refuses a second value of an option that takes one, as typer would take the last."""
+        order: list[Any] = self.make_parser(ctx).parse_args(args=list(args))[2]
+        for option, count in Counter(order).items():
+            if count > 1 and option.param_type_name == "option" and not (option.multiple or option.is_flag):
+                raise MisuseError(f"{option.opts[0]} takes one value, and is given {count} times", ctx=ctx)
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         """Runs the command."""

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..convert.errors import CheckpointError, OptionError
 from ..convert.files.architecture import Architecture
-from ..convert.files.folder import converted_in, read_folder
+from ..convert.files.folder import converted_in, read_config
 from ..convert.files.open import Network
 from ..convert.files.opening import Opening
 from ..convert.files.preprocessing import Preprocessing
@@ -26,7 +26,7 @@ from ..convert.sameness.recorded import Recorded, is_recorded, record_values
 from ..convert.sameness.same import STEPS, compare
 from ..convert.sameness.sides import ONNX, OnnxCall
 from ..convert.sameness.verdict import LEGEND
-from ..convert.write import is_ours, write_file
+from ..convert.write import PROGRAM, is_ours, write_file
 from ..show.text import Table
 from .inputs import folder_images
 from .opening import opened
@@ -42,32 +42,45 @@ def same_files(
     a: Path,
     b: Path,
     *,
-    opening: Opening,
+    openings: Sequence[Opening],
     chosen: InputOptions,
     dtype: torch.dtype | None,
     prove: bool,
     units: Sequence[str] = (),
     is_by_block: bool = False,
 ) -> Done:
-    """``conv2attn same``. The arguments are the command's options."""
-    sides = [_opened(path, opening) for path in (a, b)]
+    """``conv2attn same``. The arguments are the command's options; ``openings`` are one for both sides, or one each."""
+    paths = a, b
+    own = _each(paths, openings)
+    sides = [_opened(path, opening) for path, opening in zip(paths, own, strict=True)]
     inputs = _inputs(sides, chosen)
     one, other = (_run_by(each) for each in sides)
     seed = chosen.seed or 0
-    facts = {"a": str(a), "b": str(b)}
+    specs = [opening.architecture.spec if isinstance(opening.architecture, Architecture) else None for opening in own]
+    facts = {"a": str(a), "b": str(b), "architectures": dict(zip("ab", specs, strict=True))}
+    about = _about_sides(paths, sides, own)
     if is_by_block:
-        return _by_block(one, other, inputs, facts, seed=seed, units=units, is_more_asked=prove or dtype is not None)
+        is_more_asked = prove or dtype is not None
+        return _by_block(one, other, inputs, facts, about, seed=seed, units=units, is_more_asked=is_more_asked)
     with progress("Running both networks, and rounding", total=STEPS) as advance:
         found = compare(one, other, inputs, dtype=dtype, seed=seed, progress=advance, prove=prove, unit=units)
     parts: list[Table | str] = [*found.lines()]
     header, *rows = found.table()
     if rows:
         parts += [Table(header, tuple(rows)), LEGEND]
-    return Done(facts | found.to_dict(), [*parts, f"Seed: {found.seed}"], exit_code=found.exit_code)
+    return Done(facts | found.to_dict(), [*parts, *about, f"Seed: {found.seed}"], exit_code=found.exit_code)
 
 
 def _by_block(
-    a: Any, b: Any, inputs: Any, facts: dict[str, Any], *, seed: int, units: Sequence[str], is_more_asked: bool
+    a: Any,
+    b: Any,
+    inputs: Any,
+    facts: dict[str, Any],
+    about: Sequence[str],
+    *,
+    seed: int,
+    units: Sequence[str],
+    is_more_asked: bool,
 ) -> Done:
     """The comparison block by block."""
     if is_more_asked:
@@ -83,7 +96,8 @@ def _by_block(
         found = same_blocks(a, b, inputs, seed=seed, unit=units, progress=lambda _: advance(1))
     header, *rows = found.table()
     table = Table(header, tuple(rows))
-    return Done(facts | found.to_dict(), [*found.lines(), table, f"Seed: {seed}"], exit_code=found.exit_code)
+    parts: list[Table | str] = [*found.lines(), table, *about, f"Seed: {seed}"]
+    return Done(facts | found.to_dict(), parts, exit_code=found.exit_code)
 
 
 def record_file(
@@ -127,23 +141,72 @@ def _run_by(side: Network | Path) -> Any:
 
 def _opened(path: Path, opening: Opening) -> Network | Path:
     """The network of a file; recorded values, and an ONNX file, which ONNX Runtime runs, stay a path."""
+    itself = None if opening.architecture is not None else _itself(path)
+    if itself is not None:
+        return itself
+    return opened(path, opening).whole()
+
+
+def _itself(path: Path) -> Path | None:
+    """The file that is a side as it is: recorded values, an ONNX file, or the one in a folder; None if none is."""
     if is_recorded(path):
         return path
     if path.suffix == ONNX:
         kind_of(path)
         return path
-    return opened(path, _as_named(path, opening)).whole()
+    program = converted_in(path) / PROGRAM
+    return program if is_ours(program.parent) and program.is_file() else None
 
 
-def _as_named(path: Path, opening: Opening) -> Opening:
-    """The options for a side: a folder that names its network is that network, whatever the other side needs."""
+def _each(paths: Sequence[Path], openings: Sequence[Opening]) -> Sequence[Opening]:
+    """The options for each side. One architecture is for the sides that name none; two are for A and for B.
+
+    Raises:
+        OptionError: A side has an architecture, and takes none.
+    """
+    itself = [_itself(path) for path in paths]
+    if len(openings) == 2:
+        if needless := [f"{path} is compared as it is" for path, own in zip(paths, itself, strict=True) if own == path]:
+            raise OptionError(f"{' and '.join(needless)}, so one --arch is enough, for the other side")
+        return openings
+    (given,) = openings
+    architecture = given.architecture
+    if not isinstance(architecture, Architecture):
+        return [given for _ in paths]
+    named = [_named_by(path) for path in paths]
+    wants = [own is None and name in (None, architecture.resolved()) for own, name in zip(itself, named, strict=True)]
+    if not any(wants):
+        raise OptionError(
+            f"--arch {architecture.spec} is for a side that names no network, and both sides do; two --arch, the first "
+            "for A and the second for B, are taken in place of what folders name"
+        )
+    return [given if wanted else replace(given, architecture=None) for wanted in wants]
+
+
+def _named_by(path: Path) -> Architecture | None:
+    """The network that a folder names, if it is one that conv2attn wrote."""
     folder = converted_in(path)
-    if opening.architecture is None or not is_ours(folder):
-        return opening
-    named, given = read_folder(folder)[0].architecture, opening.architecture
-    if named is None or (isinstance(given, Architecture) and given.resolved() == named):
-        return opening
-    return replace(opening, architecture=None)
+    return read_config(folder).architecture if is_ours(folder) else None
+
+
+def _about_sides(paths: Sequence[Path], sides: Sequence[Network | Path], openings: Sequence[Opening]) -> list[str]:
+    """A line that says which network each side is, where an option chose it, and which file of a folder is run."""
+    is_chosen, found = any(opening.architecture for opening in openings), []
+    for letter, path, side, opening in zip("AB", paths, sides, openings, strict=True):
+        given, named = opening.architecture, _named_by(path) if is_chosen else None
+        if isinstance(given, Architecture):
+            instead = "" if named in (None, given.resolved()) else f", though it names {named.spec}"
+            found.append(f"{letter} is {path} in {_in_words(given)}{instead}")
+        elif named is not None:
+            found.append(f"{letter} is {path} in {_in_words(named)}, which it names")
+        elif isinstance(side, Path) and side != path:
+            found.append(f"{letter} is {side}")
+    return [f"{'; '.join(found)}."] if found else []
+
+
+def _in_words(architecture: Architecture) -> str:
+    arguments = ", ".join(f"{name}={value}" for name, value in architecture.arguments.items())
+    return architecture.spec + (f" ({arguments})" if arguments else "")
 
 
 def read_inputs(path: Path) -> Any:

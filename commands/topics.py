@@ -14,6 +14,9 @@ ARCH = """\
 
 --arch-arg passes arguments: --arch-arg num_classes=10.
 
+In same, one --arch is for the sides that name no network; of two, the first is
+A's and the second B's. An --arch-arg is for both.
+
 No --arch is needed for a Hugging Face folder, for the output of convert, or for
 a network that the file itself contains: a .pt2 file, or a pickled network of
 your own classes. Both of these need --trust. Without --arch, only the converted

@@ -22,7 +22,7 @@ from conv2attn.commands.ending import (
 )
 from conv2attn.convert import plain
 from conv2attn.convert.inputs import call_with
-from conv2attn.proofs.campaign.results import Settings
+from conv2attn.proofs.campaign.results import LEGEND, Settings
 from conv2attn.proofs.campaign.run import run_campaign
 from tests.command import Run, result_of
 from tests.processes import PATIENCE, started
@@ -135,6 +135,7 @@ def test_a_campaign_that_was_interrupted_at_once_reports_no_success(monkeypatch:
     monkeypatch.setattr("conv2attn.proofs.campaign.run.check_block", interrupted)
     found = run_campaign(Settings(), layers=3, workers=0)
     assert (found.exit_code, found.shown()[-1]) == (130, "Nothing was checked (interrupted).")
+    assert LEGEND not in found.shown()  # it explains a table that is not there
 
 
 def test_without_arguments_the_help_is_printed(run: Run) -> None:

@@ -337,16 +337,59 @@ def test_two_converted_folders_are_compared(run: Run) -> None:
 
 
 def test_a_folder_that_names_its_network_is_that_one_whatever_the_other_side_needs(run: Run) -> None:
-    torch.save(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)).state_dict(), "a.pth")
-    layers = "nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4, eps={})"
-    text = f"from torch import nn\n\ndef network():\n    return nn.Sequential({layers})\n"
-    for name, eps in (("usual.py", 1e-5), ("other.py", 1e-2)):
-        Path(name).write_text(text.format(eps))
+    weights_and_two_networks()
     assert run("convert", "a.pth", "--arch", "other.py:network", "--no-page", "--out", "folder").code == 0
     ran = run("same", "a.pth", "folder", "--trust", "--arch", "usual.py:network", "--size", "8x8")
     assert ran.code == 1
     assert "eps 1e-05 in A, 0.01 in B" in ran.out
     assert "Same bits" in run("same", "a.pth", "folder", "--arch", "other.py:network", "--size", "8x8").out
+
+
+def test_two_architectures_are_a_s_and_b_s_and_the_report_names_them(run: Run) -> None:
+    weights_and_two_networks()
+    both = ("--arch", "usual.py:network", "--arch", "other.py:network", "--size", "8x8")
+    ran = run("same", "a.pth", "a.pth", *both)
+    assert ran.code == 1
+    assert "eps 1e-05 in A, 0.01 in B" in ran.out
+    assert "A is a.pth in usual.py:network; B is a.pth in other.py:network." in ran.out.splitlines()
+    found = json.loads(run("same", "a.pth", "a.pth", *both, "--json").out)
+    assert found["architectures"] == {"a": "usual.py:network", "b": "other.py:network"}
+    third = run("same", "a.pth", "a.pth", *both, "--arch", "usual.py:network")
+    assert (third.code, third.out) == (2, "")
+    assert "two sides" in third.err
+
+
+def test_an_architecture_that_no_side_takes_is_refused(run: Run) -> None:
+    weights_and_two_networks()
+    assert run("convert", "a.pth", "--arch", "other.py:network", "--no-page", "--out", "folder").code == 0
+    usual = ("--arch", "usual.py:network", "--size", "8x8")
+    ran = run("same", "folder", "folder", "--trust", *usual)
+    assert (ran.code, ran.out) == (2, "")
+    assert "both sides" in ran.err
+    twice = run("same", "folder", "folder", *usual, "--arch", "other.py:network")  # said for each side, it is taken
+    assert twice.code == 1
+    assert "A is folder in usual.py:network, though it names other.py:network; B is" in twice.out
+    needless = run("same", onnx_file(Path("b.onnx")), "a.pth", *usual, "--arch", "other.py:network")
+    assert (needless.code, needless.out) == (2, "")
+    assert "b.onnx is compared as it is" in needless.err
+
+
+def test_a_folder_that_was_converted_from_onnx_is_its_onnx_file(run: Run) -> None:
+    onnx_file(Path("a.onnx"))
+    assert run("convert", "a.onnx", "--no-page", "--out", "folder").code == 0
+    ran = run("same", "a.onnx", "folder", "--size", "4x4")
+    assert ran.code == 0
+    assert "B is folder/model.onnx." in ran.out.splitlines()
+    assert run("record", "folder", "--size", "4x4", "--out", "values.safetensors").code == 0
+    assert run("same", "folder", "values.safetensors").code == 0
+
+
+def weights_and_two_networks() -> None:
+    torch.save(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)).state_dict(), "a.pth")
+    layers = "nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4, eps={})"
+    text = f"from torch import nn\n\ndef network():\n    return nn.Sequential({layers})\n"
+    for name, eps in (("usual.py", 1e-5), ("other.py", 1e-2)):
+        Path(name).write_text(text.format(eps))
 
 
 def test_a_network_that_was_saved_while_it_trained_is_compared_in_eval_mode(run: Run) -> None:
