@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from conv2attn.convert.network.convert import convert_model
+from conv2attn.convert import convert_model
 from tests.convert.sameness.written import compared, spread
 
 
@@ -194,7 +194,7 @@ def test_a_convolution_that_b_has_as_attention_in_other_operations_is_not_said_t
     cnn = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()).eval()
     attention, _ = convert_model(cnn, engine="literal")
     wrong = copy.deepcopy(cnn)
-    wrong[1].eps = 0.1
+    vars(wrong[1])["eps"] = 0.1
     found = compared(wrong, attention, torch.randn(2, 3, 8, 8))
     assert found.verdict == "not rounding"
     assert found.where[0].may_be_behind
