@@ -26,6 +26,7 @@ from ..convert.files.opening import Opening
 from ..convert.files.readers import Kind, sniff
 from ..convert.network.convert import convert_model, name_filter, plan_conversion
 from ..convert.network.plan import plan_layers, usual_size
+from ..convert.onnx.read import FOLDED
 from ..convert.onnx.write import DEFAULT_FORM, WholeModel, attention_model, flaw
 from ..convert.write import PAGE, PROGRAM
 from ..show.text import Table, dequantised_lines, layer_name, non_finite_lines, note_lines, problem_lines
@@ -172,7 +173,9 @@ class Conversion:
         where = f"in {PROGRAM} alone" if self._is_whole_program else f"not in {self.folder}"
         others = f"{left_out} other tensor{'s are' if left_out != 1 else ' is'}"
         counts = f"{layers} convolution{'s' * (layers != 1)}; {others} {where}"
-        return [f"Layers only: {counts}. Pass --arch to convert the network."]
+        is_folded = any(FOLDED in (layer.note or "") for layer in self.certified.layers)  # then no architecture fits
+        advice = "" if self._is_whole_program or is_folded else " Pass --arch to convert the network."
+        return [f"Layers only: {counts}.{advice}"]
 
     @property
     def next_command(self) -> str:

@@ -140,6 +140,8 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
         culprit, said = _culprit(error), errors.first_line(error)
         return (f"internal error: {said}", BUG) if culprit is None else (f"{culprit}: {said}", WRONG_INPUT)
     command = f"conv2attn {shlex.join(arguments)}"
+    if isinstance(error, errors.OnnxNetworkError):
+        return f"{error} (--arch)", WRONG_USE
     if isinstance(error, errors.ArchitectureNeededError):
         return f"{_missing_architecture(error, arguments)}; {error}", WRONG_USE
     hints = {  # the library does not know the options' names

@@ -384,6 +384,26 @@ def test_a_folder_that_was_converted_from_onnx_is_its_onnx_file(run: Run) -> Non
     assert run("same", "folder", "values.safetensors").code == 0
 
 
+def test_nothing_that_an_onnx_file_lacks_is_advised(run: Run) -> None:
+    onnx_file(Path("a.onnx"))
+    ran = run("convert", "a.onnx", "--no-page", "--out", "folder")
+    assert ran.code == 0
+    assert "--arch" not in ran.out  # model.onnx is the whole network
+    for source, place in (("folder", "folder/model.onnx"), ("a.onnx", "conv2attn convert a.onnx")):
+        ran = run("export", source, "--out", "b.onnx")
+        assert (ran.code, ran.out, "--arch is missing" in ran.err) == (2, "", False)
+        assert place in ran.err
+
+
+@pytest.mark.parametrize("is_folded", [True, False])
+def test_weights_without_an_architecture_s_batch_norms_are_refused_as_folded(is_folded: bool, run: Run) -> None:
+    weights_and_two_networks()
+    state = torch.load("a.pth")
+    torch.save({key: state[key] for key in state if key.startswith("0." if is_folded else "1.")}, "b.pth")
+    ran = run("convert", "b.pth", "--arch", "usual.py:network", "--no-page")
+    assert (ran.code, "folded" in ran.err) == (3, is_folded)
+
+
 def weights_and_two_networks() -> None:
     torch.save(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)).state_dict(), "a.pth")
     layers = "nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4, eps={})"
