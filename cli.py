@@ -502,7 +502,7 @@ def graft(
     weight_decay: Annotated[float, typer.Option(metavar="NUMBER", min=0, help="Weight decay.")] = 0.01,
     seeds: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Runs, one seed each (default: 5, or 3)."),
+        typer.Option(metavar="N", min=1, help="Seeds (default: 5; 3 with few images)."),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="First seed.")] = 0,
     accelerator: AcceleratorOption = "auto",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -50,15 +51,15 @@ def same_files(
     is_by_block: bool = False,
 ) -> Done:
     """``conv2attn same``. The arguments are the command's options; ``openings`` are one for both sides, or one each."""
-    paths = a, b
-    own = _each(paths, openings)
-    sides = [_opened(path, opening) for path, opening in zip(paths, own, strict=True)]
+    sources = _Source(a), _Source(b)
+    own = _each(sources, openings)
+    sides = [source.opened(opening) for source, opening in zip(sources, own, strict=True)]
     inputs = _inputs(sides, chosen)
     one, other = (_run_by(each) for each in sides)
     seed = chosen.seed or 0
     specs = [opening.architecture.spec if isinstance(opening.architecture, Architecture) else None for opening in own]
     facts = {"a": str(a), "b": str(b), "architectures": dict(zip("ab", specs, strict=True))}
-    about = _about_sides(paths, sides, own)
+    about = _about_sides(sources, sides, own)
     if is_by_block:
         is_more_asked = prove or dtype is not None
         return _by_block(one, other, inputs, facts, about, seed=seed, units=units, is_more_asked=is_more_asked)
@@ -104,7 +105,7 @@ def record_file(
     source: Path, out: Path, *, opening: Opening, chosen: InputOptions, values: Sequence[str], force: bool
 ) -> Done:
     """``conv2attn record``. The arguments are the command's options."""
-    side = _opened(source, opening)
+    side = _Source(source).opened(opening)
     sources = [source] if isinstance(side, Path) else [source, *side.files]
     if isinstance(side, Path) and side.suffix != ONNX:
         raise OptionError(f"{source} holds recorded values, and no network that could be run")
@@ -139,42 +140,51 @@ def _run_by(side: Network | Path) -> Any:
     return side if isinstance(side, Path) else side.as_saved().eval()
 
 
-def _opened(path: Path, opening: Opening) -> Network | Path:
-    """The network of a file; recorded values, and an ONNX file, which ONNX Runtime runs, stay a path."""
-    itself = None if opening.architecture is not None else _itself(path)
-    if itself is not None:
-        return itself
-    return opened(path, opening).whole()
+@dataclass
+class _Source:
+    """The file or folder of a side."""
+
+    path: Path
+
+    @cached_property
+    def itself(self) -> Path | None:
+        """The file that is a side as it is: recorded values, an ONNX file, or the one in a folder; None if none is."""
+        if is_recorded(self.path):
+            return self.path
+        if self.path.suffix == ONNX:
+            kind_of(self.path)
+            return self.path
+        program = converted_in(self.path) / PROGRAM
+        return program if is_ours(program.parent) and program.is_file() else None
+
+    @cached_property
+    def named(self) -> Architecture | None:
+        """The network that a folder names, if it is one that conv2attn wrote."""
+        folder = converted_in(self.path)
+        return read_config(folder).architecture if is_ours(folder) else None
+
+    def opened(self, opening: Opening) -> Network | Path:
+        """Its network; recorded values, and an ONNX file, which ONNX Runtime runs, stay a path."""
+        if opening.architecture is None and self.itself is not None:
+            return self.itself
+        return opened(self.path, opening).whole()
 
 
-def _itself(path: Path) -> Path | None:
-    """The file that is a side as it is: recorded values, an ONNX file, or the one in a folder; None if none is."""
-    if is_recorded(path):
-        return path
-    if path.suffix == ONNX:
-        kind_of(path)
-        return path
-    program = converted_in(path) / PROGRAM
-    return program if is_ours(program.parent) and program.is_file() else None
-
-
-def _each(paths: Sequence[Path], openings: Sequence[Opening]) -> Sequence[Opening]:
+def _each(sources: Sequence[_Source], openings: Sequence[Opening]) -> Sequence[Opening]:
     """The options for each side. One architecture is for the sides that name none; two are for A and for B.
 
     Raises:
         OptionError: A side has an architecture, and takes none.
     """
-    itself = [_itself(path) for path in paths]
     if len(openings) == 2:
-        if needless := [f"{path} is compared as it is" for path, own in zip(paths, itself, strict=True) if own == path]:
+        if needless := [f"{each.path} is compared as it is" for each in sources if each.itself == each.path]:
             raise OptionError(f"{' and '.join(needless)}, so one --arch is enough, for the other side")
         return openings
     (given,) = openings
     architecture = given.architecture
     if not isinstance(architecture, Architecture):
-        return [given for _ in paths]
-    named = [_named_by(path) for path in paths]
-    wants = [own is None and name in (None, architecture.resolved()) for own, name in zip(itself, named, strict=True)]
+        return [given for _ in sources]
+    wants = [each.itself is None and each.named in (None, architecture.resolved()) for each in sources]
     if not any(wants):
         raise OptionError(
             f"--arch {architecture.spec} is for a side that names no network, and both sides do; two --arch, the first "
@@ -183,17 +193,11 @@ def _each(paths: Sequence[Path], openings: Sequence[Opening]) -> Sequence[Openin
     return [given if wanted else replace(given, architecture=None) for wanted in wants]
 
 
-def _named_by(path: Path) -> Architecture | None:
-    """The network that a folder names, if it is one that conv2attn wrote."""
-    folder = converted_in(path)
-    return read_config(folder).architecture if is_ours(folder) else None
-
-
-def _about_sides(paths: Sequence[Path], sides: Sequence[Network | Path], openings: Sequence[Opening]) -> list[str]:
+def _about_sides(sources: Sequence[_Source], sides: Sequence[Network | Path], openings: Sequence[Opening]) -> list[str]:
     """A line that says which network each side is, where an option chose it, and which file of a folder is run."""
     is_chosen, found = any(opening.architecture for opening in openings), []
-    for letter, path, side, opening in zip("AB", paths, sides, openings, strict=True):
-        given, named = opening.architecture, _named_by(path) if is_chosen else None
+    for letter, source, side, opening in zip("AB", sources, sides, openings, strict=True):
+        path, given, named = source.path, opening.architecture, source.named if is_chosen else None
         if isinstance(given, Architecture):
             instead = "" if named in (None, given.resolved()) else f", though it names {named.spec}"
             found.append(f"{letter} is {path} in {_in_words(given)}{instead}")

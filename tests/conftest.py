@@ -13,8 +13,8 @@ from hypothesis import settings
 
 from tests.command import Ran, Run, exit_code
 
-# Suites that take long: torch traces, compiles or trains there, or sympy refutes what is false, one claim after the
-# other. Single tests have a mark of their own.
+# Suites that take long: torch traces, compiles or trains there, sympy refutes every false variant of a claim, or layers
+# and roundings are drawn by the thousand. Single tests have a mark of their own.
 SLOW = frozenset(
     f"{name}.py"
     for name in (

@@ -16,8 +16,8 @@ from .forms import permutation
 from .pairing import Pairs
 
 UNKNOWN = "the operation is the same, and its result is not"
-_OPERANDS = ("self", "other", "input")  # names that say nothing
 ELSEWHERE = "computes it in other operations"
+_OPERANDS = ("self", "other", "input")  # names that say nothing
 STRETCH = "the result is not what"  # the side that says the truth makes of the other's values
 
 
