@@ -631,6 +631,18 @@ def test_a_path_that_is_not_there_is_refused_before_torch_is_imported() -> None:
     assert "torch" not in ended.stdout.split()
 
 
+@pytest.mark.slow
+def test_commands_but_those_that_train_need_no_package_of_an_extra() -> None:
+    extras = "onnx", "onnxruntime", "onnxscript", "transformers", "huggingface_hub", "lightning", "sklearn"
+    names = {path.stem for path in (Path(__file__).parents[1] / "commands").glob("*.py")}
+    wanted = sorted(names - {"__init__", "graft", "graft_verdict", "learn"})
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({extras})); from conv2attn.commands import {', '.join(wanted)}"
+    )
+    ended = finished([sys.executable, "-c", code])
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 # The demo
 
 
