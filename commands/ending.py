@@ -40,7 +40,7 @@ _LEFT = {
     "claims": "nothing was done",
 }
 """State after an interrupt, by command; elsewhere nothing was written."""
-_SIGNALS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # the latter: a closed terminal
+_SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # a closed terminal
 
 
 class EndedBySignal(KeyboardInterrupt):
@@ -235,16 +235,26 @@ def libraries_quiet() -> Iterator[None]:
             logging.disable(before)
 
 
-def _end(number: int, _: object) -> None:
-    _heard.append(number)
-    raise EndedBySignal(number)
+def _is_importing_torch() -> bool:
+    """Whether torch is being imported, whose C++ ends the process by a message of its own at any exception."""
+    return bool(getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", False))
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Makes signals that end a run raise what Ctrl-C raises; afterwards their former handlers are back."""
+def ended_by_signals(arguments: Sequence[str] = ()) -> Iterator[None]:
+    """Makes signals that end a run raise what Ctrl-C raises; afterwards their former handlers are back.
+
+    While torch is imported, when no command has begun its work, they end the process at once, as ``explain`` says.
+    """
+
+    def end(number: int, _: object) -> None:
+        _heard.append(number)
+        if _is_importing_torch():
+            os._exit(explain(InterruptedRunError(), arguments))
+        raise EndedBySignal(number)
+
     heard = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores one
-    before = [signal.signal(number, _end) for number in heard]
+    before = [signal.signal(number, end) for number in heard]
     _heard.clear()
     try:
         yield
