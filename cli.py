@@ -496,7 +496,7 @@ def graft(
         typer.Option(
             callback=positive,
             metavar="RATE",
-            help="Learning rate. Repeatable: each network is trained with every rate (default: one to five rates).",
+            help="Learning rate; one is quickest. Repeatable: of several, the best is searched (default: one to five).",
         ),
     ] = None,
     weight_decay: Annotated[float, typer.Option(metavar="NUMBER", min=0, help="Weight decay.")] = 0.01,

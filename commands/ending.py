@@ -154,6 +154,8 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
         errors.OutputExistsError: "--force replaces it",
         errors.ImageSizesError: "--size makes pictures one size",
     }
+    if isinstance(error, errors.NotAConvolutionError) and str(error) != error.sentence:
+        hints[errors.NotAConvolutionError] = "conv2attn restore --ungraft takes them off"
     hint = next((f" ({hint})" for kind, hint in hints.items() if isinstance(error, kind)), "")
     wrong_use = errors.SelectionError | errors.OptionError | errors.UnknownEngineError
     sentence = f"{error.sentence if hint else error}{hint}"  # one cure, the command line's own where there is one

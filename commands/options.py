@@ -168,7 +168,10 @@ ImageSizeOption = Annotated[
     typer.Option("--size", metavar="ROWSxCOLUMNS", help="Image size (default: the network's, or 224x224)."),
 ]
 PictureSizeOption = Annotated[
-    str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Image size, to which pictures are scaled.")
+    str | None,
+    typer.Option(
+        "--size", metavar="ROWSxCOLUMNS", help="Image size: pictures are scaled to it, graft counts pixels on it."
+    ),
 ]
 MeanOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel means, for pixel values from 0 to 1.")]
 StdOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel standard deviations, with --mean.")]
