@@ -384,6 +384,19 @@ def test_a_folder_that_was_converted_from_onnx_is_its_onnx_file(run: Run) -> Non
     assert run("same", "folder", "values.safetensors").code == 0
 
 
+def test_the_one_input_of_onnx_files_is_given_by_place_and_several_by_their_names(run: Run) -> None:
+    for name, inputs in (("a.onnx", "x"), ("b.onnx", "image"), ("c.onnx", "xz"), ("d.onnx", "uv")):
+        names = [inputs] if inputs == "image" else list(inputs)
+        nodes = [helper.make_node("Add", [names[0], names[-1]], ["y"])]
+        ports = [port(each, ["n", 3]) for each in names]
+        onnx.save(onnx_network(nodes, [], inputs=ports, outputs=[port("y", None)]), name)
+    ran = run("same", "a.onnx", "b.onnx", "--input", "image=2x3")
+    assert (ran.code, ran.out.startswith("Same bits")) == (0, True)
+    ran = run("same", "c.onnx", "d.onnx", "--input", "x=2x3", "--input", "z=2x3")
+    assert ran.code == 3
+    assert "d.onnx calls its inputs u, v; got x, z" in ran.err
+
+
 def test_nothing_that_an_onnx_file_lacks_is_advised(run: Run) -> None:
     onnx_file(Path("a.onnx"))
     ran = run("convert", "a.onnx", "--no-page", "--out", "folder")
