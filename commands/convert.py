@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -26,12 +26,13 @@ from ..convert.files.opening import Opening
 from ..convert.files.readers import Kind, sniff
 from ..convert.network.convert import convert_model, name_filter, plan_conversion
 from ..convert.network.plan import plan_layers, usual_size
-from ..convert.onnx.read import FOLDED
-from ..convert.onnx.write import DEFAULT_FORM, WholeModel, attention_model, flaw
 from ..convert.write import PAGE, PROGRAM
 from ..show.text import Table, dequantised_lines, layer_name, non_finite_lines, note_lines, problem_lines
 from .opening import opened, options_to_open
 from .terminal import Done, progress, say
+
+if TYPE_CHECKING:  # what reads and writes ONNX files is imported where there is one
+    from ..convert.onnx.write import WholeModel
 
 
 def convert_checkpoint(
@@ -170,6 +171,8 @@ class Conversion:
         left_out, layers = self._left_out, len(self._names)
         if left_out is None:
             return []
+        from ..convert.onnx.read import FOLDED
+
         where = f"in {PROGRAM} alone" if self._is_whole_program else f"not in {self.folder}"
         others = f"{left_out} other tensor{'s are' if left_out != 1 else ' is'}"
         counts = f"{layers} convolution{'s' * (layers != 1)}; {others} {where}"
@@ -297,6 +300,8 @@ class OnnxFile:
         """Writes the file, and has onnx's checker look at it."""
         if self.whole is None:
             return
+        from ..convert.onnx.write import flaw
+
         self.whole.write(path)
         self.notes += self.whole.notes
         found = flaw(path)
@@ -333,6 +338,8 @@ def onnx_file_of(
         if form is not None:
             raise OptionError("a form is for ONNX files, of which a whole network is written")
         return None
+    from ..convert.onnx.write import DEFAULT_FORM, attention_model
+
     named, sha256 = dict(model.named_modules(remove_duplicate=False)).get, network.checkpoint.sha256
     remarks = {layer.name: layer.certificate_json() for layer in certified.layers}
     whole = attention_model(path, named, form=form or DEFAULT_FORM, source_sha256=sha256, remarks=remarks)
