@@ -169,9 +169,7 @@ ImageSizeOption = Annotated[
 ]
 PictureSizeOption = Annotated[
     str | None,
-    typer.Option(
-        "--size", metavar="ROWSxCOLUMNS", help="Image size: pictures are scaled to it, graft counts pixels on it."
-    ),
+    typer.Option("--size", metavar="ROWSxCOLUMNS", help="Size to scale pictures to, and to count pixels on."),
 ]
 MeanOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel means, for pixel values from 0 to 1.")]
 StdOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel standard deviations, with --mean.")]
