@@ -496,7 +496,7 @@ def graft(
         typer.Option(
             callback=positive,
             metavar="RATE",
-            help="Learning rate. Repeatable: each network is trained with every rate (default: one to five rates).",
+            help="Learning rate; one is quickest. Repeatable: of several, the best is searched (default: one to five).",
         ),
     ] = None,
     weight_decay: Annotated[float, typer.Option(metavar="NUMBER", min=0, help="Weight decay.")] = 0.01,
@@ -766,16 +766,13 @@ def main() -> None:
 
 def main_same() -> None:
     """``c2a-same A B`` is ``conv2attn same A B``."""
-    program: Any = typer.main.get_command(app)
-    alone, name = program.commands["same"], "c2a-same"
-    alone.epilog = alone.epilog.replace("conv2attn same", name)
 
     def run(arguments: list[str]) -> Any:
+        program: Any = typer.main.get_command(app)
+        alone, name = program.commands["same"], "c2a-same"
+        alone.epilog = alone.epilog.replace("conv2attn same", name)
         prepare()
-        try:
-            return alone.main(arguments[1:], prog_name=name, standalone_mode=False, **program.context_settings)
-        except typer.Abort as stop:  # what typer makes of an interrupt
-            raise InterruptedRunError from stop
+        return alone.main(arguments[1:], prog_name=name, standalone_mode=False, **program.context_settings)
 
     _run(["same", *(_arguments() or ["--help"])], run)
 
@@ -783,7 +780,7 @@ def main_same() -> None:
 def _run(arguments: list[str], program: Callable[[list[str]], Any]) -> None:
     gc.set_threshold(50_000, 20, 100)  # torch is a million objects, which take long to scan
     atexit.register(gc.freeze)  # otherwise the interpreter scans all of torch once more at exit, for a second
-    with ended_by_signals(), nullcontext() if _DEBUG in sys.argv else libraries_quiet():
+    with ended_by_signals(arguments), nullcontext() if _DEBUG in sys.argv else libraries_quiet():
         prepare_streams()
         try:
             sys.exit(program(arguments) or 0)
@@ -791,6 +788,8 @@ def _run(arguments: list[str], program: Callable[[list[str]], Any]) -> None:
             if _DEBUG in sys.argv and not is_usage(error):
                 say(*"".join(traceback.format_exception(error)).splitlines(), err=True)
             sys.exit(explain(error, arguments))
+        except KeyboardInterrupt:  # before or after typer
+            sys.exit(explain(InterruptedRunError(), arguments))
 
 
 if __name__ == "__main__":

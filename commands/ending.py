@@ -40,7 +40,7 @@ _LEFT = {
     "claims": "nothing was done",
 }
 """State after an interrupt, by command; elsewhere nothing was written."""
-_SIGNALS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # the latter: a closed terminal
+_SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # a closed terminal
 
 
 class EndedBySignal(KeyboardInterrupt):
@@ -154,6 +154,8 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
         errors.OutputExistsError: "--force replaces it",
         errors.ImageSizesError: "--size makes pictures one size",
     }
+    if isinstance(error, errors.NotAConvolutionError) and str(error) != error.sentence:
+        hints[errors.NotAConvolutionError] = "conv2attn restore --ungraft takes them off"
     hint = next((f" ({hint})" for kind, hint in hints.items() if isinstance(error, kind)), "")
     wrong_use = errors.SelectionError | errors.OptionError | errors.UnknownEngineError
     sentence = f"{error.sentence if hint else error}{hint}"  # one cure, the command line's own where there is one
@@ -235,16 +237,26 @@ def libraries_quiet() -> Iterator[None]:
             logging.disable(before)
 
 
-def _end(number: int, _: object) -> None:
-    _heard.append(number)
-    raise EndedBySignal(number)
+def _is_importing_torch() -> bool:
+    """Whether torch is being imported, whose C++ ends the process by a message of its own at any exception."""
+    return bool(getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", False))
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Makes signals that end a run raise what Ctrl-C raises; afterwards their former handlers are back."""
+def ended_by_signals(arguments: Sequence[str] = ()) -> Iterator[None]:
+    """Makes signals that end a run raise what Ctrl-C raises; afterwards their former handlers are back.
+
+    While torch is imported, when no command has begun its work, they end the process at once, as ``explain`` says.
+    """
+
+    def end(number: int, _: object) -> None:
+        _heard.append(number)
+        if _is_importing_torch():
+            os._exit(explain(InterruptedRunError(), arguments))
+        raise EndedBySignal(number)
+
     heard = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores one
-    before = [signal.signal(number, _end) for number in heard]
+    before = [signal.signal(number, end) for number in heard]
     _heard.clear()
     try:
         yield

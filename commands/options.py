@@ -168,7 +168,8 @@ ImageSizeOption = Annotated[
     typer.Option("--size", metavar="ROWSxCOLUMNS", help="Image size (default: the network's, or 224x224)."),
 ]
 PictureSizeOption = Annotated[
-    str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Image size, to which pictures are scaled.")
+    str | None,
+    typer.Option("--size", metavar="ROWSxCOLUMNS", help="Size to scale pictures to, and to count pixels on."),
 ]
 MeanOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel means, for pixel values from 0 to 1.")]
 StdOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel standard deviations, with --mean.")]
@@ -394,9 +395,14 @@ class Command(TyperCommand):
                 raise MisuseError(f"{option.opts[0]} takes one value, and is given {count} times", ctx=ctx)
         return super().parse_args(ctx, args)
 
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Parses the command line."""
+        with interrupts_raised():
+            return super().make_context(*args, **options)
+
     def invoke(self, ctx: Any) -> Any:
         """Runs the command."""
-        with results_alone():
+        with interrupts_raised(), results_alone():
             return super().invoke(ctx)
 
 
@@ -464,8 +470,6 @@ def command(
                     check_there(given[name])
             for group, (members, parse) in groups.items():
                 given[group] = parse(**{name: given.pop(name) for name in members})
-            import numpy  # noqa: F401  before torch, which swallows a Ctrl-C that comes while it imports numpy itself
-
             outcome = run(**given)
             print_outcome(run.__name__, outcome, as_json=as_json)
             if outcome.exit_code:

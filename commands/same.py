@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..convert.errors import CheckpointError, OptionError
+from ..convert.errors import CheckpointError, OptionError, listed
 from ..convert.files.architecture import Architecture
 from ..convert.files.folder import converted_in, read_config
 from ..convert.files.open import Network
@@ -27,6 +28,7 @@ from ..convert.sameness.recorded import Recorded, is_recorded, record_values
 from ..convert.sameness.same import STEPS, compare
 from ..convert.sameness.sides import ONNX, OnnxCall
 from ..convert.sameness.verdict import LEGEND
+from ..convert.tensors import have_same_bytes
 from ..convert.write import PROGRAM, is_ours, write_file
 from ..show.text import Table
 from .inputs import folder_images
@@ -65,7 +67,7 @@ def same_files(
         return _by_block(one, other, inputs, facts, about, seed=seed, units=units, is_more_asked=is_more_asked)
     with progress("Running both networks, and rounding", total=STEPS) as advance:
         found = compare(one, other, inputs, dtype=dtype, seed=seed, progress=advance, prove=prove, unit=units)
-    parts: list[Table | str] = [*found.lines()]
+    parts: list[Table | str] = [*found.lines(), *(_without_effect(one, other) if found.verdict == "same bits" else [])]
     header, *rows = found.table()
     if rows:
         parts += [Table(header, tuple(rows)), LEGEND]
@@ -191,6 +193,25 @@ def _each(sources: Sequence[_Source], openings: Sequence[Opening]) -> Sequence[O
             "for A and the second for B, are taken in place of what folders name"
         )
     return [given if wanted else replace(given, architecture=None) for wanted in wants]
+
+
+def _without_effect(a: Any, b: Any) -> list[str]:
+    """A line that names modules whose weights or attributes differ, of two networks whose outputs are the same bits."""
+    if not (isinstance(a, nn.Module) and isinstance(b, nn.Module)):
+        return []
+    others = dict(b.named_modules())
+    pairs = [(name, one, others[name]) for name, one in a.named_modules() if name in others]
+    found = [f"`{name or 'the network'}`" for name, one, other in pairs if _differ(one, other)]
+    return [f"Weights or attributes of {listed(found)} differ, without effect on these inputs."] if found else []
+
+
+def _differ(one: nn.Module, other: nn.Module) -> bool:
+    """Whether two modules' own tensors differ or, of torch's modules, their options."""
+    tensors = [dict(chain(m.named_parameters(recurse=False), m.named_buffers(recurse=False))) for m in (one, other)]
+    shared = tensors[0].keys() & tensors[1].keys() - {"num_batches_tracked"}
+    is_equal = all(have_same_bytes(tensors[0][key], tensors[1][key]) for key in shared)
+    is_of_torch = type(one) is type(other) and type(one).__module__.startswith("torch.nn.")
+    return not is_equal or (is_of_torch and one.extra_repr() != other.extra_repr())
 
 
 def _about_sides(sources: Sequence[_Source], sides: Sequence[Network | Path], openings: Sequence[Opening]) -> list[str]:

@@ -40,6 +40,7 @@ from ..errors import (
 from ..layer.checked import passed
 from ..layer.construction import not_a_convolution
 from ..layer.layer import SelfAttention
+from ..layer.spare import LOOKS, TRAINED_SPARE
 from ..network.convert import convert_model, restore_model
 from ..network.graft import ungraft
 from ..network.grafted import equip
@@ -222,6 +223,7 @@ class Network:
                 layer.remove_spare_heads()
             if (reason := not_a_convolution(layer)) is not None:
                 distance = describe_distance(layer) if record.kind is None else ""
+                reason = LOOKS if reason == TRAINED_SPARE else reason  # the advice names the command
                 problems.append(str(Problem(record.name, reason + distance)))
         if problems:
             count = f"{len(problems)} of {len(self.records)} attention layers compute what no convolution computes"

@@ -384,6 +384,35 @@ def test_a_folder_that_was_converted_from_onnx_is_its_onnx_file(run: Run) -> Non
     assert run("same", "folder", "values.safetensors").code == 0
 
 
+def test_a_difference_without_effect_is_named_beside_the_same_bits(run: Run) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Sequential(nn.ReLU(), nn.Conv2d(2, 2, 1), nn.Hardtanh(-1e6, 1e6)))
+    other = copy.deepcopy(network)
+    torch.save(network, "a.pt")
+    torch.nn.init.zeros_(network[1][1].weight)  # type: ignore[index]
+    torch.save(network, "b.pt")
+    network[0].weight.data[0, 0, 0, 0] += 1  # type: ignore[index, operator]
+    network[1][2].max_val = 2e6  # type: ignore[index]
+    torch.save(network, "c.pt")
+    ran = run("same", "b.pt", "c.pt", "--size", "4x4")
+    assert ran.code == 0
+    assert "`0`, `1.2` differ, without effect" in ran.out
+    torch.save(other, "d.pt")
+    assert "without effect" not in run("same", "a.pt", "d.pt", "--size", "4x4").out
+
+
+def test_the_one_input_of_onnx_files_is_given_by_place_and_several_by_their_names(run: Run) -> None:
+    for name, inputs in (("a.onnx", "x"), ("b.onnx", "image"), ("c.onnx", "xz"), ("d.onnx", "uv")):
+        names = [inputs] if inputs == "image" else list(inputs)
+        nodes = [helper.make_node("Add", [names[0], names[-1]], ["y"])]
+        ports = [port(each, ["n", 3]) for each in names]
+        onnx.save(onnx_network(nodes, [], inputs=ports, outputs=[port("y", None)]), name)
+    ran = run("same", "a.onnx", "b.onnx", "--input", "image=2x3")
+    assert (ran.code, ran.out.startswith("Same bits")) == (0, True)
+    ran = run("same", "c.onnx", "d.onnx", "--input", "x=2x3", "--input", "z=2x3")
+    assert ran.code == 3
+    assert "d.onnx calls its inputs u, v; got x, z" in ran.err
+
+
 def test_nothing_that_an_onnx_file_lacks_is_advised(run: Run) -> None:
     onnx_file(Path("a.onnx"))
     ran = run("convert", "a.onnx", "--no-page", "--out", "folder")
