@@ -12,6 +12,7 @@ folder of its own (``pip install --target FOLDER``) and run it with that in PYTH
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import platform
@@ -27,7 +28,7 @@ from typing import Any
 import torch
 
 from benchmarks.engines.faults import FAULTS, TIMES, planted
-from benchmarks.engines.judged import judged
+from benchmarks.engines.judged import Tapped, inside, judged, modules
 from benchmarks.engines.networks import NAMES, case
 from benchmarks.engines.port import NAMES as ENGINES
 from benchmarks.engines.port import CannotRunError, module, ported
@@ -73,11 +74,24 @@ def compared(pair: Line) -> Line:
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            call = ported(pair["engine"], network, one.given, pair["way"], Path(folder))
+            call = ported(pair["engine"], network, one.inputs, pair["way"], _below(folder, "plain"))
         except CannotRunError as error:
             return {**found, "why_not": str(error)}
-        said = judged(one.judged, lambda x: call(one.made(x)), one.inputs)
-    return {**found, **asdict(said), "seconds": round(time.perf_counter() - start, 1)}
+        found |= asdict(judged(one.network, lambda x: call(x)[0], one.inputs))
+        found["seconds"] = round(time.perf_counter() - start, 1)
+        names = modules(network)
+        try:
+            tapped = Tapped(copy.deepcopy(network), names).eval()
+            values = ported(pair["engine"], tapped, one.inputs, pair["way"], _below(folder, "tapped"))(one.inputs)
+        except CannotRunError as error:
+            return {**found, "values": str(error)}
+        return found | asdict(inside(one.network, values, names, one.inputs, pair["declared"]))
+
+
+def _below(folder: str, name: str) -> Path:
+    path = Path(folder) / name
+    path.mkdir()
+    return path
 
 
 def _processor() -> str:

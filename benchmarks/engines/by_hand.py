@@ -81,7 +81,7 @@ def operations(xp: Any, own: dict[str, Operation]) -> dict[str, Operation]:
 def by_hand(
     network: nn.Module, inputs: Tensor, table: dict[str, Operation], array: Callable[[Tensor], Any]
 ) -> Callable[[Any], Any]:
-    """A network of a library's operations, as a function of its arrays.
+    """A network of a library's operations, as a function of its arrays that gives all outputs.
 
     Args:
         network: The network.
@@ -106,7 +106,7 @@ def by_hand(
             if node.op == "placeholder":
                 values[node] = held.get(node.name, x)
             elif node.op == "output":
-                return values[node.args[0][0]]
+                return tuple(values[one] for one in node.args[0])
             else:
                 args, kwargs = tree_map(value, (list(node.args), dict(node.kwargs)))
                 is_item = node.target is operator.getitem

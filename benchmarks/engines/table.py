@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from benchmarks.engines.judged import CONSTANT
-from conv2attn.convert.sameness.nearby import FUNCTION
 from conv2attn.convert.sameness.verdict import THRESHOLD
 
 Line = dict[str, Any]

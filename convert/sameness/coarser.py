@@ -31,6 +31,7 @@ def in_coarser_unit(
     *,
     declared: torch.dtype,
     seed: int,
+    draws: bool = False,
 ) -> Sameness:
     """The verdict on a difference that is not rounding of the declared precision.
 
@@ -43,6 +44,7 @@ def in_coarser_unit(
         call: Runs the other side on other inputs, or why it cannot be run.
         declared: The precision of both.
         seed: Of the noise.
+        draws: Whether tokens are drawn again, as they cannot be moved.
     """
     tried = {
         unit: ratios(program, given, truth, outputs, unit.precision, seed=seed)
@@ -58,7 +60,7 @@ def in_coarser_unit(
         return replace(
             found, notes=(*found.notes, f"It is {size}; whether it averages out as such is not known, as {call}.")
         )
-    shares = averaged(program, call, given, unit, seed=seed)
+    shares = replace(averaged(program, call, given, unit, seed=seed, draws=draws), ratio=tried[unit])
     said = _shares(shares)
     if shares.is_noise:
         reason = f"of {unit.name} ({times} times theirs), not of {own} ({format_ratio(found.ratio)} times); {said}"
