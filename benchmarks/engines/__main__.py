@@ -1,8 +1,8 @@
 """Engines beside ``conv2attn``: what it says of networks that other programs run.
 
-    python -m benchmarks.engines build/engines.jsonl [--engine openvino] [--network cnn]
-    python -m benchmarks.engines build/engines.jsonl --planted     # bugs in networks that these engines run
-    python -m benchmarks.engines build/engines.jsonl --table       # writes the tables of benchmarks/ENGINES.md
+    python -m benchmarks.engines benchmarks/engines.jsonl [--engine openvino] [--network cnn]
+    python -m benchmarks.engines benchmarks/engines.jsonl --planted     # bugs in networks that these engines run
+    python -m benchmarks.engines benchmarks/engines.jsonl --table       # writes the tables of benchmarks/ENGINES.md
 
 A line of JSON is written for every pair as soon as it is known; a run goes on where the last one ended. Engines that
 are not installed are left out, and named. Where some need other versions of the same packages, install each into a
@@ -70,7 +70,9 @@ def compared(pair: Line) -> Line:
     start = time.perf_counter()
     found: Line = {**pair, "version": module(pair["engine"]).VERSION, "machine": _processor()}
     one = case(pair["network"])
-    network = planted(one, pair["fault"], pair["times"], pair["declared"]) if pair["fault"] else one.network
+    network = one.network
+    if pair["fault"]:
+        network, found["strength"] = planted(one, pair["fault"], pair["times"], pair["declared"])
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -79,6 +81,8 @@ def compared(pair: Line) -> Line:
             return {**found, "why_not": str(error)}
         found |= asdict(judged(one.network, lambda x: call(x)[0], one.inputs))
         found["seconds"] = round(time.perf_counter() - start, 1)
+        if pair["fault"]:
+            return found
         names = modules(network)
         try:
             tapped = Tapped(copy.deepcopy(network), names).eval()

@@ -129,8 +129,8 @@ FAULTS = {
 
 
 @torch.no_grad()
-def planted(case: Case, fault: str, times: float, declared: str) -> nn.Module:
-    """A network with a fault.
+def planted(case: Case, fault: str, times: float, declared: str) -> tuple[nn.Module, float]:
+    """A network with a fault, and the fault's strength.
 
     Args:
         case: The network.
@@ -160,6 +160,6 @@ def planted(case: Case, fault: str, times: float, declared: str) -> nn.Module:
     for _ in range(_STEPS):
         found = effect(strength)
         if abs(found / wanted - 1) < _CLOSE:
-            return wrong(strength).float()
+            return wrong(strength).float(), strength
         strength *= min(max(wanted / found, 1e-2), 1e2)
     raise ValueError(f"no strength of {fault} is {times} times the noise of {declared}; {strength:.3g} is {found:.3g}")

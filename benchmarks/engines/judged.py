@@ -37,17 +37,19 @@ class Judged:
         verdict: In words.
         ratio: The largest difference, in units of float32's typical rounding.
         unit: The one that explains it, or was tried; "" for none.
-        unit_ratio: The largest difference, in units of its typical rounding; NaN for none.
+        unit_ratio: The largest difference, in units of its typical rounding; None for none.
         averaged: How much of it is the same at inputs nearby, where a coarser unit was tried.
         sentence: The verdict.
+        report: All that is said.
     """
 
     verdict: str
     ratio: float
     unit: str
-    unit_ratio: float
+    unit_ratio: float | None
     averaged: Averaged | None
     sentence: str
+    report: str
 
 
 @dataclass(frozen=True)
@@ -84,13 +86,13 @@ def judged(network: nn.Module, call: Call, inputs: Tensor) -> Judged:
     found = c2a.same(network, lambda x: call(x).float(), inputs)
     averaged = found.averaged
     unit, ratio = _unit(found, averaged)
-    return Judged(found.verdict, found.ratio, unit, ratio, averaged, found.sentence)
+    return Judged(found.verdict, found.ratio, unit, ratio, averaged, found.sentence, " ".join(found.lines()))
 
 
-def _unit(found: Sameness, averaged: Averaged | None) -> tuple[str, float]:
+def _unit(found: Sameness, averaged: Averaged | None) -> tuple[str, float | None]:
     if found.verdict in ("rounding", "biased rounding", "same bits"):
         return FLOAT32.name, found.ratio
-    return ("", float("nan")) if averaged is None else (averaged.unit, averaged.ratio)
+    return ("", None) if averaged is None else (averaged.unit, averaged.ratio)
 
 
 class Tapped(nn.Module):

@@ -28,7 +28,7 @@ from ..programs.program import Program
 from ..programs.walk import VALUE, name_of
 from .bias import Bias, biases
 from .both import Both, has_same_operations, reads_bits
-from .coarser import in_coarser_unit
+from .coarser import beside_noise, in_coarser_unit
 from .drawn import can_draw
 from .given import Inputs
 from .nearby import Call, Nearby, can_move, embeddings
@@ -46,6 +46,7 @@ from .sides import OnnxCall, Side
 from .stretches import PRODUCTS, Compared, compared
 from .tokens import chosen_tokens, tokens_of
 from .typical import Scale, Typical, typical
+from .units import USUAL
 from .unlike import unlike, weighed
 from .unseen import unseen
 from .verdict import (
@@ -355,6 +356,16 @@ class Comparison:
         options: dict[str, Any] = {"declared": declared.pop(), "seed": self.seed, "draws": self._draws(graph)}
         return in_coarser_unit(basis, graph, self.given, truth, found, self._nearby(graph, names), **options)
 
+    def _averaged(self, basis: Sameness, graph: Program) -> Sameness:
+        """The verdict on rounding of a side without operations, which is run nearby if it is larger than usual."""
+        if basis.verdict != "rounding" or basis.ratio <= USUAL or self._computed_in(0) != self._computed_in(1):
+            return basis
+        call = self._nearby(graph, list(self.played[self.exact].outputs))
+        if isinstance(call, str):
+            return basis
+        options: dict[str, Any] = {"declared": self._computed_in(0), "seed": self.seed, "draws": self._draws(graph)}
+        return beside_noise(basis, graph, self.given, call, **options)
+
     def _nearby(self, graph: Program, names: Sequence[str]) -> Call | str:
         """What runs the other side on inputs nearby, with outputs by these names; or why that cannot be done."""
         side = self.sides[1 - self.exact]
@@ -433,7 +444,7 @@ class Comparison:
         """The verdict where the outputs differ by rounding: so must each operation's result on the same inputs."""
         own = self.operations
         if own is None or isinstance(own, str):
-            return self._biased(basis, graph)
+            return self._averaged(self._biased(basis, graph), graph)
         if self._computed_in(0) != self._computed_in(1):
             return self._with_unlike(basis, graph, own, None)
         parts = self._parted(graph, own, INNER)
