@@ -108,7 +108,9 @@ class Tapped(nn.Module):
         self.network, self.names = network, names
         self._kept: dict[str, Tensor] = {}
         for name in names:
-            network.get_submodule(name).register_forward_hook(partial(self._keep, name))  # which copies refer to themselves
+            network.get_submodule(name).register_forward_hook(
+                partial(self._keep, name)
+            )  # which copies refer to themselves
 
     def _keep(self, name: str, module: nn.Module, args: object, output: Tensor) -> None:
         self._kept[name] = output
