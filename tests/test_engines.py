@@ -78,10 +78,11 @@ def test_an_engine_gives_the_results_of_modules_and_they_are_recorded(tmp_path: 
 )
 def test_a_fault_is_as_large_as_was_asked_for(network: str, fault: str) -> None:
     own = case(network)
-    wrong, _ = planted(own, fault, 10, "bfloat16 products")
+    times = 1 if fault == "RoPE" else 10  # whose angles are wrong by any amount no further on
+    wrong, _ = planted(own, fault, times, "bfloat16 products")
     given = (own.inputs.double() if own.inputs.is_floating_point() else own.inputs,)
     found = wrong.double()(*given) - case(network).network.double()(*given)
-    assert float(found.square().mean().sqrt()) == pytest.approx(10 * _noise(own), rel=0.05)
+    assert float(found.square().mean().sqrt()) == pytest.approx(times * _noise(own), rel=0.05)
 
 
 def _noise(own: Case) -> float:

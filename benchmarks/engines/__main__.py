@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.engines.faults import FAULTS, TIMES, planted
+from benchmarks.engines.faults import FAULTS, TIMES, TooSmallError, planted
 from benchmarks.engines.judged import Tapped, inside, judged, modules
 from benchmarks.engines.networks import NAMES, case
 from benchmarks.engines.port import NAMES as ENGINES
@@ -72,7 +72,10 @@ def compared(pair: Line) -> Line:
     one = case(pair["network"])
     network = one.network
     if pair["fault"]:
-        network, found["strength"] = planted(one, pair["fault"], pair["times"], pair["declared"])
+        try:
+            network, found["strength"] = planted(one, pair["fault"], pair["times"], pair["declared"])
+        except TooSmallError as error:
+            return {**found, "why_not": str(error)}
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -105,6 +105,10 @@ def _is_padded(one: nn.Module) -> bool:
     return isinstance(one, nn.Conv2d) and any(one.padding)
 
 
+class TooSmallError(ValueError):
+    """A fault of any strength has a smaller effect."""
+
+
 @dataclass(frozen=True)
 class Fault:
     """A bug of ports.
@@ -137,6 +141,9 @@ def planted(case: Case, fault: str, times: float, declared: str) -> tuple[nn.Mod
         fault: Its name.
         times: Its effect, in root mean squares of the typical rounding of the unit.
         declared: The unit's name.
+
+    Raises:
+        TooSmallError: No strength has so large an effect.
     """
     unit = next((one for one in UNITS if one.name == declared), UNITS[0])
     program = Program.of_run(case.network, (case.inputs,))
@@ -162,4 +169,4 @@ def planted(case: Case, fault: str, times: float, declared: str) -> tuple[nn.Mod
         if abs(found / wanted - 1) < _CLOSE:
             return wrong(strength).float(), strength
         strength *= min(max(wanted / found, 1e-2), 1e2)
-    raise ValueError(f"no strength of {fault} is {times} times the noise of {declared}; {strength:.3g} is {found:.3g}")
+    raise TooSmallError(f"no strength of {fault} is {times} times the noise of {declared}")

@@ -1,4 +1,5 @@
 """Networks that every engine runs: plain torch, random weights, norms whose scales and variances are spread."""
+
 from __future__ import annotations
 
 from collections.abc import Callable

@@ -386,7 +386,7 @@ class Comparison:
     def _has_embeddings(self, graph: Program) -> bool:
         """Whether the other side embeds what is given in modules of the same names."""
         embedded = embeddings(graph)
-        return bool(embedded) and self.sides[1 - self.exact].has_modules(embedded)
+        return embedded is not None and bool(embedded) and self.sides[1 - self.exact].has_modules(embedded)
 
     def _draws(self, graph: Program) -> bool:
         """Whether tokens are drawn again for inputs nearby, as neither they nor what they are embedded as can move."""

@@ -34,7 +34,7 @@ class RoundedFactors(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The operation, of rounded factors."""
-        places = _FACTORS.get(func._schema.name.split("::")[1], ())
+        places: tuple[int, ...] = _FACTORS.get(func._schema.name.split("::")[1], ())
         places = places if self._has_weights else places[:1]
         given = [self.rounded(one) if place in places else one for place, one in enumerate(args)]
         return func(*given, **(kwargs or {}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,12 +46,12 @@ class Alive:
 
 
 @pytest.fixture
-def alive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Alive]:
+def alive(monkeypatch: pytest.MonkeyPatch) -> Alive:
     found = Alive()
 
     class Counted:
         def __init__(self, *args: Any) -> None:
-            self._file = safetensors.safe_open(*args)
+            self._file: Any = safetensors.safe_open(*args)
 
         def __enter__(self) -> Counted:
             self._file.__enter__()
