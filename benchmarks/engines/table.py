@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from benchmarks.engines.faults import TIMES
+
 Line = dict[str, Any]
 MARKS = "<!-- {}: the runner writes it -->", "<!-- the end of {} -->"
 HONEST = (
@@ -94,10 +96,11 @@ def found_by(line: Line) -> str:
 
 
 def planted_rows(lines: list[Line]) -> Iterator[str]:
-    """Rows of the table of bugs."""
+    """Rows of the table of bugs; a cell is empty where the bug cannot be so large."""
 
     def key(line: Line) -> tuple[str, ...]:
         return line["engine"], line["way"], line["network"], line["fault"]
 
-    for about, group in itertools.groupby(sorted(lines, key=lambda line: (*key(line), line["times"])), key):
-        yield "| " + " | ".join([*about, *map(found_by, group)]) + " |"
+    for about, group in itertools.groupby(sorted(lines, key=key), key):
+        cells = {line["times"]: found_by(line) for line in group}
+        yield "| " + " | ".join([*about, *(cells.get(times, "") for times in TIMES)]) + " |"
