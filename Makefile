@@ -14,7 +14,7 @@ demo: .venv/runtime  ## Convert the embedded trained networks and compare them w
 test: .venv/dev  ## Run the tests; no compiler, browser or Coq is needed.
 	$(BIN)/python -m pytest $(PARALLEL)
 
-slow: .venv/dev checker  ## Run the tests that start processes, compile, or need Coq's checker.
+slow: .venv/dev checker  ## Run the tests that start processes, compile, need Coq's checker, or take long.
 	$(BIN)/python -m pytest $(PARALLEL) -m "slow and not browser"
 
 suite: .venv/dev checker  ## Run test and slow in one run, which collects and imports once.

@@ -214,7 +214,7 @@ def verify(
     ] = False,
     out: ResultOption = None,
 ) -> Outcome:
-    """Compare a converted network with its CNN. Checks each difference against its proved bound.
+    """Compare a converted network with its CNN. Check each difference against its proved bound.
 
     Without --arch, an ONNX file is run in ONNX Runtime and compared with its converted form. Without CHECKPOINT,
     --random N verifies N random layers, as soak does. For random images, --size may also give the
@@ -365,7 +365,7 @@ def same(
         Path, typer.Argument(metavar="A", help="Checkpoint (as for convert), ONNX file, or values written by record.")
     ],
     b: Annotated[Path, typer.Argument(metavar="B", help="The other network, in any of these forms.")],
-    opening: Opening,
+    openings: tuple[Opening, ...],
     inputs: InputOptions,
     dtype: DtypeOption = None,
     unit: Annotated[
@@ -396,7 +396,7 @@ def same(
         found = same_files(
             a,
             b,
-            opening=opening,
+            openings=openings,
             chosen=inputs,
             dtype=torch_dtype(dtype),
             prove=prove,
@@ -422,7 +422,7 @@ def record(
     ] = None,
     force: ForceOption = False,
 ) -> Outcome:
-    """Record a network's values, to compare on another machine.
+    """Record a network's values, to compare them on another machine.
 
     The file holds inputs, outputs and intermediate values; the command "same" reads it.
     """
@@ -496,13 +496,13 @@ def graft(
         typer.Option(
             callback=positive,
             metavar="RATE",
-            help="Learning rate. Repeatable: each network is trained with every rate (default: one to five rates).",
+            help="Learning rate; one is quickest. Repeatable: of several, the best is searched (default: one to five).",
         ),
     ] = None,
     weight_decay: Annotated[float, typer.Option(metavar="NUMBER", min=0, help="Weight decay.")] = 0.01,
     seeds: Annotated[
         int | None,
-        typer.Option(metavar="N", min=1, help="Runs, one seed each (default: 3 or 5)."),
+        typer.Option(metavar="N", min=1, help="Seeds (default: 5; 3 with few images)."),
     ] = None,
     seed: Annotated[int, typer.Option(metavar="N", min=0, help="First seed.")] = 0,
     accelerator: AcceleratorOption = "auto",
@@ -709,7 +709,7 @@ def formal(
 
 @command(app, THEORY, example="attention")
 def check(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that convert wrote.")]) -> Outcome:
-    """Check certificates with a verified program (needs a clone).
+    """Check certificates with a verified program (needs a git clone).
 
     The program checks each layer's certificate. It was extracted from a Coq proof of its own correctness. To build it,
     run "make checker" in a clone of https://github.com/conv2attn/conv2attn.
@@ -766,16 +766,13 @@ def main() -> None:
 
 def main_same() -> None:
     """``c2a-same A B`` is ``conv2attn same A B``."""
-    program: Any = typer.main.get_command(app)
-    alone, name = program.commands["same"], "c2a-same"
-    alone.epilog = alone.epilog.replace("conv2attn same", name)
 
     def run(arguments: list[str]) -> Any:
+        program: Any = typer.main.get_command(app)
+        alone, name = program.commands["same"], "c2a-same"
+        alone.epilog = alone.epilog.replace("conv2attn same", name)
         prepare()
-        try:
-            return alone.main(arguments[1:], prog_name=name, standalone_mode=False, **program.context_settings)
-        except typer.Abort as stop:  # what typer makes of an interrupt
-            raise InterruptedRunError from stop
+        return alone.main(arguments[1:], prog_name=name, standalone_mode=False, **program.context_settings)
 
     _run(["same", *(_arguments() or ["--help"])], run)
 
@@ -783,7 +780,7 @@ def main_same() -> None:
 def _run(arguments: list[str], program: Callable[[list[str]], Any]) -> None:
     gc.set_threshold(50_000, 20, 100)  # torch is a million objects, which take long to scan
     atexit.register(gc.freeze)  # otherwise the interpreter scans all of torch once more at exit, for a second
-    with ended_by_signals(), nullcontext() if _DEBUG in sys.argv else libraries_quiet():
+    with ended_by_signals(arguments), nullcontext() if _DEBUG in sys.argv else libraries_quiet():
         prepare_streams()
         try:
             sys.exit(program(arguments) or 0)
@@ -791,6 +788,8 @@ def _run(arguments: list[str], program: Callable[[list[str]], Any]) -> None:
             if _DEBUG in sys.argv and not is_usage(error):
                 say(*"".join(traceback.format_exception(error)).splitlines(), err=True)
             sys.exit(explain(error, arguments))
+        except KeyboardInterrupt:  # before or after typer
+            sys.exit(explain(InterruptedRunError(), arguments))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -26,11 +26,13 @@ from ..convert.files.opening import Opening
 from ..convert.files.readers import Kind, sniff
 from ..convert.network.convert import convert_model, name_filter, plan_conversion
 from ..convert.network.plan import plan_layers, usual_size
-from ..convert.onnx.write import DEFAULT_FORM, WholeModel, attention_model, flaw
 from ..convert.write import PAGE, PROGRAM
 from ..show.text import Table, dequantised_lines, layer_name, non_finite_lines, note_lines, problem_lines
 from .opening import opened, options_to_open
 from .terminal import Done, progress, say
+
+if TYPE_CHECKING:  # what reads and writes ONNX files is imported where there is one
+    from ..convert.onnx.write import WholeModel
 
 
 def convert_checkpoint(
@@ -133,8 +135,17 @@ class Conversion:
             *self._layers_only,
             *dequantised_lines(checkpoint.dequantised),
             f"Wrote {self.folder}" + ("" if self.page is None else f"; open {self.page} to look at it"),
-            f"{certified.summary.outcome or 'Converted.'} Next: {self.next_command}",
+            f"{self._outcome} Next: {self.next_command}",
         ]
+
+    @property
+    def _outcome(self) -> str:
+        """How the network compares with its CNN, or why that is not known yet."""
+        summary = self.certified.summary
+        if summary.outcome or self.network.is_layers:
+            return summary.outcome or "Converted."
+        why = "it was not run" if summary.image is None else "it reads values, or calls other operations than the CNN"
+        return f"Converted; whether its bits are the CNN's is not known, as {why}."
 
     @property
     def _left_out(self) -> int | None:
@@ -160,10 +171,14 @@ class Conversion:
         left_out, layers = self._left_out, len(self._names)
         if left_out is None:
             return []
+        from ..convert.onnx.read import FOLDED
+
         where = f"in {PROGRAM} alone" if self._is_whole_program else f"not in {self.folder}"
         others = f"{left_out} other tensor{'s are' if left_out != 1 else ' is'}"
         counts = f"{layers} convolution{'s' * (layers != 1)}; {others} {where}"
-        return [f"Layers only: {counts}. Pass --arch to convert the network."]
+        is_folded = any(FOLDED in (layer.note or "") for layer in self.certified.layers)  # then no architecture fits
+        advice = "" if self._is_whole_program or is_folded else " Pass --arch to convert the network."
+        return [f"Layers only: {counts}.{advice}"]
 
     @property
     def next_command(self) -> str:
@@ -285,6 +300,8 @@ class OnnxFile:
         """Writes the file, and has onnx's checker look at it."""
         if self.whole is None:
             return
+        from ..convert.onnx.write import flaw
+
         self.whole.write(path)
         self.notes += self.whole.notes
         found = flaw(path)
@@ -321,6 +338,8 @@ def onnx_file_of(
         if form is not None:
             raise OptionError("a form is for ONNX files, of which a whole network is written")
         return None
+    from ..convert.onnx.write import DEFAULT_FORM, attention_model
+
     named, sha256 = dict(model.named_modules(remove_duplicate=False)).get, network.checkpoint.sha256
     remarks = {layer.name: layer.certificate_json() for layer in certified.layers}
     whole = attention_model(path, named, form=form or DEFAULT_FORM, source_sha256=sha256, remarks=remarks)

@@ -23,6 +23,7 @@ from .terminal import JSON_VERSION, ReaderLeftError, say, say_document
 WRONG_USE, WRONG_INPUT, UNSUPPORTED, CANNOT_SAY = 2, 3, 4, 5
 BUG, INTERRUPTED, READER_LEFT = 70, 130, 141  # the last two as shells do
 _EXAMPLE = "torchvision.models:resnet18"
+_MOST_NETWORKS = 3  # of files beside a checkpoint that are proposed
 _NO_MEMORY = "t allocate memory: you tried to allocate"  # torch's RuntimeError for it
 _OWN = __name__.partition(".")[0]
 _TOOLS = {"torch", "numpy", "typer", "click", "rich", "sympy", "pebble", "lightning", *sys.stdlib_module_names}
@@ -39,7 +40,7 @@ _LEFT = {
     "claims": "nothing was done",
 }
 """State after an interrupt, by command; elsewhere nothing was written."""
-_SIGNALS = [signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # the latter: a closed terminal
+_SIGNALS = [signal.SIGINT, signal.SIGTERM, *([signal.SIGHUP] if hasattr(signal, "SIGHUP") else [])]  # a closed terminal
 
 
 class EndedBySignal(KeyboardInterrupt):
@@ -139,6 +140,8 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
         culprit, said = _culprit(error), errors.first_line(error)
         return (f"internal error: {said}", BUG) if culprit is None else (f"{culprit}: {said}", WRONG_INPUT)
     command = f"conv2attn {shlex.join(arguments)}"
+    if isinstance(error, errors.OnnxNetworkError):
+        return f"{error} (--arch)", WRONG_USE
     if isinstance(error, errors.ArchitectureNeededError):
         return f"{_missing_architecture(error, arguments)}; {error}", WRONG_USE
     hints = {  # the library does not know the options' names
@@ -151,6 +154,8 @@ def _described(error: Exception, arguments: Sequence[str]) -> tuple[str, int]:
         errors.OutputExistsError: "--force replaces it",
         errors.ImageSizesError: "--size makes pictures one size",
     }
+    if isinstance(error, errors.NotAConvolutionError) and str(error) != error.sentence:
+        hints[errors.NotAConvolutionError] = "conv2attn restore --ungraft takes them off"
     hint = next((f" ({hint})" for kind, hint in hints.items() if isinstance(error, kind)), "")
     wrong_use = errors.SelectionError | errors.OptionError | errors.UnknownEngineError
     sentence = f"{error.sentence if hint else error}{hint}"  # one cure, the command line's own where there is one
@@ -168,13 +173,16 @@ def _other_classes(error: Any, arguments: Sequence[str]) -> str:
 
 
 def _missing_architecture(error: Exception, arguments: Sequence[str]) -> str:
-    """Says that --arch is missing, with a command: of a network in a file beside the checkpoint, if there is one."""
+    """Says that --arch is missing, with a command: of networks in files beside the checkpoint, if there are some."""
     from ..convert.errors import PickledNetworkError
-    from ..convert.files.architecture import network_beside
+    from ..convert.files.architecture import networks_beside
 
     paths = [Path(each) for each in arguments[1:] if not each.startswith("-") and os.path.exists(each)]
-    example = (network_beside(paths[0]) if paths else None) or _EXAMPLE
-    command = shlex.join(["conv2attn", *arguments, "--arch", example])
+    beside = networks_beside(paths[0]) if paths else []
+    command = shlex.join(["conv2attn", *arguments, "--arch", beside[0] if beside else _EXAMPLE])
+    others = [shlex.quote(each) for each in beside[1:_MOST_NETWORKS]]
+    command += f" or {' or '.join(others)}" if others else ""
+    command += " or FILE.py:NAME" if len(beside) > _MOST_NETWORKS else ""
     trust = ", or --trust, which runs the pickle's code" if isinstance(error, PickledNetworkError) else ""
     return f"--arch is missing{trust}: {command} (timm:NAME, torchvision.models:NAME, hf:FOLDER or FILE.py:NAME)"
 
@@ -229,16 +237,26 @@ def libraries_quiet() -> Iterator[None]:
             logging.disable(before)
 
 
-def _end(number: int, _: object) -> None:
-    _heard.append(number)
-    raise EndedBySignal(number)
+def _is_importing_torch() -> bool:
+    """Whether torch is being imported, whose C++ ends the process by a message of its own at any exception."""
+    return bool(getattr(getattr(sys.modules.get("torch"), "__spec__", None), "_initializing", False))
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Makes signals that end a run raise what Ctrl-C raises; afterwards their former handlers are back."""
+def ended_by_signals(arguments: Sequence[str] = ()) -> Iterator[None]:
+    """Makes signals that end a run raise what Ctrl-C raises; afterwards their former handlers are back.
+
+    While torch is imported, when no command has begun its work, they end the process at once, as ``explain`` says.
+    """
+
+    def end(number: int, _: object) -> None:
+        _heard.append(number)
+        if _is_importing_torch():
+            os._exit(explain(InterruptedRunError(), arguments))
+        raise EndedBySignal(number)
+
     heard = [number for number in _SIGNALS if signal.getsignal(number) != signal.SIG_IGN]  # nohup ignores one
-    before = [signal.signal(number, _end) for number in heard]
+    before = [signal.signal(number, end) for number in heard]
     _heard.clear()
     try:
         yield

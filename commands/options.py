@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -107,16 +108,22 @@ ArchOption = Annotated[
     str | None,
     typer.Option("--arch", metavar="SPEC", help="Network: timm:NAME, ... (conv2attn help arch)."),
 ]
+SidesArchOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arch", metavar="SPEC", help="Network of a side that names none; or two, A's and B's (conv2attn help arch)."
+    ),
+]
 ArchArgOption = Annotated[
     list[str] | None,
     typer.Option("--arch-arg", metavar="NAME=JSON", help="Constructor argument. Repeatable."),
 ]
 AlphaOption = Annotated[
-    float | None, typer.Option(parser=alpha_of, metavar="NUMBER", help="Sharpness of attention (default: one-hot).")
+    float | None, typer.Option(parser=alpha_of, metavar="NUMBER", help="Sharpness (default: makes attention one-hot).")
 ]
 IncludeOption = Annotated[
     list[str] | None,
-    typer.Option(metavar="PATTERN", help='Only these layers: a name, a glob or "re:REGEX". Repeatable.'),
+    typer.Option(metavar="PATTERN", help='Convert only these layers: a name, a glob or "re:REGEX". Repeatable.'),
 ]
 ExcludeOption = Annotated[list[str] | None, typer.Option(metavar="PATTERN", help="Layers to leave alone. Repeatable.")]
 EmaOption = Annotated[bool, typer.Option("--ema", help="Use the moving average of the weights.")]
@@ -161,7 +168,8 @@ ImageSizeOption = Annotated[
     typer.Option("--size", metavar="ROWSxCOLUMNS", help="Image size (default: the network's, or 224x224)."),
 ]
 PictureSizeOption = Annotated[
-    str | None, typer.Option("--size", metavar="ROWSxCOLUMNS", help="Image size, to which pictures are scaled.")
+    str | None,
+    typer.Option("--size", metavar="ROWSxCOLUMNS", help="Size to scale pictures to, and to count pixels on."),
 ]
 MeanOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel means, for pixel values from 0 to 1.")]
 StdOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel standard deviations, with --mean.")]
@@ -177,6 +185,9 @@ OPENING: dict[str, tuple[Any, Any]] = {
 }
 
 
+SIDES: dict[str, tuple[Any, Any]] = {**OPENING, "arch": (SidesArchOption, None)}
+
+
 def opening_of(*, arch: str | None, arch_arg: list[str] | None, ema: bool, weights: str | None, trust: bool) -> Opening:
     """Returns the ``Opening`` that the options of these names describe."""
     from ..convert.files.architecture import Architecture, parse_arguments
@@ -186,6 +197,13 @@ def opening_of(*, arch: str | None, arch_arg: list[str] | None, ema: bool, weigh
         raise MisuseError("--arch-arg goes with --arch, whose network takes the argument")
     architecture = None if arch is None else Architecture(arch, parse_arguments(arch_arg or ()))
     return Opening(architecture, ema, weights, trust)
+
+
+def sides_of(*, arch: list[str] | None, **others: Any) -> tuple[Opening, ...]:
+    """Returns an ``Opening`` for both sides of a comparison or, of two architectures, one for each."""
+    if len(arch or ()) > 2:
+        raise MisuseError(f"--arch is for two sides; got {', '.join(arch or ())}")
+    return tuple(opening_of(arch=each, **others) for each in arch or (None,))
 
 
 @dataclass(frozen=True)
@@ -340,6 +358,7 @@ def _numbers(
 
 GROUPS: dict[str, tuple[dict[str, tuple[Any, Any]], Callable[..., Any]]] = {
     "opening": (OPENING, opening_of),
+    "openings": (SIDES, sides_of),
     "pictures": (PICTURES, partial(inputs_of, axes=2)),
     "inputs": (INPUTS, inputs_of),
 }
@@ -368,9 +387,22 @@ def interrupts_raised() -> Iterator[None]:
 class Command(TyperCommand):
     """A command that prints nothing but its result to standard output, even if the user's code prints more."""
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parses the command line; refuses a second value of an option that takes one, as typer would take the last."""
+        order: list[Any] = self.make_parser(ctx).parse_args(args=list(args))[2]
+        for option, count in Counter(order).items():
+            if count > 1 and option.param_type_name == "option" and not (option.multiple or option.is_flag):
+                raise MisuseError(f"{option.opts[0]} takes one value, and is given {count} times", ctx=ctx)
+        return super().parse_args(ctx, args)
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Parses the command line."""
+        with interrupts_raised():
+            return super().make_context(*args, **options)
+
     def invoke(self, ctx: Any) -> Any:
         """Runs the command."""
-        with results_alone():
+        with interrupts_raised(), results_alone():
             return super().invoke(ctx)
 
 
@@ -438,8 +470,6 @@ def command(
                     check_there(given[name])
             for group, (members, parse) in groups.items():
                 given[group] = parse(**{name: given.pop(name) for name in members})
-            import numpy  # noqa: F401  before torch, which swallows a Ctrl-C that comes while it imports numpy itself
-
             outcome = run(**given)
             print_outcome(run.__name__, outcome, as_json=as_json)
             if outcome.exit_code:

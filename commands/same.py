@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ..convert.errors import CheckpointError, OptionError
+from ..convert.errors import CheckpointError, OptionError, listed
 from ..convert.files.architecture import Architecture
-from ..convert.files.folder import converted_in, read_folder
+from ..convert.files.folder import converted_in, read_config
 from ..convert.files.open import Network
 from ..convert.files.opening import Opening
 from ..convert.files.preprocessing import Preprocessing
@@ -26,7 +28,8 @@ from ..convert.sameness.recorded import Recorded, is_recorded, record_values
 from ..convert.sameness.same import STEPS, compare
 from ..convert.sameness.sides import ONNX, OnnxCall
 from ..convert.sameness.verdict import LEGEND
-from ..convert.write import is_ours, write_file
+from ..convert.tensors import have_same_bytes
+from ..convert.write import PROGRAM, is_ours, write_file
 from ..show.text import Table
 from .inputs import folder_images
 from .opening import opened
@@ -42,32 +45,45 @@ def same_files(
     a: Path,
     b: Path,
     *,
-    opening: Opening,
+    openings: Sequence[Opening],
     chosen: InputOptions,
     dtype: torch.dtype | None,
     prove: bool,
     units: Sequence[str] = (),
     is_by_block: bool = False,
 ) -> Done:
-    """``conv2attn same``. The arguments are the command's options."""
-    sides = [_opened(path, opening) for path in (a, b)]
+    """``conv2attn same``. The arguments are the command's options; ``openings`` are one for both sides, or one each."""
+    sources = _Source(a), _Source(b)
+    own = _each(sources, openings)
+    sides = [source.opened(opening) for source, opening in zip(sources, own, strict=True)]
     inputs = _inputs(sides, chosen)
     one, other = (_run_by(each) for each in sides)
     seed = chosen.seed or 0
-    facts = {"a": str(a), "b": str(b)}
+    specs = [opening.architecture.spec if isinstance(opening.architecture, Architecture) else None for opening in own]
+    facts = {"a": str(a), "b": str(b), "architectures": dict(zip("ab", specs, strict=True))}
+    about = _about_sides(sources, sides, own)
     if is_by_block:
-        return _by_block(one, other, inputs, facts, seed=seed, units=units, is_more_asked=prove or dtype is not None)
+        is_more_asked = prove or dtype is not None
+        return _by_block(one, other, inputs, facts, about, seed=seed, units=units, is_more_asked=is_more_asked)
     with progress("Running both networks, and rounding", total=STEPS) as advance:
         found = compare(one, other, inputs, dtype=dtype, seed=seed, progress=advance, prove=prove, unit=units)
-    parts: list[Table | str] = [*found.lines()]
+    parts: list[Table | str] = [*found.lines(), *(_without_effect(one, other) if found.verdict == "same bits" else [])]
     header, *rows = found.table()
     if rows:
         parts += [Table(header, tuple(rows)), LEGEND]
-    return Done(facts | found.to_dict(), [*parts, f"Seed: {found.seed}"], exit_code=found.exit_code)
+    return Done(facts | found.to_dict(), [*parts, *about, f"Seed: {found.seed}"], exit_code=found.exit_code)
 
 
 def _by_block(
-    a: Any, b: Any, inputs: Any, facts: dict[str, Any], *, seed: int, units: Sequence[str], is_more_asked: bool
+    a: Any,
+    b: Any,
+    inputs: Any,
+    facts: dict[str, Any],
+    about: Sequence[str],
+    *,
+    seed: int,
+    units: Sequence[str],
+    is_more_asked: bool,
 ) -> Done:
     """The comparison block by block."""
     if is_more_asked:
@@ -83,14 +99,15 @@ def _by_block(
         found = same_blocks(a, b, inputs, seed=seed, unit=units, progress=lambda _: advance(1))
     header, *rows = found.table()
     table = Table(header, tuple(rows))
-    return Done(facts | found.to_dict(), [*found.lines(), table, f"Seed: {seed}"], exit_code=found.exit_code)
+    parts: list[Table | str] = [*found.lines(), table, *about, f"Seed: {seed}"]
+    return Done(facts | found.to_dict(), parts, exit_code=found.exit_code)
 
 
 def record_file(
     source: Path, out: Path, *, opening: Opening, chosen: InputOptions, values: Sequence[str], force: bool
 ) -> Done:
     """``conv2attn record``. The arguments are the command's options."""
-    side = _opened(source, opening)
+    side = _Source(source).opened(opening)
     sources = [source] if isinstance(side, Path) else [source, *side.files]
     if isinstance(side, Path) and side.suffix != ONNX:
         raise OptionError(f"{source} holds recorded values, and no network that could be run")
@@ -125,25 +142,96 @@ def _run_by(side: Network | Path) -> Any:
     return side if isinstance(side, Path) else side.as_saved().eval()
 
 
-def _opened(path: Path, opening: Opening) -> Network | Path:
-    """The network of a file; recorded values, and an ONNX file, which ONNX Runtime runs, stay a path."""
-    if is_recorded(path):
-        return path
-    if path.suffix == ONNX:
-        kind_of(path)
-        return path
-    return opened(path, _as_named(path, opening)).whole()
+@dataclass
+class _Source:
+    """The file or folder of a side."""
+
+    path: Path
+
+    @cached_property
+    def itself(self) -> Path | None:
+        """The file that is a side as it is: recorded values, an ONNX file, or the one in a folder; None if none is."""
+        if is_recorded(self.path):
+            return self.path
+        if self.path.suffix == ONNX:
+            kind_of(self.path)
+            return self.path
+        program = converted_in(self.path) / PROGRAM
+        return program if is_ours(program.parent) and program.is_file() else None
+
+    @cached_property
+    def named(self) -> Architecture | None:
+        """The network that a folder names, if it is one that conv2attn wrote."""
+        folder = converted_in(self.path)
+        return read_config(folder).architecture if is_ours(folder) else None
+
+    def opened(self, opening: Opening) -> Network | Path:
+        """Its network; recorded values, and an ONNX file, which ONNX Runtime runs, stay a path."""
+        if opening.architecture is None and self.itself is not None:
+            return self.itself
+        return opened(self.path, opening).whole()
 
 
-def _as_named(path: Path, opening: Opening) -> Opening:
-    """The options for a side: a folder that names its network is that network, whatever the other side needs."""
-    folder = converted_in(path)
-    if opening.architecture is None or not is_ours(folder):
-        return opening
-    named, given = read_folder(folder)[0].architecture, opening.architecture
-    if named is None or (isinstance(given, Architecture) and given.resolved() == named):
-        return opening
-    return replace(opening, architecture=None)
+def _each(sources: Sequence[_Source], openings: Sequence[Opening]) -> Sequence[Opening]:
+    """The options for each side. One architecture is for the sides that name none; two are for A and for B.
+
+    Raises:
+        OptionError: A side has an architecture, and takes none.
+    """
+    if len(openings) == 2:
+        if needless := [f"{each.path} is compared as it is" for each in sources if each.itself == each.path]:
+            raise OptionError(f"{' and '.join(needless)}, so one --arch is enough, for the other side")
+        return openings
+    (given,) = openings
+    architecture = given.architecture
+    if not isinstance(architecture, Architecture):
+        return [given for _ in sources]
+    wants = [each.itself is None and each.named in (None, architecture.resolved()) for each in sources]
+    if not any(wants):
+        raise OptionError(
+            f"--arch {architecture.spec} is for a side that names no network, and both sides do; two --arch, the first "
+            "for A and the second for B, are taken in place of what folders name"
+        )
+    return [given if wanted else replace(given, architecture=None) for wanted in wants]
+
+
+def _without_effect(a: Any, b: Any) -> list[str]:
+    """A line that names modules whose weights or attributes differ, of two networks whose outputs are the same bits."""
+    if not (isinstance(a, nn.Module) and isinstance(b, nn.Module)):
+        return []
+    others = dict(b.named_modules())
+    pairs = [(name, one, others[name]) for name, one in a.named_modules() if name in others]
+    found = [f"`{name or 'the network'}`" for name, one, other in pairs if _differ(one, other)]
+    return [f"Weights or attributes of {listed(found)} differ, without effect on these inputs."] if found else []
+
+
+def _differ(one: nn.Module, other: nn.Module) -> bool:
+    """Whether two modules' own tensors differ or, of torch's modules, their options."""
+    tensors = [dict(chain(m.named_parameters(recurse=False), m.named_buffers(recurse=False))) for m in (one, other)]
+    shared = tensors[0].keys() & tensors[1].keys() - {"num_batches_tracked"}
+    is_equal = all(have_same_bytes(tensors[0][key], tensors[1][key]) for key in shared)
+    is_of_torch = type(one) is type(other) and type(one).__module__.startswith("torch.nn.")
+    return not is_equal or (is_of_torch and one.extra_repr() != other.extra_repr())
+
+
+def _about_sides(sources: Sequence[_Source], sides: Sequence[Network | Path], openings: Sequence[Opening]) -> list[str]:
+    """A line that says which network each side is, where an option chose it, and which file of a folder is run."""
+    is_chosen, found = any(opening.architecture for opening in openings), []
+    for letter, source, side, opening in zip("AB", sources, sides, openings, strict=True):
+        path, given, named = source.path, opening.architecture, source.named if is_chosen else None
+        if isinstance(given, Architecture):
+            instead = "" if named in (None, given.resolved()) else f", though it names {named.spec}"
+            found.append(f"{letter} is {path} in {_in_words(given)}{instead}")
+        elif named is not None:
+            found.append(f"{letter} is {path} in {_in_words(named)}, which it names")
+        elif isinstance(side, Path) and side != path:
+            found.append(f"{letter} is {side}")
+    return [f"{'; '.join(found)}."] if found else []
+
+
+def _in_words(architecture: Architecture) -> str:
+    arguments = ", ".join(f"{name}={value}" for name, value in architecture.arguments.items())
+    return architecture.spec + (f" ({arguments})" if arguments else "")
 
 
 def read_inputs(path: Path) -> Any:

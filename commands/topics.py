@@ -14,10 +14,13 @@ ARCH = """\
 
 --arch-arg passes arguments: --arch-arg num_classes=10.
 
+In same, one --arch is for the sides that name no network; of two, the first is
+A's and the second B's. An --arch-arg is for both.
+
 No --arch is needed for a Hugging Face folder, for the output of convert, or for
 a network that the file itself contains: a .pt2 file, or a pickled network of
 your own classes. Both of these need --trust. Without --arch, only the converted
-layers of an ONNX file are written, not a whole network.
+layers of an ONNX file are written for PyTorch, not a whole network.
 """
 PICTURES = """\
 Pictures are preprocessed as the checkpoint, or the library (timm, torchvision,
@@ -57,7 +60,7 @@ verify runs each layer in the engines "separable" and "auto", or in those that
 --engine names, and compares it with its convolution. "Measured" is the largest
 difference that was found; it is 0 if "auto" calls the convolution. The "worst
 case" is proved, for any input within the range of the values that the layer
-saw, and for any order of summation. So it is not 0 for "auto", either: another
+saw, and for any order of summation. So it is not 0 even for "auto": another
 program may add in another order.
 """
 TOPICS = {"arch": ARCH, "pictures": PICTURES, "layers": LAYERS, "engines": ENGINES}

@@ -88,6 +88,10 @@ class PickledNetworkError(ArchitectureNeededError):
     """Weights of a pickled network, which is of classes whose code is not run."""
 
 
+class OnnxNetworkError(ArchitectureNeededError):
+    """Layers of an ONNX file, whose network runs by itself, where a network of PyTorch is needed."""
+
+
 class OptionError(ConversionError):
     """Options that have no meaning together, or with what they are given for."""
 

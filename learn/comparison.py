@@ -110,11 +110,25 @@ class _Runs:
         starts, rates, onward = self.counts
         parts = {"of the CNN": starts, "to choose learning rates": rates, "to compare": onward}
         counts = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
-        more = "; a best rate at an end of the list adds some" * (self.comparison.follows_ends and rates > 0)
+        added = self._most_added()
+        more = f"; a best rate at an end of the list adds up to {added}" if added else ""
         clock = "" if self.session.machine.device.type == "cuda" else " of processor time"
         alone = f"Their steps alone take {format_seconds(self.progress.expected)}{clock}"
         left = "; from the second training on, each line says how much time is left" * (self.session.jobs == 1)
-        return f"{self.progress.total} trainings: {counts}{more}. {alone}{left}"
+        total = f"{self.progress.total} to {self.progress.total + added}" if added else f"{self.progress.total}"
+        return f"{total} trainings: {counts}{more}. {alone}{left}"
+
+    def _most_added(self) -> int:
+        """The most trainings that rates beyond the ends of the list can add."""
+        comparison, most = self.comparison, 0
+        if not comparison.follows_ends or len(comparison.rates) < 2:
+            return 0
+        for end in (min, max):  # each new rate at this end is the best one
+            rates = list(comparison.rates)
+            while added := beyond({rate: (float(rate == end(rates)), 0.0) for rate in rates}):
+                rates += added
+            most = max(most, len(rates) - len(comparison.rates))
+        return most * sum(arm.rate_of is None for arm in comparison.arms.values())
 
     def train(self, network: nn.Module, recipe: Recipe, folder: Path, *, stage: int) -> Trained:
         comparison = self.comparison

@@ -27,7 +27,7 @@ from ..convert.certificate.layer import InputRange, number, padded_range
 from ..convert.errors import ConversionError, NotAConvolutionError, Problem
 from ..convert.layer.checked import checked_model
 from ..convert.layer.layer import SelfAttention
-from ..convert.layer.spare import TRAINED_SPARE
+from ..convert.layer.spare import LOOKS, UNGRAFT
 from ..convert.network.grafted import equip
 from ..convert.network.modules import modules_of, replace, unguard
 from ..convert.spec import CONVOLUTIONS, Convolution, ConvSpec
@@ -148,10 +148,11 @@ def freeze(model: nn.Module, tolerance: float, *, input_range: InputRange = INPU
     problems = [Problem(name, reason) for name, reason in reasons if reason is not None]
     if problems or not layers:
         listed = "; ".join(f"{problem.name or 'the layer'}: {problem.reason}" for problem in problems)
-        advice = "; what melt leaves out stays a convolution, and conv2attn restore gives back what nothing trained"
-        raise NotAConvolutionError(
-            f"nothing is frozen: {listed + advice if listed else 'the model has no attention layer: melt it first'}"
-        )
+        sentence = f"nothing is frozen: {listed or 'the model has no attention layer: melt it first'}"
+        if any(problem.reason == LOOKS for problem in problems):
+            raise NotAConvolutionError(sentence, cure=UNGRAFT)
+        advice = "; leave such layers out of melt; if nothing was trained, conv2attn restore gives the CNN back"
+        raise NotAConvolutionError(sentence + advice * bool(problems))
     frozen = copy.deepcopy(model)
     found = []
     for names, layer in modules_of(frozen, SelfAttention).items():
@@ -166,7 +167,7 @@ def freeze(model: nn.Module, tolerance: float, *, input_range: InputRange = INPU
 def unfrozen(layer: SelfAttention) -> str | None:
     """Why a layer cannot be frozen, or None if it can."""
     if not layer.spare_heads_are_off():
-        return TRAINED_SPARE
+        return LOOKS
     if layer.content is not None and not layer.content.is_off():
         return "it looks at the image to decide where to look"
     if layer.axis_scores is not None:

@@ -13,10 +13,12 @@ from hypothesis import settings
 
 from tests.command import Ran, Run, exit_code
 
-# Suites that take a minute or more: torch traces, compiles or trains there. Single tests have a mark of their own.
+# Suites that take long: torch traces, compiles or trains there, sympy refutes every false variant of a claim, or layers
+# and roundings are drawn by the thousand. Single tests have a mark of their own.
 SLOW = frozenset(
     f"{name}.py"
     for name in (
+        "convert/certificate/network/test_drawn_roundings",
         "convert/onnx/test_onnx_export",
         "convert/test_synchronisations",
         "convert/test_tracing",
@@ -25,6 +27,8 @@ SLOW = frozenset(
         "commands/test_graft",
         "commands/test_machine",
         "convert/export/test_to_onnx",
+        "proofs/claims/test_false_variants",
+        "proofs/campaign/test_campaign",
     )
 )
 

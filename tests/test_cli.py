@@ -357,7 +357,7 @@ REFUSED: list[tuple[int, tuple[str, ...], str]] = [
     (2, convert("--dtype", "int8"), "int8"),
     (2, convert("--arch-arg", "width=abc"), "is not name=json"),
     (2, plan("--size", "0x10"), "got 0x10"),
-    (2, ("plan", "weights.pt"), "--arch is missing: conv2attn plan weights.pt --arch nets.py:NAME .timm:NAME"),
+    (2, ("plan", "weights.pt"), "--arch is missing: conv2attn plan weights.pt --arch FILE.py:NAME .timm:NAME"),
     (2, ("plan", "weights.pt", "--arch-arg", "width=3"), "Error: --arch-arg goes with --arch"),
     (2, ("convert", "weights.pt", "--out", "out"), r"4 dimensions: 0.weight \[4, 3, 3, 2\], 2.weight"),
     (2, ("restore", "weights.pt"), "Missing option"),
@@ -401,17 +401,25 @@ def test_what_cannot_be_done_is_refused(code: int, arguments: tuple[str, ...], r
     assert re.search(reason, refused(run, code, *arguments))
 
 
-def test_a_missing_architecture_is_shown_by_the_network_in_a_file_beside_the_checkpoint(run: Run) -> None:
+def test_a_missing_architecture_is_shown_by_the_networks_in_files_beside_the_checkpoint(run: Run) -> None:
     Path("models").mkdir()
     save(nn.Sequential(nn.Conv2d(3, 2, 3)), "models/w.pt")
     begins = "conv2attn: --arch is missing: conv2attn convert models/w.pt --arch"
     assert refused(run, 2, "convert", "models/w.pt").startswith(f"{begins} torchvision.models:resnet18 (timm")
     Path("models/a.py").write_text("class (")
-    assert refused(run, 2, "convert", "models/w.pt").startswith(f"{begins} models/a.py:NAME (timm")
+    assert refused(run, 2, "convert", "models/w.pt").startswith(f"{begins} FILE.py:NAME (timm")
     Path("models/net.py").write_text("from torch import nn\nclass Block(nn.Module): 0\nclass Net(nn.Sequential): 0\n")
     told = refused(run, 2, "convert", "models/w.pt")
     assert told.startswith(f"{begins} models/net.py:Net (timm")  # the last of its classes
     assert "--trust" not in told
+    code = "raise SystemExit\nimport torch\nclass Base(torch.nn.Module): 0\nclass Own(Base): 0\nclass Data: 0\n"
+    Path("models/b.py").write_text(code)  # which is read, and not run
+    names = ["models/b.py:Own", "models/net.py:Net"]
+    assert refused(run, 2, "convert", "models/w.pt").startswith(f"{begins} {' or '.join(names)} (timm")
+    for name in "cd":
+        Path(f"models/{name}.py").write_text(code)
+    names = ["models/b.py:Own", "models/c.py:Own", "models/d.py:Own", "FILE.py:NAME"]
+    assert refused(run, 2, "convert", "models/w.pt").startswith(f"{begins} {' or '.join(names)} (timm")
 
 
 def test_what_is_missing_or_no_checkpoint_is_said_before_that_the_output_exists(run: Run) -> None:
@@ -621,6 +629,18 @@ def test_a_path_that_is_not_there_is_refused_before_torch_is_imported() -> None:
     ended = finished([sys.executable, "-c", MODULES, "convert", "weight.pt"])
     assert "there is no file weight.pt; close names: weights.pt" in ended.stderr
     assert "torch" not in ended.stdout.split()
+
+
+@pytest.mark.slow
+def test_commands_but_those_that_train_need_no_package_of_an_extra() -> None:
+    extras = "onnx", "onnxruntime", "onnxscript", "transformers", "huggingface_hub", "lightning", "sklearn"
+    names = {path.stem for path in (Path(__file__).parents[1] / "commands").glob("*.py")}
+    wanted = sorted(names - {"__init__", "graft", "graft_verdict", "learn"})
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({extras})); from conv2attn.commands import {', '.join(wanted)}"
+    )
+    ended = finished([sys.executable, "-c", code])
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 # The demo

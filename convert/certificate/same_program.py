@@ -25,6 +25,7 @@ _READS_NUMBERS = {
     *(Tensor.item, Tensor.tolist, Tensor.numpy, Tensor.__bool__, Tensor.__int__, Tensor.__float__, Tensor.__index__),
     *(Tensor.__contains__, Tensor.equal, Tensor.allclose, torch.equal, torch.allclose),
 }
+_TELLS_LISTS = {Tensor.__getitem__, Tensor.__setitem__}  # a list of indices from one index an axis; no other call does
 _INPUT = "the input"
 
 
@@ -57,7 +58,8 @@ class _Noted(TorchFunctionMode):
         results = func(*args, **kwargs or {})
         made = [each for each in tree_leaves(results) if isinstance(each, Tensor)]
         if made and getattr(func, "__name__", "") != "__get__":  # of a tensor's attribute
-            leaves, shape = tree_flatten((args, kwargs or {}))
+            given = (args, dict(kwargs or {}))
+            leaves, shape = tree_flatten(given if func in _TELLS_LISTS else _as_tuples(given))
             self.lines.append((func, list(map(self._origin, leaves)), shape))
             self._origins |= {id(each): (len(self.lines), place) for place, each in enumerate(made)}
             self._alive += made
@@ -71,6 +73,13 @@ class _Noted(TorchFunctionMode):
             name = self._names.get(id(value), f"tensor {len(self.read)}")  # or one that the network's code holds
             self.read[name], self._origins[id(value)] = value, name
         return self._origins[id(value)]
+
+
+def _as_tuples(value: Any) -> Any:
+    """Arguments of a call with tuples for lists, which most calls take alike."""
+    if type(value) in (list, tuple):
+        return tuple(map(_as_tuples, value))
+    return {name: _as_tuples(each) for name, each in value.items()} if type(value) is dict else value
 
 
 def is_same_program(cnn: nn.Module, model: nn.Module, image: Tensor) -> bool:

@@ -127,7 +127,8 @@ def export_onnx(
     # run the network with convolutions once
     first = next(iter(layers.values()))
     example = example_image(plain, size or USUAL_SIZES[first.spec.axes], batch=2) if inputs is None else inputs
-    with refusing("the network does not run on what it is to be exported with", InputError):
+    what = "the inputs" if inputs is not None else f"images {list(example.shape[1:])}"
+    with refusing(f"the network does not run on {what}", InputError):
         call_with(plain, example)
     # trace it, and put attention in; again with fewer open axes until the file follows the network
     with TemporaryDirectory() as folder:

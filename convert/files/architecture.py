@@ -169,21 +169,28 @@ def _no_file(path: Path) -> str:
     return f"there is no Python file {path}{near or f'; the form is {FORM}'}"
 
 
-def network_beside(path: Path) -> str | None:
-    """FILE.py:NAME of the last network's class in a Python file beside a checkpoint, which is not run; None if none is.
+def networks_beside(path: Path) -> list[str]:
+    """FILE.py:NAME of the last network's class in each Python file beside a checkpoint; the files are not run.
 
-    Where no file there has such a class, the name of the first file's class or function is open.
+    Where files are there, but none with such a class, the name is open: FILE.py:NAME itself.
     """
     files = sorted(path.resolve().parent.glob("*.py"))[:_MOST_FILES]
+    found = []
     for file in files:
-        with suppress(OSError, ValueError, SyntaxError):
-            found = [
-                each for each in ast.parse(file.read_text(encoding="utf-8")).body if isinstance(each, ast.ClassDef)
-            ]
-            networks = [each.name for each in found if any(ast.unparse(base).endswith(_BASES) for base in each.bases)]
-            if networks:
-                return f"{path.parent / file.name}:{networks[-1]}"
-    return f"{path.parent / files[0].name}:NAME" if files else None
+        with suppress(OSError, ValueError, SyntaxError, RecursionError):
+            networks = _network_classes(ast.parse(file.read_text(encoding="utf-8")))
+            found += [f"{path.parent / file.name}:{networks[-1]}"] if networks else []
+    return found or (["FILE.py:NAME"] if files else [])
+
+
+def _network_classes(code: ast.Module) -> list[str]:
+    """Names of the classes of networks in a file, by their bases, which may be others of the file."""
+    found: list[str] = []
+    for each in code.body:
+        if isinstance(each, ast.ClassDef):
+            bases = [ast.unparse(base) for base in each.bases]
+            found += [each.name] if any(base.endswith(_BASES) or base in found for base in bases) else []
+    return found
 
 
 def _named(spec: str, arguments: Mapping[str, object], *, is_of_file: bool) -> tuple[Named | None, str | None]:

@@ -75,19 +75,7 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
     Raises:
         CheckpointError: The folder is not a converted model, is damaged, or is of another version.
     """
-    if not folder.is_dir():
-        raise CheckpointError(f"{folder} is a file, not a folder" if folder.exists() else _no_folder(folder))
-    path = folder / CONFIG
-    said: dict[str, Any] = read_object(path) if path.is_file() else {}
-    if said.get("format") != FORMAT:
-        raise CheckpointError(f"{folder} is not a converted model: it has no {CONFIG} that conv2attn wrote")
-    if said.get("format_version") != FORMAT_VERSION:
-        version, own = said.get("format_version"), metadata.version("conv2attn")
-        raise CheckpointError(f"{path} has format version {version!r:.100}; conv2attn {own} reads {FORMAT_VERSION}")
-    try:
-        config = from_plain(Config, {each.name: said.get(each.name) for each in fields(Config)})
-    except ValueError as error:
-        raise CheckpointError(f"{path} is malformed: {error}") from error
+    config, path = read_config(folder), folder / CONFIG
     weights = path_in(folder, WEIGHTS)
     if not weights.is_file():
         raise CheckpointError(f"{folder} is damaged: it has no {WEIGHTS}")
@@ -101,6 +89,27 @@ def read_folder(folder: Path) -> tuple[Config, Checkpoint]:
     versions = {name: {"version": version} for name, version in (config.class_versions or {}).items()}
     found = Checkpoint(folder, state, sha256, layers, (path, weights), versions=versions or None)
     return config, replace(found, extra_state=extra_state, order=config.tensors)
+
+
+def read_config(folder: Path) -> Config:
+    """Reads the description of a converted model.
+
+    Raises:
+        CheckpointError: As by ``read_folder``.
+    """
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder} is a file, not a folder" if folder.exists() else _no_folder(folder))
+    path = folder / CONFIG
+    said: dict[str, Any] = read_object(path) if path.is_file() else {}
+    if said.get("format") != FORMAT:
+        raise CheckpointError(f"{folder} is not a converted model: it has no {CONFIG} that conv2attn wrote")
+    if said.get("format_version") != FORMAT_VERSION:
+        version, own = said.get("format_version"), metadata.version("conv2attn")
+        raise CheckpointError(f"{path} has format version {version!r:.100}; conv2attn {own} reads {FORMAT_VERSION}")
+    try:
+        return from_plain(Config, {each.name: said.get(each.name) for each in fields(Config)})
+    except ValueError as error:
+        raise CheckpointError(f"{path} is malformed: {error}") from error
 
 
 def _no_folder(folder: Path) -> str:

@@ -26,6 +26,11 @@ from .readers import FLOAT_STATE, quantised, quantised_keys
 from .state import differing, held_state, is_extra_state, is_loaded, tensors_of
 
 _COUNTER = "num_batches_tracked"  # batch normalisation had none before PyTorch 0.4.1
+_STATISTICS = ".running_mean"
+_FOLDED = (
+    "it has none of the architecture's batch norms, which an exporter may have folded into the convolutions: then the "
+    "architecture must have none"
+)
 _BYTES = (torch.int8, torch.uint8)
 LEFT_BY_TOOLS = {"total_ops", "total_params", "n_averaged", "position_ids"}  # left beside weights by thop and torch
 
@@ -118,6 +123,9 @@ def load_into(
         left_out = set(missing) & sharing.keys() - model.state_dict().keys()
         why = f", as the state dict of {type(model).__name__} leaves it out"
         lacking = [f"{key!r} is missing{why if key in left_out else ''}" for key in missing]
+        norms = {key.removesuffix(_STATISTICS) for key in wanted if key.endswith(_STATISTICS)}
+        if missing and {key.rpartition(".")[0] for key in missing} == norms:
+            lacking = [_FOLDED, *lacking]
         raise _unfit(path, given, wanted, lacking, [*unexpected, *others])
     return passed
 

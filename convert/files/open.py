@@ -28,6 +28,7 @@ from ..errors import (
     CheckpointError,
     ConversionError,
     NotAConvolutionError,
+    OnnxNetworkError,
     OptionError,
     PickledNetworkError,
     Problem,
@@ -39,6 +40,7 @@ from ..errors import (
 from ..layer.checked import passed
 from ..layer.construction import not_a_convolution
 from ..layer.layer import SelfAttention
+from ..layer.spare import LOOKS, TRAINED_SPARE
 from ..network.convert import convert_model, restore_model
 from ..network.graft import ungraft
 from ..network.grafted import equip
@@ -221,6 +223,7 @@ class Network:
                 layer.remove_spare_heads()
             if (reason := not_a_convolution(layer)) is not None:
                 distance = describe_distance(layer) if record.kind is None else ""
+                reason = LOOKS if reason == TRAINED_SPARE else reason  # the advice names the command
                 problems.append(str(Problem(record.name, reason + distance)))
         if problems:
             count = f"{len(problems)} of {len(self.records)} attention layers compute what no convolution computes"
@@ -284,7 +287,7 @@ def _of_file(saved: Checkpoint) -> Network:
             raise CheckpointError(_without_convolutions(saved.path))
         if saved.network is None:
             if saved.convolutions:
-                raise ArchitectureNeededError(_without_network(saved.path))
+                raise _without_network(saved.path)
             raise (PickledNetworkError if saved.unknown else ArchitectureNeededError)(_weights_alone(saved))
         return saved.network
 
@@ -316,12 +319,17 @@ def _weights_alone(saved: Checkpoint) -> str:
     )
 
 
-def _without_network(path: Path) -> str:
-    is_program = path.suffix == ".onnx" or (path / PROGRAM).is_file()
-    other = f", or ONNX Runtime and the {PROGRAM} that conv2attn convert writes" if is_program else ""
-    return (
+def _without_network(path: Path) -> ArchitectureNeededError:
+    takes = "a PyTorch network takes an architecture, without batch norms if the exporter folded them into convolutions"
+    if (path / PROGRAM).is_file():
+        whole = f"its whole network with attention is {path / PROGRAM}, which runs by itself"
+        return OnnxNetworkError(f"{path} holds the layers of an ONNX file; {whole}; {takes}")
+    if path.is_file() and sniff(path) is Kind.ONNX:
+        writes = f"conv2attn convert {path} writes its network with attention"
+        return OnnxNetworkError(f"{path} is an ONNX file; {writes}; {takes}")
+    return ArchitectureNeededError(
         f"{path} describes its layers, but not how the network connects them; to run the whole network takes its "
-        f"architecture{other}"
+        "architecture"
     )
 
 
@@ -356,7 +364,7 @@ def open_conversion(path: Path, opening: Opening) -> Network:
     def build() -> nn.Module:
         if given is None:
             held = f"{path} holds layers of {', '.join(kinds)}, which only the architecture can make; it must be given"
-            raise ArchitectureNeededError(held if kinds else _without_network(path))
+            raise ArchitectureNeededError(held) if kinds else _without_network(path)
         fill = partial(_load, saved=saved, records=config.layers)
         return _built(given, fill, path, trust=opening.trust, named_by=None if is_given else path)
 

@@ -56,10 +56,9 @@ from ..subclasses.computed import COMPUTABLE
 from .positions import HeadPositions
 
 _PUT_BACK = "_put_back"
-TRAINED_SPARE = (
-    "its spare heads were trained, so it looks at the image: ungraft(model, all=True) takes them off and says what "
-    "that changes"
-)
+LOOKS = "its spare heads were trained, so it looks at the image"
+UNGRAFT = "ungraft(model, all=True) takes them off and says what that changes"
+TRAINED_SPARE = f"{LOOKS}: {UNGRAFT}"
 _WIDTH = 8  # kernels of attention without a table of all pairs want equal dimensions, multiples of this
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, fx
 
 from ..programs.float64 import lift
 from .chains import chain, described
-from .differences import UNKNOWN, Differences, Parted, differences, folded, is_one_kind
+from .differences import ELSEWHERE, UNKNOWN, Differences, Parted, differences, folded, is_one_kind
 from .pairing import Held, read_by
 from .runs import Cause, written_out
 from .search import REACH, Local, Search, after
@@ -216,7 +216,7 @@ class Causes:
         others = [
             one for one in around if one not in taken and (b.path(one) == path if path else b.key(one)[1] == shape)
         ]
-        return {"why": f"{names[1]} computes it in other operations" if others else f"{names[1]} has no such operation"}
+        return {"why": f"{names[1]} {ELSEWHERE if others else 'has no such operation'}"}
 
     def _stored(self, node: fx.Node, local: Local, basis: Cause) -> Cause | None:
         """The cause where A computes from its own tensors what B holds, and B's numbers are others."""

@@ -16,6 +16,7 @@ from .forms import permutation
 from .pairing import Pairs
 
 UNKNOWN = "the operation is the same, and its result is not"
+ELSEWHERE = "computes it in other operations"
 _OPERANDS = ("self", "other", "input")  # names that say nothing
 STRETCH = "the result is not what"  # the side that says the truth makes of the other's values
 
@@ -43,6 +44,11 @@ class Parted:
     def why_is_known(self) -> bool:
         """Whether something differs there beside the result."""
         return not self.why.startswith((UNKNOWN, STRETCH))
+
+    @property
+    def may_be_behind(self) -> bool:
+        """Whether the other side has no single operation to compare it with, so that what follows may differ first."""
+        return not self.is_certain and self.why.endswith(ELSEWHERE)
 
     def __str__(self) -> str:
         """The place, the operation and what differs."""

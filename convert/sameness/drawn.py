@@ -8,7 +8,6 @@ then another one in each text, as that of rounding is.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -36,19 +35,20 @@ def drawn(program: Program, given: Inputs, count: int, seed: int) -> Iterator[In
         seed: Of the draws.
     """
     generator, tokens = torch.Generator().manual_seed(seed), _tokens(program, given)
-
-    def other(value: Any) -> Any:
-        if not any(value is one for one in tokens):
-            return value
-        kinds, places = value.unique(return_inverse=True)
-        place, found = _first(value), value.clone()
-        own = places[..., place]
-        steps = torch.randint(1, len(kinds), own.shape, generator=generator, device="cpu").to(own.device)
-        found[..., place] = kinds[(own + steps) % len(kinds)]
-        return found
-
     for _ in range(count):
-        yield Inputs(tree_map(other, given.args), tree_map(other, given.kwargs))
+        others = {id(one): _other(one, generator) for one in tokens}  # once, where one tensor is given twice
+        args, kwargs = tree_map(lambda value, others=others: others.get(id(value), value), (given.args, given.kwargs))
+        yield Inputs(args, kwargs)
+
+
+def _other(tokens: Tensor, generator: torch.Generator) -> Tensor:
+    """Tokens, of which one of each text is another one."""
+    kinds, places = tokens.unique(return_inverse=True)
+    place, found = _first(tokens), tokens.clone()
+    own = places[..., place]
+    steps = torch.randint(1, len(kinds), own.shape, generator=generator, device="cpu").to(own.device)
+    found[..., place] = kinds[(own + steps) % len(kinds)]
+    return found
 
 
 def _first(value: Tensor) -> int:

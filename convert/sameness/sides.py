@@ -81,16 +81,20 @@ class OnnxCall:
         self.path = path
 
     def feeds(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Tensor]:
-        """Inputs by the names of the file.
+        """Inputs by the names of the file; one alone, whatever the other side calls it.
 
         Raises:
-            InputError: There are more or fewer than it takes.
+            InputError: There are more or fewer than it takes, or several under other names.
         """
         names = [port.name for port in self._runtime.get_inputs()]
         if len(args) + len(kwargs) != len(names):
             raise InputError(
                 f"{self.path} takes {len(names)} inputs ({', '.join(names)}); got {len(args) + len(kwargs)}"
             )
+        if len(names) == 1:
+            return dict(zip(names, [*args, *kwargs.values()], strict=True))
+        if not kwargs.keys() <= set(names):
+            raise InputError(f"{self.path} calls its inputs {', '.join(names)}; got {', '.join(kwargs)}")
         free = [name for name in names if name not in kwargs]
         return {**dict(zip(free, args, strict=False)), **kwargs}
 

@@ -199,7 +199,10 @@ class Sameness:
                 return []
             compared = "Only outputs could be compared" if self.inner is None else "Operations were compared, too"
             return [f"{compared}: {self.only_outputs}."]
-        return [f"It begins at {self.where[0]}.{_others(self.where)}"]
+        first, others = self.where[0], _others(self.where)
+        if first.may_be_behind:
+            return [f"It begins at `{first.name}` ({first.kind}) or behind it: {first.why}.{others}"]
+        return [f"It begins at {first}.{others}"]
 
     @property
     def advice(self) -> str:
@@ -211,7 +214,8 @@ class Sameness:
         if self.verdict == "biased rounding":
             return "Rounding to nearest has no mean error: look whether digits are cut, or a constant differs a little."
         if self.verdict == "not rounding" and self.where:
-            return f"Look at `{self.where[0].name}` in both networks."
+            behind = " and what follows it" if self.where[0].may_be_behind else ""
+            return f"Look at `{self.where[0].name}`{behind} in both networks."
         if self.verdict == "not rounding" and self.only_outputs is not None and self.inner is None:
             return "Operations are compared where both sides are networks, or functions that torch can record."
         tolerance = max((one.tolerance for one in self.outputs), default=0.0)

@@ -141,7 +141,7 @@ class Campaign:
     def shown(self) -> list[Table | str]:
         """Counts of layers by option, the result of each check, the failures, and last the verdict."""
         options = sorted(self.options.items(), key=lambda item: (-item[1], item[0]))
-        checks = (
+        checks = [
             (
                 *(f"{check}, {kind}", tally.comparisons, tally.unbounded, tally.violations),
                 _shown(tally.worst.ratio, ".4g"),
@@ -149,7 +149,7 @@ class Campaign:
             )
             for check, kinds in self.checks.items()
             for kind, tally in kinds.items()
-        )
+        ]
         header = (
             "check, attention",
             "comparisons",
@@ -159,7 +159,7 @@ class Campaign:
             "in layer",
         )
         tables = [Table(("layers with", "count"), tuple(options)), Table(header, tuple(checks))]
-        return [*tables, LEGEND, *self._failures(), *self._verdict()]
+        return [*tables, *([LEGEND] if checks else []), *self._failures(), *self._verdict()]
 
     def _failures(self) -> list[str]:
         """The first failed layers, and the command that checks the first of them again."""

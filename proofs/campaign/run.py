@@ -1,7 +1,7 @@
 """Runs a campaign: in this process, in several, or in those of a caller's executor.
 
-Layers are checked in blocks, which count only in the order of their indices: a run that was cut short has the result of
-its first layers.
+Layers count only in the order of their indices: a run that was cut short has the result of its first layers. A caller's
+executor gets them in blocks.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib import import_module
+from itertools import takewhile
 
 import torch
 from pebble import ProcessExpired
@@ -31,7 +32,7 @@ from .results import INTERRUPTED, OUT_OF_TIME, Campaign, Settings
 DEFAULT_LAYERS = 1000
 ENDLESS = 10**12  # layers; no campaign gets there
 _WORTH_PROCESSES = 200  # layers; for fewer, starting processes takes longer than it saves
-_BLOCK = 8  # layers; what an interrupt loses at most, for each process
+_BLOCK = 8  # layers that a caller's executor, whose workers may be far, checks at a time; elsewhere it is one
 _AHEAD = 256  # blocks that an executor of the caller's, whose workers are not known, is given ahead
 
 Block = list[tuple[int, RandomLayer, list[Comparison]]]  # layers by their indices, and their comparisons
@@ -70,7 +71,8 @@ def run_campaign(
         workers = core_count() if settings.device == "cpu" and layers >= _WORTH_PROCESSES else 0
     # Blocks come in the order of their indices, so an end at any time leaves the result of the first layers.
     start, found = time.monotonic(), Campaign(settings, seed, first, describe_machine(settings.device))
-    blocks = _blocks(range(first, first + layers), None if minutes is None else start + 60 * minutes)
+    size, deadline = 1 if executor is None else _BLOCK, None if minutes is None else start + 60 * minutes
+    blocks = _blocks(range(first, first + layers), size, deadline)
     try:
         with _submitting(executor, workers) as (submit, ahead):
             for block in _in_order(submit, settings, seed, blocks, ahead=ahead):
@@ -94,11 +96,11 @@ def check_block(settings: Settings, seed: int, indices: Sequence[int]) -> Block:
     return [(index, layer, compare(layer)) for index, layer in layers.items()]
 
 
-def _blocks(indices: range, deadline: float | None) -> Iterator[range]:
-    for start in range(0, len(indices), _BLOCK):
+def _blocks(indices: range, size: int, deadline: float | None) -> Iterator[range]:
+    for start in range(0, len(indices), size):
         if deadline is not None and time.monotonic() >= deadline:
             return
-        yield indices[start : start + _BLOCK]
+        yield indices[start : start + size]
 
 
 Submit = Callable[..., Future[Block]]  # starts a call of a function with some arguments
@@ -107,16 +109,30 @@ Submit = Callable[..., Future[Block]]  # starts a call of a function with some a
 def _in_order(
     submit: Submit | None, settings: Settings, seed: int, blocks: Iterator[range], *, ahead: int
 ) -> Iterator[Block]:
-    """The checked blocks: in this process, or with up to ``ahead`` blocks started, the oldest waited for."""
+    """The checked blocks: in this process, or with up to ``ahead`` blocks started, the oldest waited for.
+
+    An interrupt while one is waited for is raised after the blocks that are checked.
+    """
     if submit is None:
         yield from (check_block(settings, seed, block) for block in blocks)
         return
     started: deque[Future[Block]] = deque()
-    for block in blocks:
-        started.append(submit(check_block, settings, seed, block))
-        if len(started) == ahead:
-            yield started.popleft().result()
-    yield from (future.result() for future in started)
+
+    def oldest() -> Block:
+        checked = started[0].result()
+        started.popleft()
+        return checked
+
+    try:
+        for block in blocks:
+            started.append(submit(check_block, settings, seed, block))
+            if len(started) == ahead:
+                yield oldest()
+        while started:
+            yield oldest()
+    except KeyboardInterrupt:
+        yield from (future.result() for future in takewhile(Future.done, started))
+        raise
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,10 +23,10 @@ from conv2attn.commands.ending import (
 )
 from conv2attn.convert import plain
 from conv2attn.convert.inputs import call_with
-from conv2attn.proofs.campaign.results import Settings
+from conv2attn.proofs.campaign.results import LEGEND, Settings
 from conv2attn.proofs.campaign.run import run_campaign
 from tests.command import Run, result_of
-from tests.processes import PATIENCE, started
+from tests.processes import PATIENCE, next_line, started
 
 
 @pytest.fixture(autouse=True)
@@ -48,6 +49,41 @@ def test_a_signal_that_was_ignored_stays_ignored() -> None:
     with ended_by_signals():
         signal.raise_signal(signal.SIGTERM)
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_IGN
+
+
+STARTS = "import conv2attn.__main__ as start; print('started', flush=True); start.{}()"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("program", "arguments"), [("main", ("plan", "a.pt")), ("main_same", ("a.pt", "a.pt"))])
+def test_an_interrupt_at_any_moment_of_the_start_is_one_sentence(
+    program: str, arguments: tuple[str, ...], tmp_path: Path
+) -> None:
+    torch.save(nn.Sequential(nn.Conv2d(3, 2, 3)), tmp_path / "a.pt")
+    for moment in (0.02, 0.3, 0.5, 0.7, 1.0, 1.4, 1.9):  # while modules of ours, numpy and torch are imported
+        with started([sys.executable, "-c", STARTS.format(program), *arguments], cwd=tmp_path) as process:
+            assert next_line(process) == "started\n"
+            time.sleep(moment)
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=PATIENCE)
+        if process.returncode:  # else it was quicker
+            assert (process.returncode, out, err.count("\n"), "interrupted; " in err) == (130, "", 1, True), err
+
+
+def test_an_interrupt_while_torch_is_imported_ends_the_program_at_once(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class EndedError(Exception):
+        """The process has ended."""
+
+    def end(code: int) -> None:
+        raise EndedError(code)
+
+    monkeypatch.setattr(torch.__spec__, "_initializing", True, raising=False)
+    monkeypatch.setattr("os._exit", end)
+    with ended_by_signals(["plan", "a.pt"]), pytest.raises(EndedError, match="130"):
+        signal.raise_signal(signal.SIGINT)
+    assert capsys.readouterr().err == "conv2attn: interrupted; nothing was done\n"
 
 
 class Asserting(nn.Module):
@@ -135,6 +171,7 @@ def test_a_campaign_that_was_interrupted_at_once_reports_no_success(monkeypatch:
     monkeypatch.setattr("conv2attn.proofs.campaign.run.check_block", interrupted)
     found = run_campaign(Settings(), layers=3, workers=0)
     assert (found.exit_code, found.shown()[-1]) == (130, "Nothing was checked (interrupted).")
+    assert LEGEND not in found.shown()  # it explains a table that is not there
 
 
 def test_without_arguments_the_help_is_printed(run: Run) -> None:

@@ -337,16 +337,108 @@ def test_two_converted_folders_are_compared(run: Run) -> None:
 
 
 def test_a_folder_that_names_its_network_is_that_one_whatever_the_other_side_needs(run: Run) -> None:
-    torch.save(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)).state_dict(), "a.pth")
-    layers = "nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4, eps={})"
-    text = f"from torch import nn\n\ndef network():\n    return nn.Sequential({layers})\n"
-    for name, eps in (("usual.py", 1e-5), ("other.py", 1e-2)):
-        Path(name).write_text(text.format(eps))
+    weights_and_two_networks()
     assert run("convert", "a.pth", "--arch", "other.py:network", "--no-page", "--out", "folder").code == 0
     ran = run("same", "a.pth", "folder", "--trust", "--arch", "usual.py:network", "--size", "8x8")
     assert ran.code == 1
     assert "eps 1e-05 in A, 0.01 in B" in ran.out
     assert "Same bits" in run("same", "a.pth", "folder", "--arch", "other.py:network", "--size", "8x8").out
+
+
+def test_two_architectures_are_a_s_and_b_s_and_the_report_names_them(run: Run) -> None:
+    weights_and_two_networks()
+    both = ("--arch", "usual.py:network", "--arch", "other.py:network", "--size", "8x8")
+    ran = run("same", "a.pth", "a.pth", *both)
+    assert ran.code == 1
+    assert "eps 1e-05 in A, 0.01 in B" in ran.out
+    assert "A is a.pth in usual.py:network; B is a.pth in other.py:network." in ran.out.splitlines()
+    found = json.loads(run("same", "a.pth", "a.pth", *both, "--json").out)
+    assert found["architectures"] == {"a": "usual.py:network", "b": "other.py:network"}
+    third = run("same", "a.pth", "a.pth", *both, "--arch", "usual.py:network")
+    assert (third.code, third.out) == (2, "")
+    assert "two sides" in third.err
+
+
+def test_an_architecture_that_no_side_takes_is_refused(run: Run) -> None:
+    weights_and_two_networks()
+    assert run("convert", "a.pth", "--arch", "other.py:network", "--no-page", "--out", "folder").code == 0
+    usual = ("--arch", "usual.py:network", "--size", "8x8")
+    ran = run("same", "folder", "folder", "--trust", *usual)
+    assert (ran.code, ran.out) == (2, "")
+    assert "both sides" in ran.err
+    twice = run("same", "folder", "folder", *usual, "--arch", "other.py:network")  # said for each side, it is taken
+    assert twice.code == 1
+    assert "A is folder in usual.py:network, though it names other.py:network; B is" in twice.out
+    needless = run("same", onnx_file(Path("b.onnx")), "a.pth", *usual, "--arch", "other.py:network")
+    assert (needless.code, needless.out) == (2, "")
+    assert "b.onnx is compared as it is" in needless.err
+
+
+def test_a_folder_that_was_converted_from_onnx_is_its_onnx_file(run: Run) -> None:
+    onnx_file(Path("a.onnx"))
+    assert run("convert", "a.onnx", "--no-page", "--out", "folder").code == 0
+    ran = run("same", "a.onnx", "folder", "--size", "4x4")
+    assert ran.code == 0
+    assert "B is folder/model.onnx." in ran.out.splitlines()
+    assert run("record", "folder", "--size", "4x4", "--out", "values.safetensors").code == 0
+    assert run("same", "folder", "values.safetensors").code == 0
+
+
+def test_a_difference_without_effect_is_named_beside_the_same_bits(run: Run) -> None:
+    network = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Sequential(nn.ReLU(), nn.Conv2d(2, 2, 1), nn.Hardtanh(-1e6, 1e6)))
+    other = copy.deepcopy(network)
+    torch.save(network, "a.pt")
+    torch.nn.init.zeros_(network[1][1].weight)  # type: ignore[index]
+    torch.save(network, "b.pt")
+    network[0].weight.data[0, 0, 0, 0] += 1  # type: ignore[index, operator]
+    network[1][2].max_val = 2e6  # type: ignore[index]
+    torch.save(network, "c.pt")
+    ran = run("same", "b.pt", "c.pt", "--size", "4x4")
+    assert ran.code == 0
+    assert "`0`, `1.2` differ, without effect" in ran.out
+    torch.save(other, "d.pt")
+    assert "without effect" not in run("same", "a.pt", "d.pt", "--size", "4x4").out
+
+
+def test_the_one_input_of_onnx_files_is_given_by_place_and_several_by_their_names(run: Run) -> None:
+    for name, inputs in (("a.onnx", "x"), ("b.onnx", "image"), ("c.onnx", "xz"), ("d.onnx", "uv")):
+        names = [inputs] if inputs == "image" else list(inputs)
+        nodes = [helper.make_node("Add", [names[0], names[-1]], ["y"])]
+        ports = [port(each, ["n", 3]) for each in names]
+        onnx.save(onnx_network(nodes, [], inputs=ports, outputs=[port("y", None)]), name)
+    ran = run("same", "a.onnx", "b.onnx", "--input", "image=2x3")
+    assert (ran.code, ran.out.startswith("Same bits")) == (0, True)
+    ran = run("same", "c.onnx", "d.onnx", "--input", "x=2x3", "--input", "z=2x3")
+    assert ran.code == 3
+    assert "d.onnx calls its inputs u, v; got x, z" in ran.err
+
+
+def test_nothing_that_an_onnx_file_lacks_is_advised(run: Run) -> None:
+    onnx_file(Path("a.onnx"))
+    ran = run("convert", "a.onnx", "--no-page", "--out", "folder")
+    assert ran.code == 0
+    assert "--arch" not in ran.out  # model.onnx is the whole network
+    for source, place in (("folder", "folder/model.onnx"), ("a.onnx", "conv2attn convert a.onnx")):
+        ran = run("export", source, "--out", "b.onnx")
+        assert (ran.code, ran.out, "--arch is missing" in ran.err) == (2, "", False)
+        assert place in ran.err
+
+
+@pytest.mark.parametrize("is_folded", [True, False])
+def test_weights_without_an_architecture_s_batch_norms_are_refused_as_folded(is_folded: bool, run: Run) -> None:
+    weights_and_two_networks()
+    state = torch.load("a.pth")
+    torch.save({key: state[key] for key in state if key.startswith("0." if is_folded else "1.")}, "b.pth")
+    ran = run("convert", "b.pth", "--arch", "usual.py:network", "--no-page")
+    assert (ran.code, "folded" in ran.err) == (3, is_folded)
+
+
+def weights_and_two_networks() -> None:
+    torch.save(nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4)).state_dict(), "a.pth")
+    layers = "nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4, eps={})"
+    text = f"from torch import nn\n\ndef network():\n    return nn.Sequential({layers})\n"
+    for name, eps in (("usual.py", 1e-5), ("other.py", 1e-2)):
+        Path(name).write_text(text.format(eps))
 
 
 def test_a_network_that_was_saved_while_it_trained_is_compared_in_eval_mode(run: Run) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
+from conv2attn.convert import convert_model
 from conv2attn.convert.certificate.same_program import is_same_program
 
 IMAGE = torch.zeros(1, 2, 6, 7)
@@ -36,6 +38,25 @@ def test_another_number_tensor_or_operation_is_another_program() -> None:
     weight.view(-1).view(torch.int32)[0] ^= 1  # one bit
     assert not is_same_program(network(), changed("weight", nn.Parameter(weight)), IMAGE)
     assert not is_same_program(network(), nn.Sequential(*network(), nn.Identity(), nn.ReLU()), IMAGE)
+
+
+@pytest.mark.parametrize("mode", ["zeros", "reflect", "replicate", "circular"])
+def test_a_converted_network_is_its_cnn_s_program_whatever_pads_it(mode: Any) -> None:
+    cnn = nn.Sequential(nn.Conv2d(2, 3, (3, 5), stride=2, padding=(1, 2), padding_mode=mode), nn.ReLU()).eval()
+    assert is_same_program(cnn, convert_model(cnn).model, IMAGE)
+
+
+def test_a_list_of_indices_is_told_from_an_index_an_axis() -> None:
+    class Chosen(nn.Module):
+        def __init__(self, chosen: Any) -> None:
+            super().__init__()
+            self.chosen = chosen
+
+        def forward(self, x: Tensor) -> Tensor:
+            return x[self.chosen]
+
+    assert is_same_program(Chosen((0, 0)), Chosen((0, 0)), IMAGE)
+    assert not is_same_program(Chosen([0, 0]), Chosen((0, 0)), IMAGE)
 
 
 def test_a_tensor_that_nothing_reads_does_not_count() -> None:

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from conv2attn.convert import convert_model
 from tests.convert.sameness.written import compared, spread
 
 
@@ -186,3 +187,15 @@ def test_a_kernel_that_errs_as_much_in_a_is_not_named_beside_a_bug() -> None:
     b[24] = nn.Identity()
     found = compared(a, b, torch.randn(2, 32, 8, 8))
     assert [part.name for part in found.where] == ["24"]
+
+
+def test_a_convolution_that_b_has_as_attention_in_other_operations_is_not_said_to_be_where_it_begins() -> None:
+    torch.manual_seed(2)
+    cnn = nn.Sequential(nn.Conv2d(3, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU()).eval()
+    attention, _ = convert_model(cnn, engine="literal")
+    wrong = nn.Sequential(cnn[0], nn.BatchNorm2d(8, eps=0.1), nn.ReLU()).eval()
+    found = compared(wrong, attention, torch.randn(2, 3, 8, 8))
+    assert found.verdict == "not rounding"
+    assert found.where[0].may_be_behind
+    assert " or behind it: " in found.sentence
+    assert "what follows it" in found.advice

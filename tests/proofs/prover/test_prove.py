@@ -61,6 +61,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
     return ("planted_claims",)
 
 
+@pytest.mark.slow  # all claims
 def test_every_check_of_every_claim_holds_and_the_committed_document_is_current() -> None:
     results = [Result(claim, tuple(map(decide, claim.checks))) for claim in all_claims()]
     assert {result.claim.name: result.failures for result in results if not result.holds} == {}
