@@ -57,7 +57,7 @@ def row(line: Line) -> str:
         unit,
         _ratio(line["unit_ratio"]),
         f"{averaged['share']:.2f} (at most {averaged['high']:.2f})" if averaged else "",
-        constant + (f" (at most {averaged['weights']:.2f})" if averaged and averaged["weights"] else ""),
+        constant + (f" (at most {averaged['weights_99']:.2f})" if averaged and averaged["weights_99"] else ""),
         f"{averaged['rest']:.2f}" if averaged else "",
         line["verdict"],
         *inside,

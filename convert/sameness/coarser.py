@@ -108,9 +108,10 @@ def beside_noise(
 def _shares(found: Averaged) -> str:
     verb = "averages out" if found.is_noise else "does not average out"
     numbers = f"{found.share:.2f} of it stays; of noise {found.expected:.2f}, at most {found.high:.2f}"
-    if found.is_noise and found.share > found.high:
-        verb += ", but for as much as other roundings of the weights make,"
-        numbers += f"; that part is {found.constant:.2f}, at most {found.weights:.2f}, of typical rounding"
+    if found.share > found.high:
+        verb += ", but for as much as other roundings of the weights make," * found.is_noise
+        numbers += f"; that part is {found.constant:.2f} of typical rounding, of other weights at most "
+        numbers += f"{found.weights_95:.2f} to {found.weights_99:.2f}"
     if found.steady < 1:
         numbers += f"; of a function {found.steady:.2f}"
     return f"it {verb} over nearby inputs ({numbers})"

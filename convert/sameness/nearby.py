@@ -46,7 +46,7 @@ _DRAWS = 1000
 FUNCTION = 0.7  # coherent shares above it are a function's, where noise gives none such
 LEAST = 0.3  # of a unit's typical rounding; honest engines round by 0.3 to 1.1 of it
 _OTHERS = 16  # simulations of weights that are rounded otherwise
-_BEYOND = 2.602 * math.sqrt(1 + 1 / _OTHERS)  # deviations: Student's t of 15 degrees of freedom, once in 100
+_BEYOND = tuple(t * math.sqrt(1 + 1 / _OTHERS) for t in (1.753, 2.602))  # Student's, 15 degrees: once in 20, in 100
 _RANGE = (0.005, 0.995)  # quantiles of what noise gives
 _SMALL = 2.0**-20  # of a weight, so that effects are proportional
 _SECOND = ("addmm", "baddbmm")  # whose factors are the second and third operand
@@ -83,7 +83,8 @@ class Averaged:
         ratio: The largest difference, in units of its typical rounding.
         constant: The part that is the same at all inputs, in units of typical rounding.
         rest: The root mean square of the rest, in the same units.
-        weights: The most that other roundings of the weights give for ``constant``; 0 where that was not asked.
+        weights_95: What other roundings of the weights give for ``constant`` at most, but once in 20; 0 if not asked.
+        weights_99: The same, but once in 100.
         steady: The coherent share of a function; less than 1 where other tokens change its effect.
     """
 
@@ -95,7 +96,8 @@ class Averaged:
     ratio: float = math.nan
     constant: float = 0.0
     rest: float = 0.0
-    weights: float = 0.0
+    weights_95: float = 0.0
+    weights_99: float = 0.0
     steady: float = 1.0
 
     @property
@@ -106,12 +108,13 @@ class Averaged:
     @property
     def is_of_weights(self) -> bool:
         """Whether other roundings of the weights give such a part that is the same, and noise of the unit the rest."""
-        return self.constant <= self.weights and self._own_rest >= LEAST
+        return self.constant <= self.weights_95 and self._own_rest >= LEAST
 
     @property
     def is_function(self) -> bool:
-        """Whether noise gives none such, and most of it is the same everywhere."""
-        return self.is_distinct and not self.is_noise and self.share > FUNCTION * self.steady
+        """Whether noise gives none such, nor other roundings of the weights, and most of it is the same everywhere."""
+        can_be_weights = self.constant <= self.weights_99 and self._own_rest >= LEAST
+        return self.is_distinct and self.share > max(self.high, FUNCTION * self.steady) and not can_be_weights
 
     @property
     def is_distinct(self) -> bool:
@@ -333,16 +336,16 @@ def averaged(
     if result.share <= high:
         return result
     steady = _share(torch.stack(perturbed)[:, is_moved]) if draws else 1.0
-    weights = _of_other_weights(held, Nearby(given), is_moved, seed) / typical
-    return replace(result, weights=weights, steady=steady)
+    often, most = (one / typical for one in _of_other_weights(held, Nearby(given), is_moved, seed))
+    return replace(result, weights_95=often, weights_99=most, steady=steady)
 
 
-def _of_other_weights(held: Held, call: Nearby, is_moved: Tensor, seed: int) -> float:
-    """The most that other roundings of the weights move the outputs, by the norm."""
+def _of_other_weights(held: Held, call: Nearby, is_moved: Tensor, seed: int) -> list[float]:
+    """How far other roundings of the weights move the outputs, by the norm: at most, but once in 20 and once in 100."""
     truth = _flat(held.outputs(call))
     found = [_flat(held.otherwise(call, seed * _OTHERS + place)) - truth for place in range(_OTHERS)]
     norms = torch.stack([one[is_moved].norm() for one in found])
-    return float(norms.mean() + _BEYOND * norms.std())
+    return [float(norms.mean() + deviations * norms.std()) for deviations in _BEYOND]
 
 
 def _nearby(held: Held, given: Inputs, step: float, seed: int) -> Iterator[Nearby]:
