@@ -8,10 +8,11 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 from benchmarks.engines import __main__ as runner
 from benchmarks.engines.faults import FAULTS, planted
-from benchmarks.engines.judged import UNITS, judged
+from benchmarks.engines.judged import UNITS, Tapped, inside, judged, modules
 from benchmarks.engines.networks import Case, case
 from benchmarks.engines.port import NAMES as ENGINES
 from benchmarks.engines.port import ported
@@ -56,29 +57,39 @@ def test_a_table_says_why_an_engine_could_not_run() -> None:
 def test_an_engine_s_unit_is_found_and_no_bug_is_explained_by_it(way: str, tmp_path: Path) -> None:
     own = case("cnn")
     unit = "TF32 or float16 products" if way.startswith("TF32") else way
-    honest = judged(own.judged, ported("emulated", own.network, own.given, way, tmp_path), own.inputs)
-    assert (honest.verdict, honest.unit) == ("coarser rounding", unit)
-    wrong = ported("emulated", planted(own, "eps", 10, unit), own.given, way, tmp_path)
-    assert judged(own.judged, wrong, own.inputs).verdict == "not rounding"
+    honest = ported("emulated", own.network, own.inputs, way, tmp_path)
+    found = judged(own.network, lambda x: honest(x)[0], own.inputs)
+    assert (found.verdict, found.unit) == ("coarser rounding", unit)
+    wrong = ported("emulated", planted(own, "eps", 10, unit)[0], own.inputs, way, tmp_path)
+    assert judged(own.network, lambda x: wrong(x)[0], own.inputs).verdict == "not rounding"
+
+
+def test_an_engine_gives_the_results_of_modules_and_they_are_recorded(tmp_path: Path) -> None:
+    own = case("cnn")
+    names = modules(own.network)
+    values = ported("emulated", Tapped(own.network, names).eval(), own.inputs, "TF32 products", tmp_path)(own.inputs)
+    assert torch.equal(values[1 + names.index("head")], values[0])
+    assert inside(own.network, values, names, own.inputs, "float32").where[0].startswith("`stem.0`")
 
 
 @pytest.mark.parametrize(
     ("network", "fault"),
-    [(name, fault) for name in ("cnn", "vit") for fault in FAULTS if FAULTS[fault].fits(case(name).network)],
+    [(name, fault) for name in ("cnn", "vit", "llama") for fault in FAULTS if FAULTS[fault].fits(case(name).network)],
 )
 def test_a_fault_is_as_large_as_was_asked_for(network: str, fault: str) -> None:
     own = case(network)
-    wrong = planted(own, fault, 10, "bfloat16 products")
-    given = (own.given.double() if own.given.is_floating_point() else own.given,)
+    times = 1 if fault == "RoPE" else 10  # whose angles are wrong by any amount no further on
+    wrong, _ = planted(own, fault, times, "bfloat16 products")
+    given = (own.inputs.double() if own.inputs.is_floating_point() else own.inputs,)
     found = wrong.double()(*given) - case(network).network.double()(*given)
-    assert float(found.square().mean().sqrt()) == pytest.approx(10 * _noise(own), rel=0.05)
+    assert float(found.square().mean().sqrt()) == pytest.approx(times * _noise(own), rel=0.05)
 
 
 def _noise(own: Case) -> float:
-    program = Program.of_run(own.network, (own.given,))
-    truth = Lifted(program).outputs((own.given,), {})[""]
+    program = Program.of_run(own.network, (own.inputs,))
+    truth = Lifted(program).outputs((own.inputs,), {})[""]
     unit = next(one for one in UNITS if one.name == "bfloat16 products")
-    moved = Noisy(program, Noise(unit.precision, 0)).outputs((own.given,), {})[""]
+    moved = Noisy(program, Noise(unit.precision, 0)).outputs((own.inputs,), {})[""]
     return float((moved - truth).square().mean().sqrt())
 
 

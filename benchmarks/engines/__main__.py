@@ -1,8 +1,8 @@
 """Engines beside ``conv2attn``: what it says of networks that other programs run.
 
-    python -m benchmarks.engines build/engines.jsonl [--engine openvino] [--network cnn]
-    python -m benchmarks.engines build/engines.jsonl --planted     # bugs in networks that these engines run
-    python -m benchmarks.engines build/engines.jsonl --table       # writes the tables of benchmarks/ENGINES.md
+    python -m benchmarks.engines benchmarks/engines.jsonl [--engine openvino] [--network cnn]
+    python -m benchmarks.engines benchmarks/engines.jsonl --planted     # bugs in networks that these engines run
+    python -m benchmarks.engines benchmarks/engines.jsonl --table       # writes the tables of benchmarks/ENGINES.md
 
 A line of JSON is written for every pair as soon as it is known; a run goes on where the last one ended. Engines that
 are not installed are left out, and named. Where some need other versions of the same packages, install each into a
@@ -12,6 +12,7 @@ folder of its own (``pip install --target FOLDER``) and run it with that in PYTH
 from __future__ import annotations
 
 import argparse
+import copy
 import json
 import os
 import platform
@@ -26,8 +27,8 @@ from typing import Any
 
 import torch
 
-from benchmarks.engines.faults import FAULTS, TIMES, planted
-from benchmarks.engines.judged import judged
+from benchmarks.engines.faults import FAULTS, TIMES, TooSmallError, planted
+from benchmarks.engines.judged import Tapped, inside, judged, modules
 from benchmarks.engines.networks import NAMES, case
 from benchmarks.engines.port import NAMES as ENGINES
 from benchmarks.engines.port import CannotRunError, module, ported
@@ -69,15 +70,35 @@ def compared(pair: Line) -> Line:
     start = time.perf_counter()
     found: Line = {**pair, "version": module(pair["engine"]).VERSION, "machine": _processor()}
     one = case(pair["network"])
-    network = planted(one, pair["fault"], pair["times"], pair["declared"]) if pair["fault"] else one.network
+    network = one.network
+    if pair["fault"]:
+        try:
+            network, found["strength"] = planted(one, pair["fault"], pair["times"], pair["declared"])
+        except TooSmallError as error:
+            return {**found, "why_not": str(error)}
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
-            call = ported(pair["engine"], network, one.given, pair["way"], Path(folder))
+            call = ported(pair["engine"], network, one.inputs, pair["way"], _below(folder, "plain"))
         except CannotRunError as error:
             return {**found, "why_not": str(error)}
-        said = judged(one.judged, lambda x: call(one.made(x)), one.inputs)
-    return {**found, **asdict(said), "seconds": round(time.perf_counter() - start, 1)}
+        found |= asdict(judged(one.network, lambda x: call(x)[0], one.inputs))
+        found["seconds"] = round(time.perf_counter() - start, 1)
+        if pair["fault"]:
+            return found
+        names = modules(network)
+        try:
+            tapped = Tapped(copy.deepcopy(network), names).eval()
+            values = ported(pair["engine"], tapped, one.inputs, pair["way"], _below(folder, "tapped"))(one.inputs)
+        except CannotRunError as error:
+            return {**found, "values": str(error)}
+        return found | asdict(inside(one.network, values, names, one.inputs, pair["declared"]))
+
+
+def _below(folder: str, name: str) -> Path:
+    path = Path(folder) / name
+    path.mkdir()
+    return path
 
 
 def _processor() -> str:

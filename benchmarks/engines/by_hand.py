@@ -59,6 +59,8 @@ def operations(xp: Any, own: dict[str, Operation]) -> dict[str, Operation]:
         "split_with_sizes": split,
         "expand": expand,
         "max_pool2d_with_indices": lambda x, *sizes: (own["max_pool"](x),),
+        "exp": xp.exp,
+        "tanh": xp.tanh,
         "relu": lambda x: xp.maximum(x, 0),
         "add": lambda x, y: x + y,
         "sub": lambda x, y: x - y,
@@ -81,7 +83,7 @@ def operations(xp: Any, own: dict[str, Operation]) -> dict[str, Operation]:
 def by_hand(
     network: nn.Module, inputs: Tensor, table: dict[str, Operation], array: Callable[[Tensor], Any]
 ) -> Callable[[Any], Any]:
-    """A network of a library's operations, as a function of its arrays.
+    """A network of a library's operations, as a function of its arrays that gives all outputs.
 
     Args:
         network: The network.
@@ -106,7 +108,7 @@ def by_hand(
             if node.op == "placeholder":
                 values[node] = held.get(node.name, x)
             elif node.op == "output":
-                return values[node.args[0][0]]
+                return tuple(values[one] for one in node.args[0])
             else:
                 args, kwargs = tree_map(value, (list(node.args), dict(node.kwargs)))
                 is_item = node.target is operator.getitem

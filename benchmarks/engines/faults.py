@@ -14,8 +14,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from benchmarks.engines.judged import NAME, UNITS
-from benchmarks.engines.networks import Case, RmsNorm
+from benchmarks.engines.judged import UNITS
+from benchmarks.engines.networks import WIDTH, Attention, Case, LlamaAttention, LlamaModel, RmsNorm
 from conv2attn.convert.programs.float64 import Lifted
 from conv2attn.convert.programs.noise import Noise, Noisy
 from conv2attn.convert.programs.program import Program
@@ -80,8 +80,33 @@ def _channel(network: nn.Module, strength: float) -> None:
     layers[len(layers) // 2].weight.data[1] *= 1 + strength
 
 
+def _alpha(network: nn.Module, strength: float) -> None:
+    """Scores of attention have another factor: queries are scaled, as all engines read weights."""
+    for module in network.modules():
+        if isinstance(module, Attention):
+            module.qkv.weight.data[:WIDTH] *= 1 + strength
+            module.qkv.bias.data[:WIDTH] *= 1 + strength
+        if isinstance(module, LlamaAttention):
+            module.q_proj.weight.data *= 1 + strength
+
+
+def _rope(network: nn.Module, strength: float) -> None:
+    """Angles of rotary positions have another base."""
+    for module in network.modules():
+        if isinstance(module, LlamaModel):
+            module.turn(module.BASE * (1 + strength))
+
+
+def _has(*kinds: type[nn.Module]) -> Callable[[nn.Module], bool]:
+    return lambda network: any(isinstance(one, kinds) for one in network.modules())
+
+
 def _is_padded(one: nn.Module) -> bool:
     return isinstance(one, nn.Conv2d) and any(one.padding)
+
+
+class TooSmallError(ValueError):
+    """A fault of any strength has a smaller effect."""
 
 
 @dataclass(frozen=True)
@@ -99,30 +124,35 @@ class Fault:
 
 FAULTS = {
     "eps": Fault(_eps, lambda _: True),
-    "GELU by tanh": Fault(_gelu, lambda network: any(isinstance(one, nn.GELU) for one in network.modules())),
+    "GELU by tanh": Fault(_gelu, _has(nn.GELU)),
     "padding": Fault(_padding, lambda network: any(map(_is_padded, network.modules()))),
     "one channel": Fault(_channel, lambda _: True),
+    "alpha": Fault(_alpha, _has(Attention, LlamaAttention)),
+    "RoPE": Fault(_rope, _has(LlamaModel)),
 }
 
 
 @torch.no_grad()
-def planted(case: Case, fault: str, times: float, declared: str) -> nn.Module:
-    """A network with a fault.
+def planted(case: Case, fault: str, times: float, declared: str) -> tuple[nn.Module, float]:
+    """A network with a fault, and the fault's strength.
 
     Args:
         case: The network.
         fault: Its name.
         times: Its effect, in root mean squares of the typical rounding of the unit.
         declared: The unit's name.
+
+    Raises:
+        TooSmallError: No strength has so large an effect.
     """
     unit = next((one for one in UNITS if one.name == declared), UNITS[0])
-    program = Program.of_run(case.network, (case.given,))
-    truth = Lifted(program).outputs((case.given,), {})[NAME]
-    noisy = Noisy(program, Noise(unit.precision, 0)).outputs((case.given,), {})[NAME]
+    program = Program.of_run(case.network, (case.inputs,))
+    truth = Lifted(program).outputs((case.inputs,), {})[""]
+    noisy = Noisy(program, Noise(unit.precision, 0)).outputs((case.inputs,), {})[""]
     wanted = times * float((noisy - truth).square().mean().sqrt())
 
     right = copy.deepcopy(case.network).double()
-    given = case.given.double() if case.given.is_floating_point() else case.given
+    given = case.inputs.double() if case.inputs.is_floating_point() else case.inputs
 
     def wrong(strength: float) -> nn.Module:
         network = copy.deepcopy(case.network)
@@ -137,6 +167,6 @@ def planted(case: Case, fault: str, times: float, declared: str) -> nn.Module:
     for _ in range(_STEPS):
         found = effect(strength)
         if abs(found / wanted - 1) < _CLOSE:
-            return wrong(strength).float()
+            return wrong(strength).float(), strength
         strength *= min(max(wanted / found, 1e-2), 1e2)
-    raise ValueError(f"no strength of {fault} is {times} times the noise of {declared}; {strength:.3g} is {found:.3g}")
+    raise TooSmallError(f"no strength of {fault} is {times} times the noise of {declared}")

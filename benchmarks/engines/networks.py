@@ -1,10 +1,4 @@
-"""Networks that every engine runs: plain torch, random weights, norms whose scales and variances are spread.
-
-A ``Case`` holds the network that an engine converts, and the one that is judged. They differ for the language model: it
-takes tokens, which cannot be moved a little. What is judged draws the first token of a text from a real number, whose
-every move makes it another; the other tokens stay. Behind it all values move by some percent, as attention mixes them.
-Other tokens everywhere would say nothing: a bug's effect is then another at each input, as rounding is.
-"""
+"""Networks that every engine runs: plain torch, random weights, norms whose scales and variances are spread."""
 
 from __future__ import annotations
 
@@ -18,7 +12,6 @@ from torch import Tensor, nn
 
 SEED = 0
 VOCABULARY, WIDTH, HEADS, INNER = 128, 64, 4, 160
-_FINE = 2.0**12  # of a number that draws a token; a move of 1 % is some forty tokens
 
 
 @dataclass(frozen=True)
@@ -27,48 +20,13 @@ class Case:
 
     Attributes:
         name: Of the network.
-        network: What an engine converts.
-        judged: What is compared: the network, or it behind what makes its inputs.
-        inputs: Of what is judged.
+        network: The network.
+        inputs: Of it.
     """
 
     name: str
     network: nn.Module
-    judged: nn.Module
     inputs: Tensor
-
-    @property
-    def given(self) -> Tensor:
-        """The network's own inputs."""
-        return self.made(self.inputs)
-
-    def made(self, inputs: Tensor) -> Tensor:
-        """The network's own inputs, of those of what is judged."""
-        return self.judged.made(inputs) if isinstance(self.judged, Drawn) else inputs
-
-
-class Drawn(nn.Module):
-    """A network of tokens, whose first one is drawn by the low digits of a real number.
-
-    Args:
-        network: The network.
-        others: The other tokens, [B, N - 1].
-    """
-
-    others: Tensor
-
-    def __init__(self, network: nn.Module, others: Tensor) -> None:
-        super().__init__()
-        self.network = network
-        self.register_buffer("others", others)
-
-    def made(self, x: Tensor) -> Tensor:
-        """Tokens [B, N], of numbers [B, 1]."""
-        return torch.cat(((x * _FINE).floor().remainder(VOCABULARY).long(), self.others), 1)
-
-    def forward(self, x: Tensor) -> Any:
-        """Logits."""
-        return self.network(self.made(x))
 
 
 class Cnn(nn.Module):
@@ -223,6 +181,7 @@ class LlamaLayer(nn.Module):
 class LlamaModel(nn.Module):
     """The layers of a Llama, for texts of one length."""
 
+    BASE = 10_000.0
     cos: Tensor
     sin: Tensor
     mask: Tensor
@@ -232,11 +191,17 @@ class LlamaModel(nn.Module):
         self.embed_tokens = nn.Embedding(VOCABULARY, WIDTH)
         self.layers = nn.ModuleList(LlamaLayer() for _ in range(3))
         self.norm = RmsNorm()
-        size = WIDTH // HEADS
-        angles = torch.arange(length)[:, None] * 10000.0 ** (-torch.arange(0, size, 2) / size)
-        self.register_buffer("cos", angles.cos().repeat(1, 2), persistent=False)
-        self.register_buffer("sin", angles.sin().repeat(1, 2), persistent=False)
+        self.length = length
+        self.turn(self.BASE)
         self.register_buffer("mask", torch.full((length, length), -1e4).triu(1), persistent=False)
+
+    def turn(self, base: float) -> None:
+        """Rotates pairs of channels by angles of this base."""
+        size, self.base = WIDTH // HEADS, base
+        places = torch.arange(self.length, dtype=torch.float64)[:, None]
+        angles = places * base ** (-torch.arange(0, size, 2, dtype=torch.float64) / size)
+        self.register_buffer("cos", angles.cos().float().repeat(1, 2), persistent=False)
+        self.register_buffer("sin", angles.sin().float().repeat(1, 2), persistent=False)
 
     def forward(self, tokens: Tensor) -> Any:
         """Tokens [B, N] to [B, N, C]."""
@@ -268,11 +233,10 @@ def case(name: str) -> Case:
     torch.manual_seed(SEED)
     if name == "llama":
         llama = _spread(Llama())
-        others = torch.randint(VOCABULARY, (3, Llama.LENGTH - 1))
-        return Case(name, llama, Drawn(llama, others).eval(), torch.randn(3, 1))
+        return Case(name, llama, torch.randint(VOCABULARY, (3, Llama.LENGTH)))
     blocks: dict[str, Callable[[], nn.Module]] = {"vit": Attending, "mixer": lambda: Mixed(16)}
     network = _spread(Cnn() if name == "cnn" else Patches(blocks[name]))
-    return Case(name, network, network, torch.randn(4, 3, 32, 32))
+    return Case(name, network, torch.randn(4, 3, 32, 32))
 
 
 def _spread(network: nn.Module) -> nn.Module:

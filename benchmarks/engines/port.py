@@ -1,4 +1,7 @@
-"""What an engine's port gives: a network in that engine, as a callable of the network's own inputs."""
+"""What an engine's port gives: a network in that engine, as a callable of the network's own inputs.
+
+Where the network gives several tensors, the callable gives as many, in their order.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,7 @@ from types import ModuleType
 from torch import Tensor, nn
 
 Call = Callable[[Tensor], Tensor]
+Calls = Callable[[Tensor], tuple[Tensor, ...]]
 NAMES = tuple(sorted(path.stem for path in (Path(__file__).parent / "ports").glob("[!_]*.py")))
 
 
@@ -27,7 +31,7 @@ def module(name: str) -> ModuleType:
     return importlib.import_module(f"benchmarks.engines.ports.{name}")
 
 
-def ported(name: str, network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Call:
+def ported(name: str, network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Calls:
     """A network in an engine.
 
     Args:
@@ -41,7 +45,7 @@ def ported(name: str, network: nn.Module, inputs: Tensor, way: str, folder: Path
         CannotRunError: It cannot be converted or run.
     """
     try:
-        call: Call = module(name).port(copy.deepcopy(network), inputs, way, folder)
+        call: Calls = module(name).port(copy.deepcopy(network), inputs, way, folder)
         call(inputs)
     except CannotRunError:
         raise

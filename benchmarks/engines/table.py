@@ -7,15 +7,14 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from benchmarks.engines.judged import CONSTANT
-from conv2attn.convert.sameness.nearby import FUNCTION
-from conv2attn.convert.sameness.verdict import THRESHOLD
+from benchmarks.engines.faults import TIMES
 
 Line = dict[str, Any]
 MARKS = "<!-- {}: the runner writes it -->", "<!-- the end of {} -->"
 HONEST = (
-    "| engine | in | network | float32's | unit found | of it | coherent | constant | signed | verdict | seconds |\n"
-    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
+    "| engine | in | network | float32's | unit | of it | coherent | constant | rest | verdict | recorded in | of it | "
+    "verdict | biased |\n"
+    "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"
 )
 PLANTED = "| engine | in | network | bug | 1 | 3 | 10 | 30 |\n| --- | --- | --- | --- | --- | --- | --- | --- |"
 
@@ -44,21 +43,30 @@ def _between(page: str, name: str, text: str) -> str:
 
 def row(line: Line) -> str:
     """A row of the table of engines."""
-    is_own = line["unit"] == line["declared"]
+    averaged, declared = line["averaged"] or {}, line["declared"]
+    unit = line["unit"] if line["unit"] in ("", declared) else f"{line['unit']} ({declared} was declared)"
+    constant = f"{averaged['constant']:.2f}" if averaged else ""
+    inside = ("", "", line["values"], "")
+    if "inside_verdict" in line:
+        inside = line["recorded_in"], _ratio(line["inside_ratio"]), line["inside_verdict"], str(len(line["bias"]))
     cells = (
         f"{line['engine']} {line['version']}",
         line["way"] + (", emulated" if line["engine"] == "emulated" else ""),
         line["network"],
-        f"{line['ratio']:,.2f}" if line["ratio"] < 100 else f"{line['ratio']:,.0f}",
-        line["unit"] if is_own else f"{line['unit']} ({line['declared']} was declared)",
-        f"{line['unit_ratio']:.2f}",
-        f"{line['share']:.2f} ({line['expected']:.2f} to {line['high']:.2f})",
-        f"{line['constant']:.2f}",
-        f"{line['bias']:.2f} +- {line['bias_error']:.2f}",
+        _ratio(line["ratio"]),
+        unit,
+        _ratio(line["unit_ratio"]),
+        f"{averaged['share']:.2f} (at most {averaged['high']:.2f})" if averaged else "",
+        constant + (f" (at most {averaged['weights_99']:.2f})" if averaged and averaged["weights_99"] else ""),
+        f"{averaged['rest']:.2f}" if averaged else "",
         line["verdict"],
-        f"{line['seconds']:.0f}",
+        *inside,
     )
     return "| " + " | ".join(cells) + " |"
+
+
+def _ratio(value: float | None) -> str:
+    return "" if value is None or value != value else f"{value:,.2f}" if value < 100 else f"{value:,.0f}"
 
 
 def _place(line: Line) -> tuple[str, ...]:
@@ -77,20 +85,22 @@ def why_not(lines: Iterable[Line]) -> Iterator[str]:
 
 
 def found_by(line: Line) -> str:
-    """What a planted bug was found by: its size, its averages, or nothing. Averages tell in float32, too."""
-    if not line["unit_ratio"] <= THRESHOLD:
-        return "size"
-    is_function = line["share"] > max(line["high"], FUNCTION) and line["constant"] > CONSTANT
-    if line["verdict"] == "not rounding" or (line["verdict"] == "rounding" and is_function):
-        return "averages"
-    return line["verdict"] if line["verdict"] in ("cannot say", "biased rounding") else "-"
+    """How a planted bug was found: by its size, by averages, or not, with the verdict and its ratio."""
+    if line["verdict"] == "not rounding":
+        return "size" if line["averaged"] is None else "averages"
+    if line["verdict"] == "rounding" and "does not average out" in line["report"]:
+        return "averages, a note"
+    if line["verdict"] == "cannot say":
+        return "cannot say"
+    return f"- ({_ratio(line['unit_ratio'])} of {line['unit']})"
 
 
 def planted_rows(lines: list[Line]) -> Iterator[str]:
-    """Rows of the table of bugs."""
+    """Rows of the table of bugs; a cell is empty where the bug cannot be so large."""
 
     def key(line: Line) -> tuple[str, ...]:
         return line["engine"], line["way"], line["network"], line["fault"]
 
-    for about, group in itertools.groupby(sorted(lines, key=lambda line: (*key(line), line["times"])), key):
-        yield "| " + " | ".join([*about, *map(found_by, group)]) + " |"
+    for about, group in itertools.groupby(sorted(lines, key=key), key):
+        cells = {line["times"]: found_by(line) for line in group}
+        yield "| " + " | ".join([*about, *(cells.get(times, "") for times in TIMES)]) + " |"

@@ -3,6 +3,9 @@
 Two signs are asked for, as a wrong constant is as large as a coarse unit, too: the size fits, and the difference
 averages out over inputs nearby (``nearby.py``). Where inputs cannot be moved, or the other side's values are recorded,
 the size alone is told, and the verdict stays.
+
+Rounding of the declared precision averages out, too. So a difference that is larger than honest engines' and does not
+is told, though its size is within the limit: a small wrong constant may be in it, or a kernel whose constants are off.
 """
 
 from __future__ import annotations
@@ -13,11 +16,11 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..programs.noise import UNITS
+from ..programs.noise import UNITS, Precision
 from ..programs.program import Program
 from .given import Inputs
 from .nearby import FUNCTION, Averaged, Call, averaged
-from .units import ALL, chosen, ratios
+from .units import ALL, Unit, chosen, ratios
 from .verdict import Sameness, format_ratio
 
 
@@ -31,6 +34,7 @@ def in_coarser_unit(
     *,
     declared: torch.dtype,
     seed: int,
+    draws: bool = False,
 ) -> Sameness:
     """The verdict on a difference that is not rounding of the declared precision.
 
@@ -43,6 +47,7 @@ def in_coarser_unit(
         call: Runs the other side on other inputs, or why it cannot be run.
         declared: The precision of both.
         seed: Of the noise.
+        draws: Whether tokens are drawn again, as they cannot be moved.
     """
     tried = {
         unit: ratios(program, given, truth, outputs, unit.precision, seed=seed)
@@ -58,7 +63,7 @@ def in_coarser_unit(
         return replace(
             found, notes=(*found.notes, f"It is {size}; whether it averages out as such is not known, as {call}.")
         )
-    shares = averaged(program, call, given, unit, seed=seed)
+    shares = replace(averaged(program, call, given, unit, seed=seed, draws=draws), ratio=tried[unit])
     said = _shares(shares)
     if shares.is_noise:
         reason = f"of {unit.name} ({times} times theirs), not of {own} ({format_ratio(found.ratio)} times); {said}"
@@ -73,12 +78,40 @@ def in_coarser_unit(
         )
     if shares.is_function:
         return replace(found, averaged=shares, notes=(*found.notes, f"It is {size}, but {said}: a function differs."))
-    reason = f"the difference is {size}, and {said}, between noise and a function ({FUNCTION:g})"
+    reason = f"the difference is {size}, and {said}, between noise and a function ({FUNCTION * shares.steady:.2g})"
     remedy = f"let both sides compute in {own}, or compare on other inputs"
     return replace(found, verdict="cannot say", reason=reason, remedy=remedy, averaged=shares)
+
+
+def beside_noise(
+    found: Sameness, program: Program, given: Inputs, call: Call, *, declared: torch.dtype, seed: int, draws: bool
+) -> Sameness:
+    """The verdict on rounding of the declared precision, with a note where it is large and does not average out.
+
+    Args:
+        found: The verdict so far.
+        program: As for ``in_coarser_unit``.
+        given: The inputs.
+        call: Runs the other side on other inputs.
+        declared: The precision of both.
+        seed: Of the noise.
+        draws: Whether tokens are drawn again, as they cannot be moved.
+    """
+    unit = Unit(str(declared).removeprefix("torch."), Precision(), UNITS[declared], is_stored=True)
+    shares = replace(averaged(program, call, given, unit, seed=seed, draws=draws), ratio=found.ratio)
+    if not shares.is_function:
+        return replace(found, averaged=shares)
+    note = f"It is as small as rounding, but {_shares(shares)}: a constant may differ a little."
+    return replace(found, averaged=shares, notes=(*found.notes, note))
 
 
 def _shares(found: Averaged) -> str:
     verb = "averages out" if found.is_noise else "does not average out"
     numbers = f"{found.share:.2f} of it stays; of noise {found.expected:.2f}, at most {found.high:.2f}"
+    if found.share > found.high:
+        verb += ", but for as much as other roundings of the weights make," * found.is_noise
+        numbers += f"; that part is {found.constant:.2f} of typical rounding, of other weights at most "
+        numbers += f"{found.weights_95:.2f} to {found.weights_99:.2f}"
+    if found.steady < 1:
+        numbers += f"; of a function {found.steady:.2f}"
     return f"it {verb} over nearby inputs ({numbers})"

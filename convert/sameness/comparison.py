@@ -28,7 +28,8 @@ from ..programs.program import Program
 from ..programs.walk import VALUE, name_of
 from .bias import Bias, biases
 from .both import Both, has_same_operations, reads_bits
-from .coarser import in_coarser_unit
+from .coarser import beside_noise, in_coarser_unit
+from .drawn import can_draw
 from .given import Inputs
 from .nearby import Call, Nearby, can_move, embeddings
 from .notes import notes_of, unfair
@@ -45,6 +46,7 @@ from .sides import OnnxCall, Side
 from .stretches import PRODUCTS, Compared, compared
 from .tokens import chosen_tokens, tokens_of
 from .typical import Scale, Typical, typical
+from .units import USUAL
 from .unlike import unlike, weighed
 from .unseen import unseen
 from .verdict import (
@@ -351,8 +353,18 @@ class Comparison:
         found = dict(zip(names, outputs.values(), strict=False))
         if len(found) < len(names):
             return basis
-        options: dict[str, Any] = {"declared": declared.pop(), "seed": self.seed}
+        options: dict[str, Any] = {"declared": declared.pop(), "seed": self.seed, "draws": self._draws(graph)}
         return in_coarser_unit(basis, graph, self.given, truth, found, self._nearby(graph, names), **options)
+
+    def _averaged(self, basis: Sameness, graph: Program) -> Sameness:
+        """The verdict on rounding of a side without operations, which is run nearby if it is larger than usual."""
+        if basis.verdict != "rounding" or basis.ratio <= USUAL or self._computed_in(0) != self._computed_in(1):
+            return basis
+        call = self._nearby(graph, list(self.played[self.exact].outputs))
+        if isinstance(call, str):
+            return basis
+        options: dict[str, Any] = {"declared": self._computed_in(0), "seed": self.seed, "draws": self._draws(graph)}
+        return beside_noise(basis, graph, self.given, call, **options)
 
     def _nearby(self, graph: Program, names: Sequence[str]) -> Call | str:
         """What runs the other side on inputs nearby, with outputs by these names; or why that cannot be done."""
@@ -361,10 +373,8 @@ class Comparison:
             return f"{side.name} is recorded on these inputs alone"
         if len(self.played[1 - self.exact].outputs) != len(names):
             return f"{side.name} has more outputs"
-        if not can_move(self.given):
-            embedded = embeddings(graph)
-            if not embedded or not side.has_modules(embedded):
-                return f"the inputs are no real numbers, and {side.name} has no embeddings of them by the same names"
+        if not can_move(self.given) and not self._has_embeddings(graph) and not self._draws(graph):
+            return f"the inputs are no real numbers, nor tokens of several kinds that {self._names[0]} embeds"
 
         def call(nearby: Nearby) -> dict[str, Tensor]:
             with side.shifted(nearby.shifts):
@@ -372,6 +382,15 @@ class Comparison:
             return dict(zip(names, found, strict=True))
 
         return call
+
+    def _has_embeddings(self, graph: Program) -> bool:
+        """Whether the other side embeds what is given in modules of the same names."""
+        embedded = embeddings(graph)
+        return embedded is not None and bool(embedded) and self.sides[1 - self.exact].has_modules(embedded)
+
+    def _draws(self, graph: Program) -> bool:
+        """Whether tokens are drawn again for inputs nearby, as neither they nor what they are embedded as can move."""
+        return not can_move(self.given) and not self._has_embeddings(graph) and can_draw(graph, self.given)
 
     def _is_everywhere(self, basis: Sameness, graph: Program) -> bool:
         """Whether no few places are to blame: of the products inside, half differ, as a coarser unit makes them."""
@@ -425,7 +444,7 @@ class Comparison:
         """The verdict where the outputs differ by rounding: so must each operation's result on the same inputs."""
         own = self.operations
         if own is None or isinstance(own, str):
-            return self._biased(basis, graph)
+            return self._averaged(self._biased(basis, graph), graph)
         if self._computed_in(0) != self._computed_in(1):
             return self._with_unlike(basis, graph, own, None)
         parts = self._parted(graph, own, INNER)

@@ -21,7 +21,7 @@ from .given import Inputs
 from .outputs import THRESHOLD, sampled
 from .typical import RUNS
 
-_USUAL = 1.2  # honest engines are below it, in their own unit
+USUAL = 1.2  # honest engines are below it, in their own unit
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def ratios(
 def chosen(tried: Mapping[Unit, float]) -> Unit | None:
     """The finest unit whose own rounding is as large as a difference, or the one that comes nearest."""
     explaining = {unit: ratio for unit, ratio in tried.items() if ratio <= THRESHOLD}
-    usual = [unit for unit, ratio in explaining.items() if ratio <= _USUAL]
+    usual = [unit for unit, ratio in explaining.items() if ratio <= USUAL]
     return usual[0] if usual else min(explaining, key=explaining.__getitem__, default=None)
 
 

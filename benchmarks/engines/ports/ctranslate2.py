@@ -12,7 +12,7 @@ from ctranslate2.converters.transformers import LlamaLoader
 from torch import Tensor, nn
 
 from benchmarks.engines.networks import HEADS, VOCABULARY, Llama
-from benchmarks.engines.port import Call, CannotRunError
+from benchmarks.engines.port import Calls, CannotRunError
 
 PACKAGE = "ctranslate2 transformers"
 VERSION = ctranslate2.__version__
@@ -24,7 +24,7 @@ DECLARED = {
 }
 
 
-def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Call:
+def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Calls:
     """The network in CTranslate2."""
     if not isinstance(network, Llama):
         raise CannotRunError("it runs language models and translators alone")
@@ -33,7 +33,7 @@ def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Call:
         raise CannotRunError(f"this processor has no {way}: CTranslate2 computes in {', '.join(sorted(supported))}")
     layers = network.model.layers
     network.config = SimpleNamespace(
-        num_hidden_layers=len(layers), num_attention_heads=HEADS, rope_parameters=None, rope_theta=10_000.0
+        num_hidden_layers=len(layers), num_attention_heads=HEADS, rope_parameters=None, rope_theta=network.model.base
     )
     spec = LlamaLoader().get_model_spec(network)
     spec.register_vocabulary([f"t{place}" for place in range(VOCABULARY)])
@@ -45,9 +45,9 @@ def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Call:
     spec.save(str(folder / "model"))
     generator = ctranslate2.Generator(str(folder / "model"), compute_type=way, intra_threads=1)
 
-    def call(x: Tensor) -> Tensor:
+    def call(x: Tensor) -> tuple[Tensor, ...]:
         count = np.full(len(x), x.shape[1], dtype=np.int32)
         tokens, lengths = (ctranslate2.StorageView.from_array(one) for one in (x.numpy().astype(np.int32), count))
-        return torch.from_numpy(np.array(generator.forward_batch(tokens, lengths)))
+        return (torch.from_numpy(np.array(generator.forward_batch(tokens, lengths))),)
 
     return call

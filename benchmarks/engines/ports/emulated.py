@@ -8,7 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.court import units
-from benchmarks.engines.port import Call
+from benchmarks.engines.port import Calls
+from benchmarks.engines.ports.onnxruntime import outputs_of
 
 PACKAGE = "torch"
 VERSION = torch.__version__
@@ -26,6 +27,11 @@ _ROUNDED = {
 }
 
 
-def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Call:
+def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Calls:
     """The network in torch, with rounded factors."""
-    return units.with_products(network, _ROUNDED[way])
+    run = units.with_products(network, _ROUNDED[way])
+
+    def call(x: Tensor) -> tuple[Tensor, ...]:
+        return outputs_of(run(x))
+
+    return call

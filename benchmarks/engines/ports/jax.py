@@ -13,7 +13,7 @@ from jax import lax
 from torch import Tensor, nn
 
 from benchmarks.engines.by_hand import by_hand, operations
-from benchmarks.engines.port import Call
+from benchmarks.engines.port import Calls
 
 PACKAGE = "jax"
 VERSION = jax.__version__
@@ -53,7 +53,7 @@ _TABLE = operations(
 )
 
 
-def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Call:
+def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Calls:
     """The network in JAX."""
 
     def array(x: Tensor) -> Any:
@@ -64,8 +64,8 @@ def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Call:
     run = run if way == "float32, one by one" else jax.jit(run)
     precision = "bfloat16" if way == "precision bfloat16" else "float32"
 
-    def call(x: Tensor) -> Tensor:
+    def call(x: Tensor) -> tuple[Tensor, ...]:
         with jax.default_matmul_precision(precision):
-            return torch.from_numpy(np.array(run(array(x)).astype(jnp.float32)))
+            return tuple(torch.from_numpy(np.array(one.astype(jnp.float32))) for one in run(array(x)))
 
     return call

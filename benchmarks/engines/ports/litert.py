@@ -12,14 +12,14 @@ import torch
 from ai_edge_litert.interpreter import Interpreter, OpResolverType
 from torch import Tensor, nn
 
-from benchmarks.engines.port import Call
+from benchmarks.engines.port import Calls
 
 PACKAGE = "litert-torch ai-edge-litert"
 VERSION = version("ai-edge-litert")
 DECLARED = {"XNNPACK": "float32", "own kernels": "float32"}
 
 
-def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Call:
+def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Calls:
     """The network in LiteRT."""
     path = folder / "network.tflite"
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
@@ -27,11 +27,11 @@ def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Call:
     resolver = OpResolverType.AUTO if way == "XNNPACK" else OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES
     interpreter = Interpreter(str(path), experimental_op_resolver_type=resolver, num_threads=1)
     interpreter.allocate_tensors()
-    given, found = interpreter.get_input_details()[0], interpreter.get_output_details()[0]
+    dtype = interpreter.get_input_details()[0]["dtype"]
+    run = interpreter.get_signature_runner()
 
-    def call(x: Tensor) -> Tensor:
-        interpreter.set_tensor(given["index"], x.numpy().astype(given["dtype"]))
-        interpreter.invoke()
-        return torch.from_numpy(interpreter.get_tensor(found["index"]).copy())
+    def call(x: Tensor) -> tuple[Tensor, ...]:
+        found = run(args_0=x.numpy().astype(dtype))
+        return tuple(torch.from_numpy(found[f"output_{place}"].copy()) for place in range(len(found)))
 
     return call

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from benchmarks.engines.by_hand import by_hand, operations
-from benchmarks.engines.port import Call
+from benchmarks.engines.port import Calls
 
 PACKAGE = "mlx[cpu]"
 VERSION = version("mlx")
@@ -47,7 +47,7 @@ _TABLE = operations(
 )
 
 
-def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Call:
+def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Calls:
     """The network in MLX."""
 
     def array(x: Tensor) -> Any:
@@ -56,7 +56,7 @@ def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Call:
 
     run = by_hand(network, inputs, _TABLE, array)
 
-    def call(x: Tensor) -> Tensor:
-        return torch.from_numpy(np.array(run(array(x)).astype(mx.float32)))
+    def call(x: Tensor) -> tuple[Tensor, ...]:
+        return tuple(torch.from_numpy(np.array(one.astype(mx.float32))) for one in run(array(x)))
 
     return call

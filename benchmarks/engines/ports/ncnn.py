@@ -11,7 +11,8 @@ import pnnx
 import torch
 from torch import Tensor, nn
 
-from benchmarks.engines.port import Call, CannotRunError
+from benchmarks.engines.port import Calls, CannotRunError
+from benchmarks.engines.ports.onnxruntime import outputs_of
 
 PACKAGE = "ncnn pnnx"
 VERSION = ncnn.__version__
@@ -23,7 +24,7 @@ DECLARED = {
 }
 
 
-def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Call:
+def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Calls:
     """The network in ncnn."""
     if not inputs.is_floating_point():
         raise CannotRunError("the port gives ncnn images alone")
@@ -39,12 +40,15 @@ def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Call:
     net.load_param(str(folder / "network.ncnn.param"))
     net.load_model(str(folder / "network.ncnn.bin"))
 
-    def call(x: Tensor) -> Tensor:
+    count = len(outputs_of(network(one)))
+
+    def call(x: Tensor) -> tuple[Tensor, ...]:
         found = []
         for image in x.numpy():
             extractor = net.create_extractor()
             extractor.input("in0", ncnn.Mat(np.ascontiguousarray(image)).clone())
-            found.append(torch.from_numpy(np.array(extractor.extract("out0")[1])).float())
-        return torch.stack(found)
+            parts = (np.array(extractor.extract(f"out{place}")[1]) for place in range(count))
+            found.append([torch.from_numpy(part).float() for part in parts])
+        return tuple(map(torch.stack, zip(*found, strict=True)))
 
     return call

@@ -8,7 +8,7 @@ import openvino
 import torch
 from torch import Tensor, nn
 
-from benchmarks.engines.port import Call, CannotRunError
+from benchmarks.engines.port import Calls, CannotRunError
 from benchmarks.engines.ports.onnxruntime import exported
 
 PACKAGE = "openvino"
@@ -27,7 +27,7 @@ DECLARED = {
 }
 
 
-def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Call:
+def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Calls:
     """The network in OpenVINO's plugin for processors."""
     hint = _HINTS[way]
     options = {} if hint is None else {"INFERENCE_PRECISION_HINT": hint}
@@ -37,7 +37,8 @@ def port(network: nn.Module, inputs: Tensor, way: str, folder: Path) -> Call:
     if hint is not None and chosen != hint:
         raise CannotRunError(f"this processor has no {way[5:]}: OpenVINO computes in {chosen.get_type_name()}")
 
-    def call(x: Tensor) -> Tensor:
-        return torch.from_numpy(compiled([x.numpy()])[0].copy())
+    def call(x: Tensor) -> tuple[Tensor, ...]:
+        found = compiled([x.numpy()])
+        return tuple(torch.from_numpy(found[place].copy()) for place in range(len(compiled.outputs)))
 
     return call

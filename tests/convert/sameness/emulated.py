@@ -21,19 +21,26 @@ def network(eps: float = 1e-5) -> nn.Module:
 
 
 class RoundedFactors(TorchDispatchMode):
-    """Products of factors that are rounded to so many binary digits, with sums in float32."""
+    """Products of factors that are rounded to so many binary digits, with sums in float32.
 
-    def __init__(self, digits: int) -> None:
+    Args:
+        digits: Binary digits.
+        has_weights: Whether second factors are rounded, too.
+    """
+
+    def __init__(self, digits: int, *, has_weights: bool = True) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._digits = digits
+        self._digits, self._has_weights = digits, has_weights
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The operation, of rounded factors."""
-        places = _FACTORS.get(func._schema.name.split("::")[1], ())
-        given = [self._rounded(one) if place in places else one for place, one in enumerate(args)]
+        places: tuple[int, ...] = _FACTORS.get(func._schema.name.split("::")[1], ())
+        places = places if self._has_weights else places[:1]
+        given = [self.rounded(one) if place in places else one for place, one in enumerate(args)]
         return func(*given, **(kwargs or {}))
 
-    def _rounded(self, x: Tensor) -> Tensor:
+    def rounded(self, x: Tensor) -> Tensor:
+        """Numbers to nearest."""
         mantissa, exponent = torch.frexp(x)
         return torch.ldexp((mantissa * 2.0**self._digits).round() / 2.0**self._digits, exponent)
 

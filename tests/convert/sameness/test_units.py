@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from conv2attn.convert.programs.float64 import Lifted
 from conv2attn.convert.programs.noise import Precision
 from conv2attn.convert.programs.program import Program
+from conv2attn.convert.sameness.drawn import drawn
 from conv2attn.convert.sameness.given import Inputs
-from conv2attn.convert.sameness.nearby import Held, Nearby, averaged
+from conv2attn.convert.sameness.nearby import Held, Nearby, Steady, averaged
 from conv2attn.convert.sameness.same import same
 from conv2attn.convert.sameness.units import ALL, Unit, ratios
 from conv2attn.convert.sameness.verdict import THRESHOLD
@@ -116,12 +117,107 @@ def test_a_wrong_eps_in_a_coarser_unit_does_not_average_out_over_moved_embedding
     assert all(not one._forward_hooks for one in wrong.modules())
 
 
-def test_that_tokens_cannot_be_moved_in_a_black_box_is_told() -> None:
-    own = Positioned().eval()
-    held = [engine(own, 11)]  # where nobody looks for a network
-    found = same(own, lambda x: held[0](x), TOKENS)
+class Mixed(Positioned):
+    """The same, whose later tokens also read the earlier ones."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[batch, 12] to [batch, 12, 50]."""
+        x = self.table(x)
+        x = x + 0.3 * (x @ self.first.weight.T).cumsum(1)
+        x = self.second(self.norm(x).relu()) + x
+        found: Tensor = x @ self.table.weight.T
+        return found
+
+
+def black_box(own: nn.Module, digits: int) -> Callable[[Tensor], Tensor]:
+    held = [engine(own, digits)]  # where nobody looks for a network
+    return lambda x: torch.from_numpy(held[0](x).detach().numpy().copy())
+
+
+@pytest.mark.parametrize(("digits", "name"), [(11, "TF32 or float16 products"), (8, "bfloat16 products")])
+def test_tokens_of_a_black_box_are_drawn_again_and_its_rounding_averages_out(digits: int, name: str) -> None:
+    own = Mixed().eval()
+    found = same(own, black_box(own, digits), TOKENS)
+    assert (found.verdict, found.unit) == ("coarser rounding", name)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("digits", [8, 11, 24])
+def test_a_wrong_eps_in_a_black_box_of_tokens_is_never_called_coarser_rounding(digits: int) -> None:
+    eps = {8: 5e-2, 11: 3e-3, 24: 2e-2}[digits]  # of the last, bfloat16 is as large
+    found = same(Mixed().eval(), black_box(Mixed(eps).eval(), digits), TOKENS)
     assert found.verdict == "not rounding"
-    assert "no embeddings" in found.notes[-1]
+    assert found.averaged is not None
+    assert found.averaged.is_function
+
+
+def test_drawn_tokens_are_others_of_those_given_in_one_place_of_each_text() -> None:
+    program = Program.of_run(Mixed().eval(), (TOKENS,))
+    for one in drawn(program, Inputs.of(TOKENS), 4, seed=0):
+        (tokens,) = one.args
+        assert bool((tokens != TOKENS).sum(1).eq(1).all())
+        assert set(tokens.flatten().tolist()) <= set(TOKENS.flatten().tolist())
+
+
+def test_numbers_that_do_not_move_are_rounded_and_others_are_not() -> None:
+    program = Program.of_run(Mixed().eval(), (TOKENS,))
+    steady, (node, *_) = Steady(unit("bfloat16 products")), program.nodes
+    first = torch.linspace(1.0, 1.9, 7, dtype=torch.float64)
+    assert torch.equal(steady.rounded(node, 0, first), first.bfloat16().double())
+    steady.next()
+    moved = torch.where(torch.arange(7) < 3, first, first + 0.1)
+    assert torch.equal(steady.rounded(node, 0, moved), torch.cat((first[:3].bfloat16().double(), moved[3:])))
+
+
+def test_too_few_tokens_to_draw_from_are_told() -> None:
+    own, few = Mixed().eval(), TOKENS.remainder(3)
+    found = same(own, black_box(own, 11), few)
+    assert found.verdict == "not rounding"
+    assert "tokens of several kinds" in found.notes[-1]
+
+
+def folded(own: nn.Module, digits: int) -> Callable[[Tensor], Tensor]:
+    """An engine that scales weights before it rounds them, as where a norm is folded into them."""
+    held, mode = copy.deepcopy(own), RoundedFactors(digits, has_weights=False)
+    for place, one in enumerate(held.parameters()):
+        if one.ndim > 1:
+            scale = 1 + torch.rand(len(one), generator=torch.Generator().manual_seed(place))
+            scale = scale.view(-1, *[1] * (one.ndim - 1))
+            one.data = mode.rounded(one.data * scale) / scale
+    held = held.double()
+
+    def run(x: Tensor) -> Tensor:
+        with mode:
+            found: Tensor = held(x.double())
+        return found.float()
+
+    return run
+
+
+def test_a_constant_part_as_large_as_other_roundings_of_the_weights_is_rounding() -> None:
+    own = network()
+    found = same(own, folded(own, 8), X)
+    assert (found.verdict, found.unit) == ("coarser rounding", "bfloat16 products")
+    assert found.averaged is not None
+    assert found.averaged.share > found.averaged.high
+    assert found.averaged.is_of_weights
+
+
+@pytest.mark.fault
+def test_a_wrong_eps_beside_other_roundings_of_the_weights_is_found() -> None:
+    found = same(network(), folded(network(2e-2), 8), X)
+    assert found.verdict == "not rounding"
+
+
+@pytest.mark.fault
+def test_a_small_constant_within_rounding_is_told_as_it_does_not_average_out() -> None:
+    own, wrong = network(), network(1.003e-5 + 1e-6).double()
+    held = [wrong]
+    found = same(own, lambda x: torch.from_numpy(held[0](x.double()).detach().float().numpy()), X)
+    assert (found.verdict, found.exit_code) == ("rounding", 0)
+    assert found.averaged is not None
+    assert found.averaged.is_function
+    assert any("does not average out" in one for one in found.notes)
 
 
 def test_inputs_themselves_are_left_as_they_are() -> None:
