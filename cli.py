@@ -370,7 +370,7 @@ def same(
     dtype: DtypeOption = None,
     unit: Annotated[
         list[str] | None,
-        typer.Option(metavar="UNIT", help='Coarser unit to allow, e.g. "bfloat16 products". Repeatable.'),
+        typer.Option(metavar="UNIT", help='Rounding to allow, e.g. "bfloat16 products". Repeatable.'),
     ] = None,
     blocks: Annotated[
         bool,
@@ -450,7 +450,7 @@ def demo(
         return run_demo(out or DEFAULT_FOLDER, count=images, seed=seed, progress=advance)
 
 
-@command(app, TRAIN, computes=True, example="net.pth --arch net.py:Net --trust --out grafted")
+@command(app, TRAIN, computes=True, example="net.pth --arch net.py:Net --out grafted")
 def graft(
     checkpoint: Annotated[
         Path | None,
@@ -496,7 +496,7 @@ def graft(
         typer.Option(
             callback=positive,
             metavar="RATE",
-            help="Learning rate; one is quickest. Repeatable: of several, the best is searched (default: one to five).",
+            help="Learning rate. Repeatable: the best of several is used (default: tries one to five).",
         ),
     ] = None,
     weight_decay: Annotated[float, typer.Option(metavar="NUMBER", min=0, help="Weight decay.")] = 0.01,
@@ -677,7 +677,7 @@ def prove(
 ) -> None:
     """Check, by proof or test, the claims behind the construction.
 
-    Each claim is proved in Coq (run by the command "formal"), proved by algebra, or tested on instances. Exit codes:
+    Each claim is proved in Coq (see the command "formal"), proved by algebra, or tested on instances. Exit codes:
     1: a claim does not hold. 5: a check ran out of time.
     """
     from .commands.prove import prove_claims
@@ -744,7 +744,7 @@ def soak(
     ] = None,
     device: DeviceOption = "cpu",
     max_size: Annotated[int, typer.Option(min=1, max=64, help="Longest side of the layers' inputs, in pixels.")] = 64,
-    first: Annotated[int, typer.Option(min=0, help="Number of the first layer.")] = 0,
+    first: Annotated[int, typer.Option(min=0, help="Index of the first layer.")] = 0,
     out: ResultOption = None,
 ) -> Outcome:
     """Try to break the theorem and the code with random layers."""

@@ -109,7 +109,7 @@ def page(records: list[Record], before: str = "") -> str:
         "",
         verdict(found)[1],
         "",
-        f"{len(records)} trainings, {hours:.2f} core hours so far. Machines: {'; '.join(machines) or 'none'}.",
+        f"{len(records)} trainings, {hours:.2f} core hours. Machines: {'; '.join(machines) or 'none'}.",
         *(line for task in TASKS for line in _set_lines(task, found[task])),
         *_length_lines(find),
         *_share_lines(records),

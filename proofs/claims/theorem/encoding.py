@@ -50,7 +50,7 @@ def encoding_identity(
     distance: Callable[[Point, Point], Any] = squared_distance,
     shared: Callable[[Point], Any] = shared,
 ) -> Checks:
-    r"""The quadratic encoding scores by distance, with one component more than axes.
+    r"""The quadratic encoding scores by distance, with one component more than there are axes.
 
     The encoding $r_\delta = (|\delta|^2, \delta_1, \dots, \delta_n)$ of a relative position and the vector
     $v_h = -\alpha (1, -2 \Delta_1, \dots, -2 \Delta_n)$ of a head with centre $\Delta$ have the inner product
