@@ -169,7 +169,7 @@ ImageSizeOption = Annotated[
 ]
 PictureSizeOption = Annotated[
     str | None,
-    typer.Option("--size", metavar="ROWSxCOLUMNS", help="Size that pictures are scaled to and layers chosen for."),
+    typer.Option("--size", metavar="ROWSxCOLUMNS", help="Size of scaled pictures; layers are chosen for it."),
 ]
 MeanOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel means, for pixel values from 0 to 1.")]
 StdOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel standard deviations, with --mean.")]
