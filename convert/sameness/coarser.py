@@ -10,7 +10,7 @@ is told, though its size is within the limit: a small wrong constant may be in i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
@@ -18,8 +18,8 @@ from torch import Tensor
 
 from ..programs.noise import UNITS, Precision
 from ..programs.program import Program
-from .given import Inputs
-from .nearby import FUNCTION, Averaged, Call, averaged
+from .around import Around
+from .nearby import FUNCTION, Averaged, averaged
 from .units import ALL, Unit, chosen, ratios
 from .verdict import Sameness, format_ratio
 
@@ -27,28 +27,25 @@ from .verdict import Sameness, format_ratio
 def in_coarser_unit(
     found: Sameness,
     program: Program,
-    given: Inputs,
     truth: Mapping[str, Tensor],
     outputs: Mapping[str, Tensor],
-    call: Call | str,
+    around: Around,
     *,
     declared: torch.dtype,
     seed: int,
-    draws: bool = False,
 ) -> Sameness:
     """The verdict on a difference that is not rounding of the declared precision.
 
     Args:
         found: The verdict so far.
         program: That of the side whose graph says the truth.
-        given: The inputs.
         truth: Its outputs in float64.
         outputs: Those of the other side, by the same names.
-        call: Runs the other side on other inputs, or why it cannot be run.
+        around: The other side, and the inputs.
         declared: The precision of both.
         seed: Of the noise.
-        draws: Whether tokens are drawn again, as they cannot be moved.
     """
+    given = around.given
     tried = {
         unit: ratios(program, given, truth, outputs, unit.precision, seed=seed)
         for unit in ALL
@@ -59,11 +56,12 @@ def in_coarser_unit(
         return found
     own, times = str(declared).removeprefix("torch."), format_ratio(tried[unit])
     size = f"as large as rounding of {unit.name} ({times} times theirs)"
+    call = around.call(program, list(truth))
     if isinstance(call, str):
         return replace(
             found, notes=(*found.notes, f"It is {size}; whether it averages out as such is not known, as {call}.")
         )
-    shares = replace(averaged(program, call, given, unit, seed=seed, draws=draws), ratio=tried[unit])
+    shares = replace(averaged(program, call, given, unit, seed=seed, draws=around.draws(program)), ratio=tried[unit])
     said = _shares(shares)
     if shares.is_noise:
         reason = f"of {unit.name} ({times} times theirs), not of {own} ({format_ratio(found.ratio)} times); {said}"
@@ -84,21 +82,24 @@ def in_coarser_unit(
 
 
 def beside_noise(
-    found: Sameness, program: Program, given: Inputs, call: Call, *, declared: torch.dtype, seed: int, draws: bool
+    found: Sameness, program: Program, names: Sequence[str], around: Around, *, declared: torch.dtype, seed: int
 ) -> Sameness:
     """The verdict on rounding of the declared precision, with a note where it is large and does not average out.
 
     Args:
         found: The verdict so far.
         program: As for ``in_coarser_unit``.
-        given: The inputs.
-        call: Runs the other side on other inputs.
+        names: Of the outputs.
+        around: As for ``in_coarser_unit``.
         declared: The precision of both.
         seed: Of the noise.
-        draws: Whether tokens are drawn again, as they cannot be moved.
     """
+    call = around.call(program, names)
+    if isinstance(call, str):
+        return found
     unit = Unit(str(declared).removeprefix("torch."), Precision(), UNITS[declared], is_stored=True)
-    shares = replace(averaged(program, call, given, unit, seed=seed, draws=draws), ratio=found.ratio)
+    shares = averaged(program, call, around.given, unit, seed=seed, draws=around.draws(program))
+    shares = replace(shares, ratio=found.ratio)
     if not shares.is_function:
         return replace(found, averaged=shares)
     note = f"It is as small as rounding, but {_shares(shares)}: a constant may differ a little."

@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -26,12 +26,11 @@ from ..programs.noise import UNITS, Precision
 from ..programs.operations import in_words
 from ..programs.program import Program
 from ..programs.walk import VALUE, name_of
+from .around import Around
 from .bias import Bias, biases
 from .both import Both, has_same_operations, reads_bits
 from .coarser import beside_noise, in_coarser_unit
-from .drawn import can_draw
 from .given import Inputs
-from .nearby import Call, Nearby, can_move, embeddings
 from .notes import notes_of, unfair
 from .onnx_values import OnnxOperations
 from .operations import Parts, where_graphs_part, where_values_part
@@ -353,44 +352,19 @@ class Comparison:
         found = dict(zip(names, outputs.values(), strict=False))
         if len(found) < len(names):
             return basis
-        options: dict[str, Any] = {"declared": declared.pop(), "seed": self.seed, "draws": self._draws(graph)}
-        return in_coarser_unit(basis, graph, self.given, truth, found, self._nearby(graph, names), **options)
+        return in_coarser_unit(basis, graph, truth, found, self._around, declared=declared.pop(), seed=self.seed)
 
     def _averaged(self, basis: Sameness, graph: Program) -> Sameness:
         """The verdict on rounding of a side without operations, which is run nearby if it is larger than usual."""
         if basis.verdict != "rounding" or basis.ratio <= USUAL or self._computed_in(0) != self._computed_in(1):
             return basis
-        call = self._nearby(graph, list(self.played[self.exact].outputs))
-        if isinstance(call, str):
-            return basis
-        options: dict[str, Any] = {"declared": self._computed_in(0), "seed": self.seed, "draws": self._draws(graph)}
-        return beside_noise(basis, graph, self.given, call, **options)
+        names = list(self.played[self.exact].outputs)
+        return beside_noise(basis, graph, names, self._around, declared=self._computed_in(0), seed=self.seed)
 
-    def _nearby(self, graph: Program, names: Sequence[str]) -> Call | str:
-        """What runs the other side on inputs nearby, with outputs by these names; or why that cannot be done."""
-        side = self.sides[1 - self.exact]
-        if side.recorded is not None:
-            return f"{side.name} is recorded on these inputs alone"
-        if len(self.played[1 - self.exact].outputs) != len(names):
-            return f"{side.name} has more outputs"
-        if not can_move(self.given) and not self._has_embeddings(graph) and not self._draws(graph):
-            return f"the inputs are no real numbers, nor tokens of several kinds that {self._names[0]} embeds"
-
-        def call(nearby: Nearby) -> dict[str, Tensor]:
-            with side.shifted(nearby.shifts):
-                found = [real(one) for one in side.run(nearby.given.clone(side.dtype)).values()]
-            return dict(zip(names, found, strict=True))
-
-        return call
-
-    def _has_embeddings(self, graph: Program) -> bool:
-        """Whether the other side embeds what is given in modules of the same names."""
-        embedded = embeddings(graph)
-        return embedded is not None and bool(embedded) and self.sides[1 - self.exact].has_modules(embedded)
-
-    def _draws(self, graph: Program) -> bool:
-        """Whether tokens are drawn again for inputs nearby, as neither they nor what they are embedded as can move."""
-        return not can_move(self.given) and not self._has_embeddings(graph) and can_draw(graph, self.given)
+    @property
+    def _around(self) -> Around:
+        other = 1 - self.exact
+        return Around(self.sides[other], self.sides[self.exact].name, self.given, len(self.played[other].outputs))
 
     def _is_everywhere(self, basis: Sameness, graph: Program) -> bool:
         """Whether no few places are to blame: of the products inside, half differ, as a coarser unit makes them."""
