@@ -496,7 +496,7 @@ def graft(
         typer.Option(
             callback=positive,
             metavar="RATE",
-            help="Learning rate. Repeatable: the best is used (default: one to five).",
+            help="Learning rate. Repeatable: the best is used (default: 1 to 5 rates).",
         ),
     ] = None,
     weight_decay: Annotated[float, typer.Option(metavar="NUMBER", min=0, help="Weight decay.")] = 0.01,

@@ -14,8 +14,8 @@ ARCH = """\
 
 --arch-arg passes arguments: --arch-arg num_classes=10.
 
-For "same": one --arch is for the sides that name no network; of two, the first
-is A's and the second B's. An --arch-arg is for both.
+For "same": one --arch is for A or B if it names no network; of two, the first is
+A's, the second B's. An --arch-arg applies to A and B.
 
 No --arch is needed for a Hugging Face folder, for the output of convert, or for
 a network that the file itself contains: a .pt2 file, or a pickled network of
@@ -46,8 +46,8 @@ ENGINES = """\
 Engines are ways to compute an attention layer, all with the same result:
 
   literal      as in the paper: every query scores every key; at 224x224
-               these are tens of GiB of scores (conv2attn plan shows how many),
-               computed in parts
+               the scores take tens of GiB (conv2attn plan shows how many), in
+               parts
   separable    a softmax along rows and one along columns; their product is the
                attention. This engine shares no step with a convolution
   factored     blurs the input with the attention's softmax, then calls a
