@@ -311,17 +311,15 @@ def averaged(
     """
     held = Held(program, unit, given if draws else None)
     calls = (
-        map(Nearby, drawn(program, given, COUNT, seed))
+        [Nearby(one) for one in drawn(program, given, COUNT, seed)]
         if draws
-        else _nearby(held, given, max(_STEP, _STEPS * unit.size), seed)
+        else list(_nearby(held, given, max(_STEP, _STEPS * unit.size), seed))
     )
-    truths, differences, noises, perturbed = list[Tensor](), list[Tensor](), list[Tensor](), list[Tensor]()
+    truths, differences, noises = list[Tensor](), list[Tensor](), list[Tensor]()
     for place, moved in enumerate(calls):
         truth, found = held.outputs(moved), call(moved)
         truths.append(_flat(truth))
         differences.append(_flat({name: found[name].double() - one for name, one in truth.items()}))
-        if draws:
-            perturbed.append(_flat(held.perturbed(moved)))
         if place % 2 == 0:
             noises.append(_flat(held.noisy(moved, seed * COUNT + place)) - truths[-1])
     is_moved = (torch.stack(truths) != truths[0]).any(0)  # else a token has no effect there, as in causal models
@@ -335,7 +333,7 @@ def averaged(
     result = Averaged(_share(rows), middle, low, high, unit.name, **sizes)
     if result.share <= high:
         return result
-    steady = _share(torch.stack(perturbed)[:, is_moved]) if draws else 1.0
+    steady = _share(torch.stack([_flat(held.perturbed(one)) for one in calls])[:, is_moved]) if draws else 1.0
     often, most = (one / typical for one in _of_other_weights(held, Nearby(given), is_moved, seed))
     return replace(result, weights_95=often, weights_99=most, steady=steady)
 
