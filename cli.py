@@ -496,7 +496,7 @@ def graft(
         typer.Option(
             callback=positive,
             metavar="RATE",
-            help="Learning rate. Repeatable: the best is used (default: 1 to 5 rates).",
+            help="Learning rate. Repeatable: the best is used (default: up to five).",
         ),
     ] = None,
     weight_decay: Annotated[float, typer.Option(metavar="NUMBER", min=0, help="Weight decay.")] = 0.01,
@@ -711,7 +711,7 @@ def formal(
 def check(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that convert wrote.")]) -> Outcome:
     """Check certificates with a verified program (needs a git clone).
 
-    The program checks each layer's certificate. It was extracted from a Coq proof of its own correctness. To build it,
+    The program checks each layer's certificate (its proved bound). It was extracted from a Coq proof of its own correctness. To build it,
     run "make checker" in a clone of https://github.com/conv2attn/conv2attn.
     """
     from .proofs.formal.certificates import check_folder

@@ -111,7 +111,7 @@ ArchOption = Annotated[
 SidesArchOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--arch", metavar="SPEC", help="Network, if A or B names none; of two, A's first (conv2attn help arch)."
+        "--arch", metavar="SPEC", help="Network, if A or B names none; if two, A's, then B's (conv2attn help arch)."
     ),
 ]
 ArchArgOption = Annotated[
@@ -169,7 +169,7 @@ ImageSizeOption = Annotated[
 ]
 PictureSizeOption = Annotated[
     str | None,
-    typer.Option("--size", metavar="ROWSxCOLUMNS", help="Scale pictures to this size; graft counts pixels at it."),
+    typer.Option("--size", metavar="ROWSxCOLUMNS", help="Image size, to which pictures are scaled."),
 ]
 MeanOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel means, for pixel values from 0 to 1.")]
 StdOption = Annotated[str | None, typer.Option(metavar="R,G,B", help="Channel standard deviations, with --mean.")]

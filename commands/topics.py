@@ -14,8 +14,8 @@ ARCH = """\
 
 --arch-arg passes arguments: --arch-arg num_classes=10.
 
-For "same": one --arch is for A or B if it names no network; of two, the first is
-A's, the second B's. An --arch-arg applies to A and B.
+For "same": a single --arch is for the one of A and B that names no network, or
+for both; of two, the first is A's, the second B's. An --arch-arg applies to both.
 
 No --arch is needed for a Hugging Face folder, for the output of convert, or for
 a network that the file itself contains: a .pt2 file, or a pickled network of
@@ -30,9 +30,10 @@ from 0 to 1. Most networks trained on ImageNet have
 
   --mean 0.485,0.456,0.406 --std 0.229,0.224,0.225
 
-Pictures (.png, .jpg, ..., .npy, .pt) may be in the folder itself, in a subfolder
-for each class, or in such subfolders within train, val and test. With subfolders
-for classes, accuracy is reported, too.
+Pictures (.png, .jpg, ...) and tensors (.npy, .pt, which are used as they are)
+may be in the folder itself, in a subfolder for each class, or in such subfolders
+within train, val and test. With subfolders for classes, accuracy is reported,
+too.
 """
 LAYERS = """\
 plan and convert choose layers with --include and --exclude, graft with --where;
@@ -46,8 +47,8 @@ ENGINES = """\
 Engines are ways to compute an attention layer, all with the same result:
 
   literal      as in the paper: every query scores every key; at 224x224
-               the scores take tens of GiB (conv2attn plan shows how many), in
-               parts
+               all scores would take tens of GiB (conv2attn plan shows how
+               many), so they are computed in parts
   separable    a softmax along rows and one along columns; their product is the
                attention. This engine shares no step with a convolution
   factored     blurs the input with the attention's softmax, then calls a
