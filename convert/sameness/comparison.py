@@ -30,6 +30,7 @@ from .around import Around
 from .bias import Bias, biases
 from .both import Both, has_same_operations, reads_bits
 from .coarser import beside_noise, in_coarser_unit
+from .differences import Parted
 from .given import Inputs
 from .notes import notes_of, unfair
 from .onnx_values import OnnxOperations
@@ -418,6 +419,9 @@ class Comparison:
         """The verdict where the outputs differ by rounding: so must each operation's result on the same inputs."""
         own = self.operations
         if own is None or isinstance(own, str):
+            wrong = self._recorded_wrongly(graph)
+            if wrong:
+                return replace(basis, verdict="not rounding", where=wrong)
             return self._averaged(self._biased(basis, graph), graph)
         if self._computed_in(0) != self._computed_in(1):
             return self._with_unlike(basis, graph, own, None)
@@ -428,6 +432,12 @@ class Comparison:
             return replace(basis, verdict="not rounding", where=certain)
         inexact = map(inexact_note, (one for one in parts.found if not one.why_is_known))
         return self._with_unlike(replace(basis, notes=(*basis.notes, *inexact)), graph, own, parts)
+
+    def _recorded_wrongly(self, graph: Program) -> tuple[Parted, ...]:
+        """Recorded values that are not what the graph makes of those before them, as an eps that a later norm hides."""
+        if self.sides[1 - self.exact].recorded is None or not self.values:
+            return ()
+        return where_values_part(self._compared(graph), graph, self._names, INNER)
 
     def _with_unlike(self, basis: Sameness, graph: Program, own: Operations, parts: Parts | None) -> Sameness:
         """The verdict with operations that have other attributes or weights: what rounding covers may matter.
@@ -497,9 +507,13 @@ class Comparison:
 
     def _stretches(self, graph: Program) -> Parts:
         """The stretches between values of the other side that are not what the graph makes of these values."""
+        return Parts(where_values_part(self._compared(graph), graph, self._names), None)
+
+    def _compared(self, graph: Program) -> Compared:
+        """What the graph makes of each stretch between values of the other side."""
         precision = self._precision(1 - self.exact)
         self.parted = compared(graph, self.given, self.values, precision, names=self.names, seed=self.seed)
-        return Parts(where_values_part(self.parted, graph, self._names), None)
+        return self.parted
 
     def _parted(self, graph: Program, own: Operations, threshold: float) -> Parts:
         """The operations that differ by more than this many roundings from what the other side's give."""

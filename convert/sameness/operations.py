@@ -117,18 +117,21 @@ def _parts(
     return Parts(tuple(told), max(largest, *paired, 0.0), cleared)
 
 
-def where_values_part(found: Compared, graph: Program, names: tuple[str, str]) -> tuple[Parted, ...]:
+def where_values_part(
+    found: Compared, graph: Program, names: tuple[str, str], threshold: float = THRESHOLD
+) -> tuple[Parted, ...]:
     """Stretches between values of a side that rounding does not explain, as operations that end them.
 
     Args:
         found: The side's values beside the graph.
         graph: The one that says the truth.
         names: Those of the side whose graph that is, and of the one with the values.
+        threshold: The most typical roundings that are none such.
     """
     traced = Traced(graph)
     return tuple(
         Parted(one.name, traced.kind(graph.given[one.name]), one.ratio, f"{STRETCH} {_since(one, names)}")
-        for one in found.parted(THRESHOLD)
+        for one in found.parted(threshold)
     )
 
 

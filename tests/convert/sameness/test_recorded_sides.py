@@ -15,6 +15,7 @@ import conv2attn as c2a
 from conv2attn.convert.errors import InputError
 from conv2attn.convert.sameness.recorded import Recorded, record_values
 from conv2attn.convert.sameness.same import same
+from conv2attn.convert.sameness.verdict import THRESHOLD
 from tests.convert.sameness.recordings import X, laid, network
 
 
@@ -83,3 +84,21 @@ def test_values_recorded_in_bfloat16_are_held_to_bfloat16(is_wrong: bool, tmp_pa
     path = c2a.record_values(other, X.bfloat16(), tmp_path / "half.safetensors")
     found = same(network(), path)
     assert found.verdict == ("not rounding" if is_wrong else "rounding")
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize(("eps", "verdict", "where"), [(1e-5, "rounding", []), (1e-2, "not rounding", ["1"])])
+def test_a_recorded_value_that_a_later_norm_hides_is_named(
+    eps: float, verdict: str, where: list[str], tmp_path: Path
+) -> None:
+    own = nn.Sequential(nn.LayerNorm(64), nn.LayerNorm(64), nn.LayerNorm(64)).eval()
+    values = {"input": torch.randn(8, 64)}
+    y = values["input"].double()
+    for name, layer in copy.deepcopy(own).double().named_children():
+        layer.eps = eps if name == "1" else layer.eps  # type: ignore[assignment]
+        y = layer(y).detach()
+        values[name] = y.float()
+    np.savez(tmp_path / "b.npz", output=y.float().numpy(), **{name: one.numpy() for name, one in values.items()})  # type: ignore[arg-type]
+    found = same(own, tmp_path / "b.npz")
+    assert (found.verdict, [one.name for one in found.where]) == (verdict, where)
+    assert found.ratio < THRESHOLD
