@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any, Protocol
@@ -30,7 +30,6 @@ from .around import Around
 from .bias import Bias, biases
 from .both import Both, has_same_operations, reads_bits
 from .coarser import beside_noise, in_coarser_unit
-from .differences import Parted
 from .given import Inputs
 from .notes import notes_of, unfair
 from .onnx_values import OnnxOperations
@@ -419,10 +418,8 @@ class Comparison:
         """The verdict where the outputs differ by rounding: so must each operation's result on the same inputs."""
         own = self.operations
         if own is None or isinstance(own, str):
-            wrong = self._recorded_wrongly(graph)
-            if wrong:
-                return replace(basis, verdict="not rounding", where=wrong)
-            return self._averaged(self._biased(basis, graph), graph)
+            basis = self._recorded_within(basis, graph)
+            return basis if basis.where else self._averaged(self._biased(basis, graph), graph)
         if self._computed_in(0) != self._computed_in(1):
             return self._with_unlike(basis, graph, own, None)
         parts = self._parted(graph, own, INNER)
@@ -433,11 +430,25 @@ class Comparison:
         inexact = map(inexact_note, (one for one in parts.found if not one.why_is_known))
         return self._with_unlike(replace(basis, notes=(*basis.notes, *inexact)), graph, own, parts)
 
-    def _recorded_wrongly(self, graph: Program) -> tuple[Parted, ...]:
-        """Recorded values that are not what the graph makes of those before them, as an eps that a later norm hides."""
+    def _recorded_within(self, basis: Sameness, graph: Program) -> Sameness:
+        """The verdict on recorded values that are not what the graph makes of those before them, as a later norm hides.
+
+        What follows such a value fits it, as the other side computed with it. A value that fits neither is another
+        tensor, as where a runtime computes in place: it is left out, and told.
+        """
         if self.sides[1 - self.exact].recorded is None or not self.values:
-            return ()
-        return where_values_part(self._compared(graph), graph, self._names, INNER)
+            return basis
+        found = self._compared(graph).parted(INNER)
+        begins = {name for one in found for name in one.since}
+        other = {one.recorded: one.name for one in found if one.name in begins}
+        if other:
+            self._compared(graph, without=other)
+            values = listed([f"`{name}`" for name in other.values()])
+            told = f"What is recorded as {values} is not what {self._names[1]} computes with."
+            basis = replace(basis, notes=(*basis.notes, told))
+        assert self.parted is not None
+        where = where_values_part(self.parted, graph, self._names, INNER)
+        return replace(basis, verdict="not rounding", where=where) if where else basis
 
     def _with_unlike(self, basis: Sameness, graph: Program, own: Operations, parts: Parts | None) -> Sameness:
         """The verdict with operations that have other attributes or weights: what rounding covers may matter.
@@ -509,10 +520,12 @@ class Comparison:
         """The stretches between values of the other side that are not what the graph makes of these values."""
         return Parts(where_values_part(self._compared(graph), graph, self._names), None)
 
-    def _compared(self, graph: Program) -> Compared:
-        """What the graph makes of each stretch between values of the other side."""
+    def _compared(self, graph: Program, without: Collection[str] = ()) -> Compared:
+        """What the graph makes of each stretch between values of the other side, but for some of these."""
+        values = {name: read for name, read in self.values.items() if name not in without}
+        names = {name: module for name, module in (self.names or {}).items() if name not in without}
         precision = self._precision(1 - self.exact)
-        self.parted = compared(graph, self.given, self.values, precision, names=self.names, seed=self.seed)
+        self.parted = compared(graph, self.given, values, precision, names=names, seed=self.seed)
         return self.parted
 
     def _parted(self, graph: Program, own: Operations, threshold: float) -> Parts:

@@ -102,3 +102,12 @@ def test_a_recorded_value_that_a_later_norm_hides_is_named(
     found = same(own, tmp_path / "b.npz")
     assert (found.verdict, [one.name for one in found.where]) == (verdict, where)
     assert found.ratio < THRESHOLD
+
+
+def test_a_recorded_value_that_nothing_was_computed_with_is_told_and_no_fault(tmp_path: Path) -> None:
+    def change(name: str, x: Tensor) -> tuple[str, Tensor]:
+        return name, x.relu() if name == "3" else x  # as where a runtime computes the next function in place
+
+    found = same(network(), written(channels_last(), tmp_path / "b.npz", change))
+    assert (found.verdict, found.where) == ("rounding", ())
+    assert any("`3`" in note for note in found.notes)
