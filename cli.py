@@ -711,8 +711,8 @@ def formal(
 def check(folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder that convert wrote.")]) -> Outcome:
     """Check certificates with a verified program (needs a git clone).
 
-    The program checks each layer's certificate (its proved bound). It was extracted from a Coq proof of its own correctness. To build it,
-    run "make checker" in a clone of https://github.com/conv2attn/conv2attn.
+    The program checks each layer's certificate (its proved bound). It was extracted from a Coq proof of its own
+    correctness. To build it, run "make checker" in a clone of https://github.com/conv2attn/conv2attn.
     """
     from .proofs.formal.certificates import check_folder
 

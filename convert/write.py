@@ -217,7 +217,11 @@ def _remove(temporary: Path, target: Path) -> None:
     """Deletes a temporary folder; what was renamed into it is put back unless something took its place."""
     if (temporary / _OLD).exists() and not target.exists():
         os.replace(temporary / _OLD, target)
-    shutil.rmtree(temporary, ignore_errors=True)
+    try:
+        shutil.rmtree(temporary, ignore_errors=True)
+    except KeyboardInterrupt:  # between two files
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
 
 
 def _sync(path: Path) -> None:

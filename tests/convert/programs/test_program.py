@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from torch import Tensor, fx, nn
 
@@ -149,7 +149,12 @@ def test_writes_reach_whatever_shares_the_memory(steps: list[tuple[int, str, str
             held.append(one)
         return held
 
-    same_bits(network, torch.arange(16.0).reshape(4, 4) - 7)
+    x = torch.arange(16.0).reshape(4, 4) - 7
+    try:
+        network(x.clone())
+    except (IndexError, RuntimeError):  # a column that is not there, a write to one place twice
+        reject()
+    same_bits(network, x)
 
 
 READS: dict[str, Callable[[Tensor], Any]] = {
