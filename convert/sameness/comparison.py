@@ -438,16 +438,16 @@ class Comparison:
         """
         if self.sides[1 - self.exact].recorded is None or not self.values:
             return basis
-        found = self._compared(graph).parted(INNER)
-        begins = {name for one in found for name in one.since}
-        other = {one.recorded: one.name for one in found if one.name in begins}
+        found = self._compared(graph)
+        wrong = found.parted(INNER)
+        begins = {name for one in wrong for name in one.since}
+        other = {one.recorded: one.name for one in wrong if one.name in begins}
         if other:
-            self._compared(graph, without=other)
+            found = self._compared(graph, without=other)
             values = listed([f"`{name}`" for name in other.values()])
             told = f"What is recorded as {values} is not what {self._names[1]} computes with."
             basis = replace(basis, notes=(*basis.notes, told))
-        assert self.parted is not None
-        where = where_values_part(self.parted, graph, self._names, INNER)
+        where = where_values_part(found, graph, self._names, INNER)
         return replace(basis, verdict="not rounding", where=where) if where else basis
 
     def _with_unlike(self, basis: Sameness, graph: Program, own: Operations, parts: Parts | None) -> Sameness:
