@@ -111,7 +111,7 @@ ArchOption = Annotated[
 SidesArchOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--arch", metavar="SPEC", help="Network, if A or B names none; if two, A's, then B's (conv2attn help arch)."
+        "--arch", metavar="SPEC", help="Network, if A or B names none; twice: A's, then B's (conv2attn help arch)."
     ),
 ]
 ArchArgOption = Annotated[
