@@ -5,24 +5,26 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from types import ModuleType
 
 
 def main() -> None:
     """``conv2attn``."""
-    _hear_interrupts()
-    from .cli import main
-
-    _hear_interrupts(signal.default_int_handler)
-    main()
+    _cli().main()
 
 
 def main_same() -> None:
     """``c2a-same``."""
-    _hear_interrupts()
-    from .cli import main_same
+    _cli().main_same()
+
+
+def _cli() -> ModuleType:
+    """The command line, with all that it imports."""
+    _hear_interrupts(_end)
+    from . import cli
 
     _hear_interrupts(signal.default_int_handler)
-    main_same()
+    return cli
 
 
 def _end(number: int, _: object) -> None:
@@ -32,7 +34,7 @@ def _end(number: int, _: object) -> None:
     os._exit(128 + number)
 
 
-def _hear_interrupts(handler: object = _end) -> None:
+def _hear_interrupts(handler: object) -> None:
     """Sets the handler, unless whoever started the program had it ignore interrupts."""
     if signal.getsignal(signal.SIGINT) in (signal.default_int_handler, _end):
         signal.signal(signal.SIGINT, handler)  # type: ignore[arg-type]

@@ -11,18 +11,19 @@ import pytest
 import torch
 
 from benchmarks.engines import __main__ as runner
+from benchmarks.engines import functions
 from benchmarks.engines.faults import FAULTS, planted
 from benchmarks.engines.judged import UNITS, Tapped, inside, judged, modules
 from benchmarks.engines.networks import Case, case
 from benchmarks.engines.port import NAMES as ENGINES
 from benchmarks.engines.port import ported
-from benchmarks.engines.table import rewritten
+from benchmarks.engines.table import PAGE, between, rewritten
 from conv2attn.convert.programs.float64 import Lifted
 from conv2attn.convert.programs.noise import Noise, Noisy
 from conv2attn.convert.programs.program import Program
 
 RECIPES = (Path(__file__).parents[1] / "docs" / "other-engines.md").read_text(encoding="utf-8")
-TABLES = (Path(__file__).parents[1] / "benchmarks" / "ENGINES.md").read_text(encoding="utf-8")
+TABLES = PAGE.read_text(encoding="utf-8")
 PACKAGES = {"openvino", "litert_torch", "jax", "ncnn", "ctranslate2", "_tools"}
 
 
@@ -45,6 +46,12 @@ def test_an_engine_that_is_not_installed_is_left_out_and_named(
     runner.run([str(tmp_path / "none.jsonl"), "--engine", "openvino"])
     assert "openvino is left out" in capsys.readouterr().err
     assert not (tmp_path / "none.jsonl").exists()
+
+
+def test_the_page_has_the_tables_of_the_lines() -> None:
+    assert rewritten(TABLES, list(runner.lines(PAGE.with_name("engines.jsonl")).values())) == TABLES
+    lines = PAGE.with_name("functions.jsonl").read_text(encoding="utf-8").splitlines()
+    assert between(TABLES, "functions", "\n".join(functions.rows(map(json.loads, lines)))) == TABLES
 
 
 def test_a_table_says_why_an_engine_could_not_run() -> None:

@@ -32,9 +32,8 @@ from benchmarks.engines.judged import Tapped, inside, judged, modules
 from benchmarks.engines.networks import NAMES, case
 from benchmarks.engines.port import NAMES as ENGINES
 from benchmarks.engines.port import CannotRunError, module, ported
-from benchmarks.engines.table import rewritten
+from benchmarks.engines.table import PAGE, rewritten
 
-PAGE = Path(__file__).parents[1] / "ENGINES.md"
 Line = dict[str, Any]
 Key = tuple[str, ...]
 _KEYS = ("engine", "way", "network", "fault", "times")

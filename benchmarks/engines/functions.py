@@ -1,6 +1,7 @@
 """The mean signed error of each engine's own functions, which no module's sums and products show.
 
-    python -m benchmarks.engines.functions build/functions.jsonl [--engine openvino]
+    python -m benchmarks.engines.functions benchmarks/functions.jsonl [--engine openvino]
+    python -m benchmarks.engines.functions benchmarks/functions.jsonl --table     # writes the table of ENGINES.md
 
 ``same`` asks for bias of operations that round and do no more. Exponentials, roots and sigmoids are approximated, and
 each library has its own. Here they are asked by themselves: the mean error of float32 results beside float64, in half
@@ -17,7 +18,7 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from torch import Tensor, nn
 
 from benchmarks.engines.port import NAMES as ENGINES
 from benchmarks.engines.port import CannotRunError, module, ported
+from benchmarks.engines.table import PAGE, between
 from conv2attn.convert.sameness.bias import CERTAIN, LEAST
 
 Line = dict[str, Any]
@@ -44,6 +46,7 @@ FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 LEAST_OF = {"GELU": 0.5, "layer norm": 0.5}  # results that are smaller are differences, and err by more
 SHAPE = (16, 32, 64)
+OTHER = 2.0**25  # half units in the last place, as much as the result: another function
 
 
 class One(nn.Module):
@@ -100,8 +103,30 @@ def measured(engine: str, way: str) -> Iterator[Line]:
                 yield {**about, "why_not": str(error)}
                 continue
         exact = function(x.double())
+        if found.shape != exact.shape:
+            yield {**about, "why_not": f"it gives {list(found.shape)}"}
+            continue
         known = exact.abs() >= LEAST_OF.get(name, 0.0)
         yield {**about, **errors(found[known], exact[known])}
+
+
+def rows(lines: Iterable[Line]) -> list[str]:
+    """The table: a row for each function, a column for each engine in the first of its configurations."""
+    cells: dict[str, dict[str, str]] = {}
+    for line in lines:
+        engine = cells.setdefault(line["engine"], {})
+        if "why_not" not in line and line["largest"] < OTHER:
+            engine.setdefault(line["function"], cell(line))
+    header = f"| function | {' | '.join(cells)} |"
+    told = (f"| {name} | {' | '.join(each.get(name, '') for each in cells.values())} |" for name in FUNCTIONS)
+    return [header, "| --- " * (len(cells) + 1) + "|", *told]
+
+
+def cell(line: Line) -> str:
+    """The mean error away from 0, bold if some mean is biased, and the largest in brackets."""
+    mean = f"{line['away']:.2f}" if abs(line["away"]) < 100 else f"{line['away']:.0f}"
+    largest = f"{line['largest']:.1f}" if line["largest"] < 100 else f"{line['largest']:,.0f}"
+    return f"{f'**{mean}**' if is_biased(line) else mean} ({largest})"
 
 
 def run() -> None:
@@ -109,7 +134,12 @@ def run() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("out", type=Path, help="file of lines of JSON")
     parser.add_argument("--engine", action="append", choices=("torch", *ENGINES))
+    parser.add_argument("--table", action="store_true", help="write the lines so far into the page")
     chosen = parser.parse_args()
+    if chosen.table:
+        lines = [json.loads(line) for line in chosen.out.read_text().splitlines()]
+        PAGE.write_text(between(PAGE.read_text(), "functions", "\n".join(rows(lines))))
+        return
     torch.set_num_threads(1)
     chosen.out.parent.mkdir(parents=True, exist_ok=True)
     for engine in chosen.engine or ("torch", *ENGINES):

@@ -123,7 +123,7 @@ class Tapped(nn.Module):
 
 
 def modules(network: nn.Module) -> tuple[str, ...]:
-    """The names of the modules whose results are tapped: those that hold parameters of their own, and whole blocks.
+    """The names of the modules whose results are tapped: those that hold parameters of their own, and GELU.
 
     What a module of a single operation without parameters gives, as ``ReLU``, is often fused into another's.
     """

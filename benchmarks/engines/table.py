@@ -5,10 +5,12 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 from benchmarks.engines.faults import TIMES
 
+PAGE = Path(__file__).parents[1] / "ENGINES.md"
 Line = dict[str, Any]
 MARKS = "<!-- {}: the runner writes it -->", "<!-- the end of {} -->"
 HONEST = (
@@ -29,11 +31,12 @@ def rewritten(page: str, lines: list[Line]) -> str:
     ran = [one for one in lines if "verdict" in one]
     honest, faulty = ([one for one in ran if bool(one["fault"]) is is_planted] for is_planted in (False, True))
     told = "\n".join(why_not(one for one in lines if "verdict" not in one and not one["fault"]))
-    page = _between(page, "engines", "\n".join([HONEST, *map(row, sorted(honest, key=_place))]) + f"\n\n{told}")
-    return _between(page, "bugs", "\n".join([PLANTED, *planted_rows(faulty)]))
+    page = between(page, "engines", "\n".join([HONEST, *map(row, sorted(honest, key=_place))]) + f"\n\n{told}")
+    return between(page, "bugs", "\n".join([PLANTED, *planted_rows(faulty)]))
 
 
-def _between(page: str, name: str, text: str) -> str:
+def between(page: str, name: str, text: str) -> str:
+    """A page with another text between the marks of this name."""
     start, end = (re.escape(mark.format(name)) for mark in MARKS)
     found = re.search(f"({start}\n).*(\n{end})", page, re.DOTALL)
     if found is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -11,8 +11,9 @@ from ..programs.float64 import real
 from ..programs.program import Program
 from .drawn import can_draw
 from .given import Inputs
-from .nearby import Call, Nearby, can_move, embeddings
+from .nearby import Averaged, Call, Nearby, averaged, can_move, embeddings
 from .sides import Side
+from .units import Unit
 
 
 @dataclass(frozen=True)
@@ -31,19 +32,30 @@ class Around:
     given: Inputs
     count: int
 
-    def call(self, program: Program, names: Sequence[str]) -> Call | str:
-        """What runs the side on inputs nearby, with outputs by these names; or why that cannot be done.
+    def averaged(
+        self, program: Program, names: Sequence[str], unit: Unit, *, ratio: float, seed: int
+    ) -> Averaged | str:
+        """How much of the difference is the same on inputs nearby; or why the side cannot be run on such.
 
         Args:
             program: The other side's.
             names: Of the outputs.
+            unit: The one that the side rounds in.
+            ratio: The largest difference, in units of its typical rounding.
+            seed: Of the moves and of the noise.
         """
         if self.side.recorded is not None:
             return f"{self.side.name} is recorded on these inputs alone"
         if self.count != len(names):
             return f"{self.side.name} has more outputs"
-        if not can_move(self.given) and not self._has_embeddings(program) and not self.draws(program):
+        is_moved = can_move(self.given) or self._has_embeddings(program)
+        if not is_moved and not can_draw(program, self.given):
             return f"the inputs are no real numbers, nor tokens of several kinds that {self.other} embeds"
+        found = averaged(program, self._call(names), self.given, unit, seed=seed, draws=not is_moved)
+        return replace(found, ratio=ratio)
+
+    def _call(self, names: Sequence[str]) -> Call:
+        """Runs the side on inputs nearby, with outputs by these names."""
 
         def call(nearby: Nearby) -> dict[str, Tensor]:
             with self.side.shifted(nearby.shifts):
@@ -51,10 +63,6 @@ class Around:
             return dict(zip(names, found, strict=True))
 
         return call
-
-    def draws(self, program: Program) -> bool:
-        """Whether tokens are drawn again, as neither they nor what they are embedded as can be moved."""
-        return not can_move(self.given) and not self._has_embeddings(program) and can_draw(program, self.given)
 
     def _has_embeddings(self, program: Program) -> bool:
         """Whether the side embeds what is given in modules of the same names."""

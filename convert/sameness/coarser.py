@@ -19,7 +19,7 @@ from torch import Tensor
 from ..programs.noise import UNITS, Precision
 from ..programs.program import Program
 from .around import Around
-from .nearby import FUNCTION, Averaged, averaged
+from .nearby import FUNCTION, Averaged
 from .units import ALL, Unit, chosen, ratios
 from .verdict import Sameness, format_ratio
 
@@ -45,9 +45,8 @@ def in_coarser_unit(
         declared: The precision of both.
         seed: Of the noise.
     """
-    given = around.given
     tried = {
-        unit: ratios(program, given, truth, outputs, unit.precision, seed=seed)
+        unit: ratios(program, around.given, truth, outputs, unit.precision, seed=seed)
         for unit in ALL
         if unit.size > 2 * UNITS[declared]
     }
@@ -56,12 +55,11 @@ def in_coarser_unit(
         return found
     own, times = str(declared).removeprefix("torch."), format_ratio(tried[unit])
     size = f"as large as rounding of {unit.name} ({times} times theirs)"
-    call = around.call(program, list(truth))
-    if isinstance(call, str):
+    shares = around.averaged(program, list(truth), unit, ratio=tried[unit], seed=seed)
+    if isinstance(shares, str):
         return replace(
-            found, notes=(*found.notes, f"It is {size}; whether it averages out as such is not known, as {call}.")
+            found, notes=(*found.notes, f"It is {size}; whether it averages out as such is not known, as {shares}.")
         )
-    shares = replace(averaged(program, call, given, unit, seed=seed, draws=around.draws(program)), ratio=tried[unit])
     said = _shares(shares)
     if shares.is_noise:
         reason = f"of {unit.name} ({times} times theirs), not of {own} ({format_ratio(found.ratio)} times); {said}"
@@ -94,12 +92,10 @@ def beside_noise(
         declared: The precision of both.
         seed: Of the noise.
     """
-    call = around.call(program, names)
-    if isinstance(call, str):
-        return found
     unit = Unit(str(declared).removeprefix("torch."), Precision(), UNITS[declared], is_stored=True)
-    shares = averaged(program, call, around.given, unit, seed=seed, draws=around.draws(program))
-    shares = replace(shares, ratio=found.ratio)
+    shares = around.averaged(program, names, unit, ratio=found.ratio, seed=seed)
+    if isinstance(shares, str):
+        return found
     if not shares.is_function:
         return replace(found, averaged=shares)
     note = f"It is as small as rounding, but {_shares(shares)}: a constant may differ a little."
